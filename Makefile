@@ -1,0 +1,74 @@
+# make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
+# make test    what a contributor runs, under ten minutes      make fuzz    SECONDS=60 of random bytes against the C core
+# make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
+# make clean   forget everything that was built
+#
+# Needs Python 3.11 or newer with venv and headers (PYTHON=… chooses it), gcc and make.
+# Everything else goes into .venv, once; a stamp there says what it was made from.
+
+PYTHON   ?= python3
+SECONDS  ?= 60
+CONTRACT ?= ../shared/contract
+
+BIN   := .venv/bin
+BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
+
+.PHONY: demo test check lint contract import-time bench fuzz wheel clean
+.DELETE_ON_ERROR:
+
+demo: .venv/demo
+	$(BIN)/python demo/flights.py
+
+test: .venv/dev
+	$(BIN)/pytest -n auto
+
+check: .venv/dev lint import-time
+	$(MAKE) -C tests/fuzz sanitize PYTHON=$(abspath $(BIN))/python
+	LOGDB_TEST_SCALE=5 $(BIN)/pytest -n auto tests/property tests/crash
+	$(MAKE) contract
+
+lint: .venv/dev
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+import-time: .venv/dev
+	$(BIN)/python tests/import_time.py
+
+# Programs against the public interface that are kept outside of this repository.
+contract: .venv/dev
+	@if [ -d $(CONTRACT) ]; then \
+	    for program in api kafka_format kill; do \
+	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
+	    done; \
+	else echo "contract programs: none at $(CONTRACT)"; fi
+
+bench: .venv/dev
+	$(BIN)/python -m benches
+
+fuzz: .venv/dev
+	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS) PYTHON=$(abspath $(BIN))/python
+
+wheel: .venv/dev
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist
+
+clean:
+	rm -rf .venv build dist src/*.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
+	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
+	find src tests benches demo -name __pycache__ -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- the environment
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "logdb needs Python 3.11: make PYTHON=python3.11 …" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/demo: .venv/made $(BUILT) demo/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[cli,codecs,arrow]' -r demo/requirements.txt
+	touch $@
+
+.venv/dev: .venv/made $(BUILT) demo/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]' -r demo/requirements.txt
+	touch $@

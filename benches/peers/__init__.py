@@ -1,0 +1,35 @@
+"""One module a side.  Each has ``missing() -> str | None`` (why it cannot run here) and ``OPERATIONS``, functions by name.
+
+An operation takes a ``Work``, prepares what it needs, calls ``work.start()``, does the work, ends its timing when
+everything is with the operating system, and asserts that the work was done.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from benches.workload import Measure, Work
+
+Operation = Callable[[Work], Measure]
+
+
+class Side(Protocol):
+    """What a module of this package offers."""
+
+    OPERATIONS: Mapping[str, Operation]
+
+    def missing(self) -> str | None: ...
+
+
+def side(name: str) -> Side:
+    """The module of a side: "file", "lmdb", "arrow_ipc", "kafka" or "logdb"."""
+    return cast(Side, importlib.import_module(f"benches.peers.{name}"))
+
+
+def not_importable(module: str) -> str | None:
+    """Why a Python package is missing; None if it is there."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return str(error)
+    return None

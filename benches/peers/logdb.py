@@ -1,0 +1,359 @@
+"""Our side, through the public API alone, at its default settings unless an operation says otherwise.
+
+Writes are at level `os`, because that is what the peers give: in the page cache when the timing ends.
+"""
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from benches.peers import not_importable
+from benches.peers._kill import open_after_kill, write_until_killed
+from benches.workload import BATCH_COUNT, Keys, Measure, Values, Work, Wrong, rate
+
+if TYPE_CHECKING:
+    from logdb import Database, Durability, Log
+
+_READY_COUNT = 100
+_READ_SIZE_BYTES = 1 << 20
+_MEMORY_PARTITIONS = 1_000
+_IMPORT_COUNT = 11
+
+
+def missing() -> str | None:
+    return not_importable("logdb")
+
+
+# ---------------------------------------------------------------- writing
+
+
+@contextlib.contextmanager
+def _log(work: Work, durability: "Durability" = "os", batch_size: int = 16_384) -> "Iterator[Log]":
+    """The one partition of a new database; on leaving, everything appended is read back and counted."""
+    import logdb
+
+    with logdb.open(str(work.directory), durability=durability, batch_size=batch_size) as db:
+        db.create_topic("t", config={"max.message.bytes": 4 << 20})
+        log = db.log("t")
+        yield log
+        work.check(_scan_values(log))
+
+
+def append(work: Work) -> Measure:
+    return _append(work, "os")
+
+
+def append_interval(work: Work) -> Measure:
+    """At the default level: a background thread calls fdatasync every second."""
+    return _append(work, "interval")
+
+
+def _append(work: Work, durability: "Durability") -> Measure:
+    keys, values = work.records()
+    with _log(work, durability) as log:
+        began = work.start()
+        put = log.append
+        for key, value in zip(keys, values, strict=True):
+            put(value, key)
+        log.flush(sync=False)
+        return rate(work.count, time.perf_counter() - began)
+
+
+def append_4_threads(work: Work) -> Measure:
+    with _log(work) as log:
+        return _append_threads(work, log, 4)
+
+
+def _append_threads(work: Work, log: "Log", thread_count: int) -> Measure:
+    """Each thread appends its share of the records, one a call."""
+    keys, values = work.records()
+    share = work.count // thread_count
+    go = threading.Barrier(thread_count + 1)
+
+    def part(first: int) -> None:
+        own = list(zip(keys[first : first + share], values[first : first + share], strict=True))
+        go.wait()
+        put = log.append
+        for key, value in own:
+            put(value, key)
+
+    threads = [threading.Thread(target=part, args=(number * share,)) for number in range(thread_count)]
+    for thread in threads:
+        thread.start()
+    began = work.start()
+    go.wait()
+    for thread in threads:
+        thread.join()
+    log.flush(sync=False)
+    return rate(work.count, time.perf_counter() - began)
+
+
+def append_many(work: Work) -> Measure:
+    with _log(work) as log:
+        return _append_many(work, log)
+
+
+def append_many_128k(work: Work) -> Measure:
+    """With batches of 128 KiB instead of 16."""
+    with _log(work, batch_size=128 << 10) as log:
+        return _append_many(work, log)
+
+
+def append_many_durable(work: Work) -> Measure:
+    """Each call returns after fdatasync."""
+    with _log(work, "fsync") as log:
+        return _append_many(work, log)
+
+
+def _append_many(work: Work, log: "Log") -> Measure:
+    batches = list(work.batches())
+    began = work.start()
+    for keys, values in batches:
+        log.append_many(values, keys=keys)
+    log.flush(sync=False)
+    return rate(work.count, time.perf_counter() - began)
+
+
+def append_durable(work: Work) -> Measure:
+    """One thread, one record and one fdatasync a call."""
+    with _log(work, "fsync") as log:
+        return _append_threads(work, log, 1)
+
+
+def append_durable_8_threads(work: Work) -> Measure:
+    """Eight threads whose calls share fdatasyncs."""
+    with _log(work, "fsync") as log:
+        return _append_threads(work, log, 8)
+
+
+# ---------------------------------------------------------------- ready-made batches
+
+
+def _ready(work: Work, log: "Log") -> list[bytes]:
+    """Batches of BATCH_COUNT records, as a door would get them; built by ``log``, which must be empty."""
+    ready = []
+    for number, (keys, values) in enumerate(work.batches()):
+        if number == _READY_COUNT:
+            break
+        log.append_many(values, keys=keys)
+        view, next_offset = log.read_batches(number * BATCH_COUNT, size_bytes_max=4 << 20)
+        if next_offset != (number + 1) * BATCH_COUNT:
+            raise Wrong(f"{BATCH_COUNT} records are not one batch: the next offset is {next_offset}")
+        ready.append(bytes(view))
+    return ready
+
+
+def _append_ready(work: Work, db: "Database") -> tuple["Log", Measure]:
+    db.create_topic("builder", config={"max.message.bytes": 4 << 20})
+    db.create_topic("t", config={"max.message.bytes": 4 << 20})
+    ready = _ready(work, db.log("builder"))
+    log = db.log("t")
+    began = work.start()
+    for number in range(work.count // BATCH_COUNT):
+        log.append_batches(ready[number % len(ready)])
+    log.flush(sync=False)
+    return log, rate(work.count, time.perf_counter() - began)
+
+
+def append_ready(work: Work) -> Measure:
+    """What a door does: batches of other makers are checked, placed and written."""
+    import logdb
+
+    with logdb.open(str(work.directory), durability="os", batch_size=4 << 20) as db:
+        log, measure = _append_ready(work, db)
+        work.check(_scan_values(log))
+    return measure
+
+
+def read_batches(work: Work) -> Measure:
+    """What a door does: batches are checked and handed out as they lie."""
+    import logdb
+
+    with logdb.open(str(work.directory), durability="os", batch_size=4 << 20) as db:
+        _append_ready(work, db)
+    with logdb.open(str(work.directory), mode="r") as db:
+        log = db.log("t")
+
+        def one() -> tuple[int, int]:
+            offset = size_bytes = 0
+            while offset < work.count:
+                view, offset = log.read_batches(offset, size_bytes_max=_READ_SIZE_BYTES)
+                size_bytes += len(view)
+            if size_bytes != log.size_bytes:
+                raise Wrong(f"{size_bytes} bytes of batches were read, the log has {log.size_bytes}")
+            return offset, offset * work.value_size
+
+        return work.passes(one)
+
+
+# ---------------------------------------------------------------- reading
+
+
+@contextlib.contextmanager
+def _filled(work: Work) -> "Iterator[Log]":
+    """A log with all records, opened anew by a reader."""
+    import logdb
+
+    with logdb.open(str(work.directory), durability="os") as db:
+        db.create_topic("t")
+        for keys, values in work.batches():
+            db.log("t").append_many(values, keys=keys)
+    with logdb.open(str(work.directory), mode="r") as db:
+        yield db.log("t")
+
+
+def _scan_values(log: "Log") -> tuple[int, int]:
+    count = size_bytes = 0
+    for record in log.read(0):
+        size_bytes += len(record.value)
+        count += 1
+    return count, size_bytes
+
+
+def _scan_all(log: "Log") -> tuple[int, int]:
+    count = size_bytes = 0
+    for record in log.read(0):
+        record.offset, record.timestamp_ms, record.key  # noqa: B018  # looking at them is the work
+        size_bytes += len(record.value)
+        count += 1
+    return count, size_bytes
+
+
+def scan_values(work: Work) -> Measure:
+    with _filled(work) as log:
+        return work.passes(lambda: _scan_values(log))
+
+
+def scan_all(work: Work) -> Measure:
+    """Offset, timestamp, key and value of each record."""
+    with _filled(work) as log:
+        return work.passes(lambda: _scan_all(log))
+
+
+def _arrow(work: Work, columns: list[str] | None) -> Measure:
+    import pyarrow.compute as pc
+
+    with _filled(work) as log:
+
+        def one() -> tuple[int, int]:
+            count = size_bytes = 0
+            for batch in log.read_arrow(0, columns=columns):
+                count += batch.num_rows
+                size_bytes += pc.sum(pc.binary_length(batch.column("value"))).as_py()
+            return count, size_bytes
+
+        return work.passes(one)
+
+
+def arrow_value(work: Work) -> Measure:
+    return _arrow(work, ["value"])
+
+
+def arrow_all(work: Work) -> Measure:
+    """All five columns."""
+    return _arrow(work, None)
+
+
+def _get(work: Work, log: "Log", offsets: list[int]) -> Measure:
+    size_bytes = 0
+    began = work.start()
+    read = log.read
+    for offset in offsets:
+        size_bytes += len(next(read(offset)).value)
+    seconds = time.perf_counter() - began
+    work.check((len(offsets), size_bytes), len(offsets))
+    return rate(len(offsets), seconds)
+
+
+def get(work: Work) -> Measure:
+    """Single records at random, from batches that were read before."""
+    with _filled(work) as log:
+        for offset in range(0, work.count, 10):
+            next(log.read(offset))
+        return _get(work, log, work.random_offsets())
+
+
+def get_sparse(work: Work) -> Measure:
+    """Single records, each from a batch that was not read before."""
+    with _filled(work) as log:
+        return _get(work, log, work.sparse_offsets())
+
+
+# ---------------------------------------------------------------- opening, memory, import
+
+
+def write(work: Work) -> NoReturn:
+    """Append batches at the default level until killed."""
+    import logdb
+
+    db = logdb.open(str(work.directory))
+    db.create_topic("t")
+
+    def batch(keys: Keys, values: Values) -> None:
+        db.log("t").append_many(values, keys=keys)
+
+    write_until_killed(work, batch)
+
+
+def recover(work: Work) -> Measure:
+    """Open after the writer's kill -9 and find where the log ends, which recovers the partition."""
+    import logdb
+
+    return open_after_kill(work, "logdb", lambda: logdb.open(str(work.directory)).log("t").end_offset)
+
+
+def memory(work: Work) -> Measure:
+    """Resident memory of the process with 1,000 partitions open, each written and read."""
+    import logdb
+
+    with logdb.open(str(work.directory)) as db:
+        before = _resident_bytes()
+        db.create_topic("t", partitions=_MEMORY_PARTITIONS)
+        logs = [db.log("t", partition) for partition in range(_MEMORY_PARTITIONS)]
+        for log in logs:
+            log.append(bytes(work.value_size))
+        for log in logs:
+            work.check((log.end_offset, len(next(log.read(0)).value)), 1)
+        return Measure(_resident_bytes() / 1e6, "MB", f"{before / 1e6:.0f} MB before they were created")
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def import_(work: Work) -> Measure:
+    """`import logdb` in interpreters that have seen nothing else; the median of 11."""
+    program = "import time; began = time.perf_counter(); import logdb; print(time.perf_counter() - began)"
+    seconds = [float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(_IMPORT_COUNT)]
+    return Measure(statistics.median(seconds) * 1e3, "ms")
+
+
+_ALL: tuple[Callable[[Work], Measure], ...] = (
+    append,
+    append_interval,
+    append_4_threads,
+    append_many,
+    append_many_128k,
+    append_many_durable,
+    append_durable,
+    append_durable_8_threads,
+    append_ready,
+    read_batches,
+    scan_values,
+    scan_all,
+    arrow_value,
+    arrow_all,
+    get,
+    get_sparse,
+    write,
+    recover,
+    memory,
+    import_,
+)
+OPERATIONS = {operation.__name__: operation for operation in _ALL}

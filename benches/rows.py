@@ -1,0 +1,151 @@
+"""The table: what is compared with what, what the goal is, and what came out."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benches.workload import Measure
+
+COUNTS: Mapping[int, int] = {100: 2_000_000, 1024: 200_000}  # records by the size of their values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        ours: An operation of our side.
+        peer: A side and one of its operations; None where the goal is absolute and nothing is like it.
+        goal: Least ratio of ours to the peer's at 100 B; none: reported only.
+        limit: Largest value of ours (ms, MB) instead of a ratio.
+        count: Records by size of values, where it is not COUNTS; a size that is not named is left out.
+    """
+
+    name: str
+    work: str
+    ours: str
+    peer: tuple[str, str] | None = None
+    goal: float | None = None
+    limit: float | None = None
+    count: Mapping[int, int] = field(default_factory=lambda: COUNTS)
+
+
+@dataclass
+class Result:
+    """One row at one size: every measure of both sides, pair by pair."""
+
+    row: Row
+    value_size: int
+    ours: list[Measure] = field(default_factory=list)
+    peer: list[Measure] = field(default_factory=list)
+    trouble: str = ""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ours to the peer's, of each pair; above 1 is in our favour."""
+        pairs = zip(self.ours, self.peer, strict=False)
+        return [own.value / other.value if own.unit == "M/s" else other.value / own.value for own, other in pairs]
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median reaches the goal; None where there is no goal at this size or no measure."""
+        if self.trouble or not self.ours or self.value_size != 100:
+            return None
+        if self.row.limit is not None:
+            return statistics.median(own.value for own in self.ours) <= self.row.limit
+        return None if self.row.goal is None else statistics.median(self.ratios) >= self.row.goal
+
+
+ROWS = (
+    Row(name="append", work="append, one a call; buffered file.write", ours="append", peer=("file", "append"), goal=2.5),
+    Row(name="append-interval", work="… at the default level; the same file", ours="append_interval", peer=("file", "append")),
+    Row(
+        name="append-threads",
+        work="append, four threads on one log; one thread",
+        ours="append_4_threads",
+        peer=("logdb", "append"),
+        goal=0.75,
+    ),
+    Row(
+        name="many-arrow",
+        work="append_many, 1,000 a call; Arrow IPC stream",
+        ours="append_many",
+        peer=("arrow_ipc", "append_many"),
+        goal=1.4,
+    ),
+    Row(
+        name="many-kafka",
+        work="append_many, 1,000 a call; Kafka's storage engine",
+        ours="append_many",
+        peer=("kafka", "append_many"),
+        goal=1.4,
+    ),
+    Row(
+        name="many-128k",
+        work="… with batch_size=131,072; Arrow IPC stream",
+        ours="append_many_128k",
+        peer=("arrow_ipc", "append_many"),
+    ),
+    Row(
+        name="batches-in",
+        work="ready-made batches in, checked; Kafka's storage engine",
+        ours="append_ready",
+        peer=("kafka", "append_ready"),
+        goal=1.0,
+    ),
+    Row(
+        name="batches-out",
+        work="batches out, checked; Kafka's, records iterated",
+        ours="read_batches",
+        peer=("kafka", "read"),
+        goal=1.5,
+    ),
+    Row(name="batches-out-crc", work="… Kafka's, CRC alone", ours="read_batches", peer=("kafka", "read_batches")),
+    Row(
+        name="durable",
+        work="1,000 a call, each with fdatasync; the plain file",
+        ours="append_many_durable",
+        peer=("file", "append_many_durable"),
+        goal=1.0,
+        count={100: 500_000, 1024: 200_000},
+    ),
+    Row(
+        name="group-commit",
+        work="durable, one a call: eight threads; one thread",
+        ours="append_durable_8_threads",
+        peer=("logdb", "append_durable"),
+        goal=5.0,
+        count={100: 8_000, 1024: 8_000},
+    ),
+    Row(name="scan-value", work="scan to Record: value; lmdb cursor", ours="scan_values", peer=("lmdb", "scan"), goal=1.6),
+    Row(name="scan-value-alone", work="… lmdb cursor without its keys", ours="scan_values", peer=("lmdb", "scan_values")),
+    Row(
+        name="scan-all",
+        work="scan: offset, timestamp, key and value; lmdb cursor",
+        ours="scan_all",
+        peer=("lmdb", "scan"),
+        goal=1.0,
+    ),
+    Row(name="arrow-value", work="scan to Arrow: value; lmdb to Arrow", ours="arrow_value", peer=("lmdb", "arrow"), goal=6.0),
+    Row(name="arrow-all", work="scan to Arrow: five columns; lmdb to Arrow", ours="arrow_all", peer=("lmdb", "arrow"), goal=5.0),
+    Row(name="get", work="point read, positions cached; lmdb get", ours="get", peer=("lmdb", "get"), goal=0.6),
+    Row(name="get-uncached", work="point read, not cached; lmdb get", ours="get_sparse", peer=("lmdb", "get_sparse"), goal=0.2),
+    Row(
+        name="open",
+        work="open after kill -9 with 2 M records; lmdb",
+        ours="recover",
+        peer=("lmdb", "recover"),
+        limit=10,
+        count={100: 2_000_000},
+    ),
+    Row(
+        name="open-small",
+        work="… with 200 k records; lmdb",
+        ours="recover",
+        peer=("lmdb", "recover"),
+        limit=10,
+        count={100: 200_000},
+    ),
+    Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
+    Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
+)

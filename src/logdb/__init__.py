@@ -1,0 +1,44 @@
+"""logdb: an embeddable log database.  SQLite's place, Kafka's shape.
+
+    import logdb
+
+    with logdb.open("events") as db:
+        db.create_topic("trades", partitions=3, if_not_exists=True)
+        log = db.log("trades", partition=0)
+        log.append(b"value", b"key")
+        log.flush()
+        for record in log.read(log.start_offset):
+            print(record.offset, record.key, record.value)
+"""
+
+from logdb import errors
+from logdb.client.database import Database
+from logdb.client.database import open_database as open
+from logdb.codec import Record
+from logdb.errors import LogdbError
+from logdb.io import IO
+from logdb.log.log import Log
+from logdb.model import PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
+from logdb.store.repair import repair
+from logdb.store.report import Problem, Report
+from logdb.store.verify import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IO",
+    "Database",
+    "Log",
+    "LogdbError",
+    "PartitionInfo",
+    "Problem",
+    "Record",
+    "RecordMetadata",
+    "Report",
+    "TopicInfo",
+    "TopicPartition",
+    "errors",
+    "open",
+    "repair",
+    "verify",
+]

@@ -1,0 +1,286 @@
+"""What is called once a record: the batch builder, the record, its iterator, positions for point reads.
+
+Everything that is called once a batch is in ``_core`` (cffi).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, final
+
+from logdb.model import Buffer
+
+OS: int
+INTERVAL: int
+FSYNC: int
+
+def murmur2(key: Buffer, /) -> int:
+    """Kafka's hash of a key, unsigned 32 bits; the partitioner masks its sign."""
+
+@final
+class Record:
+    """One record; immutable, made by reading.  Equal and hashed by all its fields."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Decoded when looked at.  A name that is no UTF-8 is decoded by ``surrogateescape``; append encodes it back.
+
+        Raises:
+            ValueError: They overrun the record (its CRC was right: it was written so).
+        """
+
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+class BatchBuilder:
+    """Gathers records into batches and hands full buffers of batches to its subclass.
+
+    An open batch is closed when the next record would take it past ``batch_size`` (or ``message_size_max``); closed
+    batches lie back to back in a buffer, which is written once it has no room for another batch of that size, or by
+    ``_drain``.  A record larger than a batch gets one of its own, and that a buffer of its own.
+
+    Threading: any thread may call anything at any time; the GIL is the lock.  ``_write`` is called by one thread at a
+    time, in the order of offsets.  A hook may call ``_drain`` and ``_configure``, whoever runs it; ``_write`` alone may
+    not append, drain or discard (RuntimeError where that would wait for itself).  A hook must not wait for a lock that
+    another thread holds while it calls into the builder.
+    """
+
+    def __init__(
+        self,
+        *,
+        next_offset: int,
+        leader_epoch: int,
+        batch_size: int,
+        write_size: int,
+        group_size: int,
+        clock: Callable[[], int] | None,
+    ) -> None:
+        """Begin with nothing pending.
+
+        Args:
+            next_offset: Offset of the first record.
+            leader_epoch: For the headers of its batches.
+            batch_size: Bytes that a batch of several records may reach, in [1, 2^31 - 1].
+            write_size: Bytes of a buffer that is written as a whole; at least ``batch_size`` is taken.
+            group_size: Bytes that are committed at once at level fsync.
+            clock: Wall clock in ms since 1970; None for the machine's, which is up to 4 ms (a tick) late on Linux.
+        """
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> int:
+        """Accept one record and return its offset.
+
+        Below level fsync an append that raises has not accepted its record.  At fsync it returns after ``_commit``;
+        if that raises, the exception's ``offsets`` is the range of this record, which is kept and may yet be written.
+
+        Raises:
+            TypeError: An argument of the wrong type; the message says what was got.
+            ValueError: An unknown durability.
+            whatever ``_reject``, ``_write``, ``_woken``, ``_weaken`` or ``_commit`` raise.
+        """
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        headers: Iterable[Iterable[tuple[str, Buffer | None]]] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        """Accept records that lie together, and write them before returning; nothing if one item is wrong.
+
+        At level fsync in groups of at most ``group_size``, each committed before the next.  Where a write or a commit
+        fails, the exception's ``offsets`` is the range of those records of this call that are kept (or written).
+
+        Raises:
+            TypeError: An item of the wrong type; the message names its index.
+            ValueError: The counts differ; the message has both.
+            whatever the hooks raise.
+        """
+
+    def _append_raw(
+        self,
+        buffer: bytearray,
+        size_bytes: int,
+        record_span: int,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        """Append checked batches that lie in ``buffer[:size_bytes]``, of ``record_span`` offsets in all.
+
+        Base offsets and leader epochs are set here, and the batches written before returning (at fsync: committed).
+        The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
+
+        Raises:
+            SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``.
+            whatever the hooks raise.
+        """
+
+    def _buffer(self, size_bytes: int, /) -> bytearray:
+        """A pooled bytearray of at least that many bytes, with anything in it, to be filled for ``_append_raw``."""
+
+    def _drain(self) -> None:
+        """Close the open batch and write all that was pending when this was called, or raise what ``_write`` raised."""
+
+    def _discard(self) -> int:
+        """Drop what is pending and return how many records that was; the next offset goes back to the written one."""
+
+    def _configure(
+        self,
+        *,
+        level: int = ...,
+        gate: int = ...,
+        strict: bool = ...,
+        keys_required: bool = ...,
+        log_append_time: bool = ...,
+        timestamp_before_max_ms: int = ...,
+        timestamp_after_max_ms: int = ...,
+        message_size_max: int = ...,
+        batch_size: int = ...,
+    ) -> None:
+        """Set what is given, leave the rest.
+
+        At first: level INTERVAL, gate 0, all flags off, timestamps unbounded, message_size_max 2^31 - 1.
+
+        Args:
+            level: Of appends that name none: OS, INTERVAL or FSYNC.
+            gate: Not 0: every append is rejected with it.
+            strict: All appends since the recovery point were at fsync: a weaker one calls ``_weaken`` first, and full
+                buffers wait for ``_commit``.
+            keys_required: Reject null keys.
+            log_append_time: Ignore the timestamps given; batches carry attribute bit 3 and the time of their last record.
+            timestamp_before_max_ms, timestamp_after_max_ms: How far a timestamp given may lie from the clock.
+            message_size_max: Bytes of the largest batch; a record that alone makes a larger one is rejected.
+            batch_size: As in the constructor.
+        """
+
+    @property
+    def _next_offset(self) -> int:
+        """Offset of the next record.  Settable while nothing is pending (RuntimeError otherwise)."""
+
+    @_next_offset.setter
+    def _next_offset(self, offset: int) -> None: ...
+    @property
+    def _written_offset(self) -> int:
+        """Below it, everything went through ``_write``."""
+
+    @property
+    def _pending_count(self) -> int:
+        """Records accepted, but not written: ``_next_offset - _written_offset``."""
+
+    @property
+    def _opened_ms(self) -> int:
+        """CLOCK_MONOTONIC in ms, at most a tick late, when the oldest pending record came (or before it); 0: none pending."""
+
+    @property
+    def _broken(self) -> bool:
+        """Whether the last write failed: its buffer is kept, and nothing accepted before it is written."""
+
+    _dirty: bool
+    """Set before a record is accepted by ``append`` below fsync, or kept by a failure; the flusher clears it before it drains."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the batches to come; setting it closes the open batch."""
+
+    @leader_epoch.setter
+    def leader_epoch(self, epoch: int) -> None: ...
+
+    # ---------------------------------------------------------------- hooks, for the subclass to override
+
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int, /) -> None:
+        """Write batches, which hold [base_offset, next_offset); the view is released when this returns.
+
+        If it raises, the same bytes come again, perhaps in another thread, before any that follow them.
+        """
+
+    def _woken(self) -> None:
+        """Something is pending, or is about to be: called when ``_dirty`` was False and became True."""
+
+    def _commit(self, next_offset: int, level: int, /) -> None:
+        """FSYNC: return once everything below ``next_offset`` is written (``_drain``) and synced.  INTERVAL: take note."""
+
+    def _weaken(self) -> None:
+        """A record below fsync comes while ``strict``: note it and ``_configure(strict=False)``."""
+
+    def _reject(self, reason: str, *numbers: int) -> None:
+        """Raise what fits the reason; SystemError if this returns.
+
+        "gate" (gate,) · "size" (size_bytes, message_size_max) · "expected_offset" (expected_offset, next_offset) ·
+        "timestamp" (timestamp_ms, now_ms, before_max_ms, after_max_ms) · "key" ()
+        """
+
+class _PositionFile(Protocol):
+    def _pread(self, size_bytes: int, position: int, /) -> bytes: ...
+
+@final
+class Positions:
+    """Where the records of checked batches lie, for point reads; all of them share one bound.
+
+    Knows nothing of what happens to a file: clear it when offsets move or are written anew.
+    """
+
+    def __init__(self) -> None: ...
+    def add(self, file: _PositionFile, position: int, batch: Buffer) -> None:
+        """Remember the records of one whole, checked, uncompressed batch that lies at ``position`` of ``file``.
+
+        Raises:
+            ValueError: It is not that.
+        """
+
+    def clear(self) -> None: ...
+    @property
+    def size_bytes(self) -> int:
+        """Memory that its entries take: about 100 bytes a batch and 4 a record."""
+
+    @staticmethod
+    def limit(size_bytes: int | None = None, /) -> int:
+        """Set, if given, and return what the entries of all Positions may take (32 MiB at first); least recently used go first."""
+
+@final
+class RecordIterator:
+    """Records with offsets in [offset, end_offset), out of checked, uncompressed batches.
+
+    Control batches are skipped.  Where ``positions`` know the first record, it is read by ``file._pread``, and
+    ``source`` called for the second; whatever is wrong with that read, the source has to tell.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[int, int], Iterable[Buffer]],
+        offset: int,
+        end_offset: int,
+        topic: str,
+        partition: int,
+        positions: Positions | None = None,
+    ) -> None:
+        """``source(offset, end_offset)`` yields buffers of whole batches; each is let go before the next is asked for."""
+
+    def __iter__(self) -> Iterator[Record]: ...
+    def __next__(self) -> Record:
+        """The next record.
+
+        Raises:
+            StopIteration: At the end, and after any exception of the source.
+            ValueError: The bytes contradict themselves, with an offset; or another thread is in here.
+        """

@@ -1,0 +1,145 @@
+/* batch.c -- one record batch: its header, its CRC, its records. */
+#include "bytes.h"
+#include "logdb_native.h"
+
+enum {
+    ATTRIBUTES_KNOWN = 127,
+    CODEC_COUNT = 5,
+    RECORD_SIZE_MIN = 7, /* seven fields of a byte each */
+};
+
+static int64_t load_i64(const uint8_t *p)
+{
+    return (int64_t)load_be64(p);
+}
+static int32_t load_i32(const uint8_t *p)
+{
+    return (int32_t)load_be32(p);
+}
+static int16_t load_i16(const uint8_t *p)
+{
+    return (int16_t)load_be16(p);
+}
+
+/* ---------------------------------------------------------------- header */
+
+/* Sums may wrap here; header_check refuses a batch where they did. */
+static void header_load(const uint8_t *buf, logdb_batch *out)
+{
+    out->base_offset = load_i64(buf + BATCH_BASE_OFFSET);
+    out->last_offset = (int64_t)((uint64_t)out->base_offset + (uint64_t)(int64_t)load_i32(buf + BATCH_LAST_OFFSET_DELTA));
+    out->base_timestamp = load_i64(buf + BATCH_BASE_TIMESTAMP);
+    out->max_timestamp = load_i64(buf + BATCH_MAX_TIMESTAMP);
+    out->producer_id = load_i64(buf + BATCH_PRODUCER_ID);
+    out->size_bytes = (int64_t)load_i32(buf + BATCH_LENGTH) + BATCH_LENGTH_FROM;
+    out->leader_epoch = load_i32(buf + BATCH_LEADER_EPOCH);
+    out->base_sequence = load_i32(buf + BATCH_BASE_SEQUENCE);
+    out->record_count = load_i32(buf + BATCH_COUNT);
+    out->crc = load_be32(buf + BATCH_CRC);
+    out->attributes = load_i16(buf + BATCH_ATTRIBUTES);
+    out->producer_epoch = load_i16(buf + BATCH_PRODUCER_EPOCH);
+    out->magic = (int8_t)buf[BATCH_MAGIC];
+}
+
+static int zeroes(const uint8_t *buf)
+{
+    uint8_t any = 0;
+    for (int i = 0; i < BATCH_HEADER_SIZE; i++)
+        any |= buf[i];
+    return any == 0;
+}
+
+static logdb_status header_check(const uint8_t *buf, const logdb_batch *batch, int64_t batch_size_max)
+{
+    if (batch->magic != 2)
+        return batch->magic == 0 && zeroes(buf) ? LOGDB_E_ZERO : LOGDB_E_MAGIC;
+    if (batch->size_bytes < BATCH_HEADER_SIZE || batch->size_bytes > batch_size_max)
+        return LOGDB_E_LENGTH;
+    int codec = batch->attributes & LOGDB_CODEC_MASK;
+    if ((batch->attributes & ~ATTRIBUTES_KNOWN) != 0 || codec >= CODEC_COUNT)
+        return LOGDB_E_ATTRIBUTES;
+    if (batch->base_offset < 0 || batch->last_offset < batch->base_offset || batch->last_offset == INT64_MAX)
+        return LOGDB_E_OFFSET;
+    int64_t room = batch->size_bytes - BATCH_HEADER_SIZE;
+    if (batch->record_count < 0 || batch->record_count > batch->last_offset - batch->base_offset + 1)
+        return LOGDB_E_COUNT;
+    if (codec == 0 && (batch->record_count == 0 ? room > 0 : batch->record_count > room / RECORD_SIZE_MIN))
+        return LOGDB_E_COUNT;
+    return LOGDB_OK;
+}
+
+logdb_status logdb_batch_header(const uint8_t *buf, size_t len, int64_t batch_size_max, logdb_batch *out)
+{
+    if (len < BATCH_HEADER_SIZE) {
+        out->size_bytes = 0;
+        return LOGDB_E_SHORT;
+    }
+    header_load(buf, out);
+    logdb_status status = header_check(buf, out, batch_size_max);
+    return status == LOGDB_OK && (uint64_t)out->size_bytes > len ? LOGDB_E_SHORT : status;
+}
+
+logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_size_max, logdb_batch *out, uint32_t *computed_crc)
+{
+    logdb_status status = logdb_batch_header(buf, len, batch_size_max, out);
+    if (status != LOGDB_OK)
+        return status;
+    *computed_crc = logdb_crc32c(0, buf + BATCH_ATTRIBUTES, (size_t)out->size_bytes - BATCH_ATTRIBUTES);
+    return *computed_crc == out->crc ? LOGDB_OK : LOGDB_E_CRC;
+}
+
+/* ---------------------------------------------------------------- records from outside */
+
+static int headers_whole(const record_view *record)
+{
+    const uint8_t *p = record->headers;
+    header_view header;
+    for (int64_t i = 0; i < record->header_count; i++)
+        if (!(p = header_parse(p, record->end, &header)))
+            return 0;
+    return p == record->end;
+}
+
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required)
+{
+    const uint8_t *p = records, *end = records + len;
+    int64_t delta = -1, max_timestamp = INT64_MIN;
+    for (int32_t i = 0; i < batch->record_count; i++) {
+        record_view record;
+        if (!(p = record_parse(p, end, &record)) || !headers_whole(&record))
+            return LOGDB_E_RECORD;
+        if (record.offset_delta <= delta)
+            return LOGDB_E_DELTA;
+        delta = record.offset_delta;
+        if (keys_required && record.key_size < 0)
+            return LOGDB_E_KEY;
+        int64_t timestamp;
+        if (__builtin_add_overflow(batch->base_timestamp, record.timestamp_delta, &timestamp))
+            return LOGDB_E_TIMESTAMP;
+        if (timestamp > max_timestamp)
+            max_timestamp = timestamp;
+    }
+    if (p != end)
+        return LOGDB_E_COUNT;
+    if (batch->record_count == 0)
+        return LOGDB_OK;
+    if (delta != batch->last_offset - batch->base_offset)
+        return LOGDB_E_DELTA;
+    return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
+}
+
+/* ---------------------------------------------------------------- changing a batch */
+
+void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch)
+{
+    store_be64(buf + BATCH_BASE_OFFSET, (uint64_t)base_offset);
+    store_be32(buf + BATCH_LEADER_EPOCH, (uint32_t)leader_epoch);
+}
+
+void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_timestamp)
+{
+    store_be32(buf + BATCH_LENGTH, (uint32_t)(len - BATCH_LENGTH_FROM));
+    store_be16(buf + BATCH_ATTRIBUTES, (uint16_t)attributes);
+    store_be64(buf + BATCH_MAX_TIMESTAMP, (uint64_t)max_timestamp);
+    store_be32(buf + BATCH_CRC, logdb_crc32c(0, buf + BATCH_ATTRIBUTES, len - BATCH_ATTRIBUTES));
+}

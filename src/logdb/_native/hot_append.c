@@ -1,0 +1,439 @@
+/* hot_append.c -- append, append_many and _append_raw: from arguments to records put in.
+ *
+ * An append that raises has not accepted its record, but for one case: at level fsync the record is put in before
+ * it is committed.  Where that fails the exception's `offsets` says which records are kept, and may yet be written. */
+#include "hot.h"
+
+static signature append_signature = {
+    "append", 2, 1, {"value", "key", "headers", "timestamp_ms", "expected_offset", "durability"}, {NULL}};
+static signature append_many_signature = {
+    "append_many", 2, 1, {"values", "keys", "headers", "timestamps_ms", "expected_offset", "durability"}, {NULL}};
+static signature append_raw_signature = {
+    "_append_raw", 5, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability"}, {NULL}};
+
+int append_ready(void)
+{
+    return signature_ready(&append_signature) || signature_ready(&append_many_signature) || signature_ready(&append_raw_signature) ? -1 : 0;
+}
+
+static bool given(PyObject *argument)
+{
+    return argument != NULL && argument != Py_None;
+}
+
+/* ---------------------------------------------------------------- terms and ends, common to all */
+
+static int terms_get(const builder *b, PyObject *expected_offset, PyObject *durability, terms *t)
+{
+    if (!b->ready) {
+        PyErr_SetString(PyExc_RuntimeError, "BatchBuilder.__init__ was not called");
+        return -1;
+    }
+    t->expected_offset = -1;
+    if (given(expected_offset)) {
+        if (int64_get(expected_offset, "expected_offset", &t->expected_offset))
+            return -1;
+        if (t->expected_offset < 0) {
+            PyErr_Format(PyExc_ValueError, "expected_offset=%lld is negative", (long long)t->expected_offset);
+            return -1;
+        }
+    }
+    t->level = level_get(durability, b->level);
+    return t->level < 0 ? -1 : 0;
+}
+
+/* Says on the exception which records are kept, and sees to it that the flusher tries them again. */
+static void kept(builder *b, int64_t first, int64_t next)
+{
+    PyObject *exception = exception_take(), *offsets = range_new(first, next);
+    if (offsets == NULL || PyObject_SetAttr(exception, hot_names.offsets, offsets))
+        PyErr_Clear();
+    Py_XDECREF(offsets);
+    if (b->written_offset < builder_next_offset(b) && builder_wake(b))
+        PyErr_Clear();
+    exception_give(exception);
+}
+
+/* What the level asks for once the records are in. */
+static int settle(builder *b, int64_t next, int level)
+{
+    if (level == LEVEL_FSYNC || (level == LEVEL_INTERVAL && b->level == LEVEL_OS))
+        return builder_commit(b, next, level);
+    return 0;
+}
+
+static int timestamp_check(builder *b, int64_t timestamp_ms, int64_t now)
+{
+    int64_t before = b->timestamp_before_max, after = b->timestamp_after_max;
+    bool early = timestamp_ms < now && (uint64_t)now - (uint64_t)timestamp_ms > (uint64_t)before;
+    bool late = timestamp_ms > now && (uint64_t)timestamp_ms - (uint64_t)now > (uint64_t)after;
+    if (timestamp_ms >= 0 && !early && !late)
+        return 0;
+    return builder_reject(b, "timestamp", 4, (const int64_t[]){timestamp_ms, now, before, after});
+}
+
+static int record_check(builder *b, const new_record *r)
+{
+    if (b->keys_required && r->key_size < 0)
+        return builder_reject(b, "key", 0, NULL);
+    if (BATCH_HEADER_SIZE + new_record_size_max(r) <= b->message_size_max)
+        return 0;
+    size_t size = builder_single_size(r);
+    if (size <= b->message_size_max)
+        return 0;
+    return builder_reject(b, "size", 2, (const int64_t[]){(int64_t)size, (int64_t)b->message_size_max});
+}
+
+/* ---------------------------------------------------------------- append */
+
+static int timestamp_get(builder *b, PyObject *timestamp_ms, int64_t *out)
+{
+    int64_t now = builder_now(b);
+    if (now == INT64_MIN)
+        return -1;
+    *out = now;
+    if (!given(timestamp_ms))
+        return 0;
+    int64_t wanted;
+    if (int64_get(timestamp_ms, "timestamp_ms", &wanted))
+        return -1;
+    if (b->log_append_time)
+        return 0;
+    *out = wanted;
+    return timestamp_check(b, wanted, now);
+}
+
+/* The record is in: its offset, or NULL where it could not be committed. */
+static PyObject *append_end(builder *b, int64_t offset, int level)
+{
+    if (UNLIKELY(settle(b, offset + 1, level))) {
+        kept(b, offset, offset + 1);
+        return NULL;
+    }
+    return PyLong_FromLongLong(offset);
+}
+
+PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    builder *b = (builder *)self;
+    PyObject *in[6] = {NULL}, *result = NULL;
+    terms t = {.many = false};
+    if (signature_take(&append_signature, args, nargs, kwnames, in) || terms_get(b, in[4], in[5], &t))
+        return NULL;
+    blob value, key;
+    key.data = NULL;
+    key.size = -1;
+    key.view.obj = NULL;
+    growing headers;
+    headers.data = NULL;
+    new_record r = {.header_count = 0};
+    if (blob_get(in[0], "value", &value))
+        return NULL;
+    if (in[1] != NULL && blob_get(in[1], "key", &key))
+        goto done_value;
+    if (timestamp_get(b, in[3], &r.timestamp_ms))
+        goto done_key;
+    if (given(in[2])) {
+        growing_init(&headers);
+        if ((r.header_count = headers_encode(in[2], -1, &headers)) < 0)
+            goto done;
+        r.headers = headers.data;
+        r.headers_size = headers.size;
+    }
+    r.value = value.data;
+    r.value_size = value.size;
+    r.key = key.data;
+    r.key_size = key.size;
+    if (record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
+        result = append_end(b, builder_put(b, &r), t.level);
+done:
+    growing_free(&headers);
+done_key:
+    blob_release(&key);
+done_value:
+    blob_release(&value);
+    return result;
+}
+
+/* ---------------------------------------------------------------- append_many */
+
+/* What an append_many is given, taken over: nobody can change it while it is put in. */
+typedef struct {
+    Py_ssize_t count;
+    PyObject *values, *keys; /* tuples of bytes | None; keys NULL: none */
+    int64_t *timestamps;     /* NULL: now */
+    int64_t now;
+    growing headers;         /* of all records */
+    int64_t *header_counts;  /* NULL: none */
+    size_t *header_ends;     /* in `headers` */
+} many_records;
+
+static int count_check(const many_records *m, Py_ssize_t count, const char *what)
+{
+    if (count == m->count)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%zd values but %zd %s", m->count, count, what);
+    return -1;
+}
+
+static int many_timestamps(builder *b, many_records *m, PyObject *timestamps)
+{
+    PyObject *items = PySequence_Tuple(timestamps);
+    if (items == NULL)
+        return -1;
+    int result = count_check(m, PyTuple_GET_SIZE(items), "timestamps_ms");
+    m->timestamps = PyMem_New(int64_t, (size_t)m->count + 1);
+    if (m->timestamps == NULL) {
+        PyErr_NoMemory();
+        result = -1;
+    }
+    for (Py_ssize_t i = 0; result == 0 && i < m->count; i++) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        m->timestamps[i] = m->now;
+        if (item == Py_None)
+            continue;
+        int64_t wanted;
+        result = int64_get(item, "a timestamp_ms", &wanted);
+        if (result == 0 && !b->log_append_time) {
+            m->timestamps[i] = wanted;
+            result = timestamp_check(b, wanted, m->now);
+        }
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+static int many_headers(many_records *m, PyObject *headers)
+{
+    PyObject *items = PySequence_Tuple(headers);
+    if (items == NULL)
+        return -1;
+    int result = count_check(m, PyTuple_GET_SIZE(items), "headers");
+    m->header_counts = PyMem_New(int64_t, (size_t)m->count + 1);
+    m->header_ends = PyMem_New(size_t, (size_t)m->count + 1);
+    if (m->header_counts == NULL || m->header_ends == NULL) {
+        PyErr_NoMemory();
+        result = -1;
+    }
+    for (Py_ssize_t i = 0; result == 0 && i < m->count; i++) {
+        m->header_counts[i] = headers_encode(PyTuple_GET_ITEM(items, i), i, &m->headers);
+        m->header_ends[i] = m->headers.size;
+        if (m->header_counts[i] < 0)
+            result = -1;
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+static inline void item_get(PyObject *items, Py_ssize_t i, const uint8_t **data, int64_t *size)
+{
+    PyObject *item = PyTuple_GET_ITEM(items, i);
+    bool null = item == Py_None;
+    *data = null ? NULL : (const uint8_t *)PyBytes_AS_STRING(item);
+    *size = null ? -1 : PyBytes_GET_SIZE(item);
+}
+
+static inline void many_get(const many_records *m, Py_ssize_t i, new_record *r)
+{
+    item_get(m->values, i, &r->value, &r->value_size);
+    if (m->keys != NULL)
+        item_get(m->keys, i, &r->key, &r->key_size);
+    if (m->timestamps != NULL)
+        r->timestamp_ms = m->timestamps[i];
+    if (m->header_counts != NULL) {
+        size_t start = i > 0 ? m->header_ends[i - 1] : 0;
+        r->headers = m->headers.data + start;
+        r->headers_size = m->header_ends[i] - start;
+        r->header_count = m->header_counts[i];
+    }
+}
+
+/* Takes the arguments over and checks all of it; nothing is appended if an item is wrong. */
+static int many_take(builder *b, many_records *m, PyObject *const *in)
+{
+    if ((m->values = blobs_snapshot(in[0], "values")) == NULL)
+        return -1;
+    m->count = PyTuple_GET_SIZE(m->values);
+    if (given(in[1])) {
+        if ((m->keys = blobs_snapshot(in[1], "keys")) == NULL || count_check(m, PyTuple_GET_SIZE(m->keys), "keys"))
+            return -1;
+    }
+    if ((m->now = builder_now(b)) == INT64_MIN)
+        return -1;
+    if ((given(in[2]) && many_headers(m, in[2])) || (given(in[3]) && many_timestamps(b, m, in[3])))
+        return -1;
+    new_record r = {.key_size = -1};
+    for (Py_ssize_t i = 0; i < m->count; i++) {
+        many_get(m, i, &r);
+        if (record_check(b, &r))
+            return -1;
+    }
+    return 0;
+}
+
+static void many_free(many_records *m)
+{
+    Py_XDECREF(m->values);
+    Py_XDECREF(m->keys);
+    PyMem_Free(m->timestamps);
+    PyMem_Free(m->header_counts);
+    PyMem_Free(m->header_ends);
+    growing_free(&m->headers);
+}
+
+/* Puts all in, with the gate held: 0, 1 failed after some were in, -1 before; *first is the first offset. */
+static int many_put(builder *b, const many_records *m, terms *t, int64_t *first)
+{
+    if (builder_admit(b, NULL, t))
+        return -1;
+    *first = builder_next_offset(b);
+    t->expected_offset = -1;
+    if (b->count > 0)
+        builder_close_batch(b);
+    new_record r = {.key_size = -1, .timestamp_ms = m->now};
+    for (Py_ssize_t i = 0; i < m->count; i++) {
+        many_get(m, i, &r);
+        if (!builder_has_room(b, &r, t) && builder_admit(b, &r, t))
+            return 1;
+        builder_put(b, &r);
+    }
+    return 0;
+}
+
+/* What follows once records [first, next) are in: written, and committed where the level asks for it. */
+static PyObject *many_end(builder *b, int64_t first, int64_t next, int level)
+{
+    if ((level != LEVEL_FSYNC && builder_write_until(b, next)) || (first < next && settle(b, next, level))) {
+        kept(b, first, next);
+        return NULL;
+    }
+    return range_new(first, next);
+}
+
+PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    builder *b = (builder *)self;
+    PyObject *in[6] = {NULL}, *result = NULL;
+    terms t = {.many = true};
+    if (signature_take(&append_many_signature, args, nargs, kwnames, in) || terms_get(b, in[4], in[5], &t))
+        return NULL;
+    many_records m = {.count = 0};
+    growing_init(&m.headers);
+    if (many_take(b, &m, in) == 0 && builder_enter(b) == 0) {
+        int64_t first = 0, next;
+        int put = many_put(b, &m, &t, &first);
+        next = builder_next_offset(b);
+        builder_leave(b);
+        if (put > 0)
+            kept(b, first, next);
+        else if (put == 0)
+            result = many_end(b, first, next, t.level);
+    }
+    many_free(&m);
+    return result;
+}
+
+/* ---------------------------------------------------------------- _append_raw */
+
+/* Sums up the batches in the buffer; SystemError where they are not what the caller said. */
+static int raw_check(buffer *f, int64_t record_span)
+{
+    const uint8_t *data = f->view.buf;
+    int64_t span = 0;
+    size_t at = 0;
+    f->max_timestamp = INT64_MIN;
+    while (f->used - at >= BATCH_HEADER_SIZE) {
+        size_t size = (size_t)load_be32(data + at + BATCH_LENGTH) + BATCH_LENGTH_FROM;
+        if (size < BATCH_HEADER_SIZE || size > f->used - at)
+            break;
+        int64_t max_timestamp = (int64_t)load_be64(data + at + BATCH_MAX_TIMESTAMP);
+        if (max_timestamp > f->max_timestamp)
+            f->max_timestamp = max_timestamp;
+        span += (int64_t)load_be32(data + at + BATCH_LAST_OFFSET_DELTA) + 1;
+        at += size;
+    }
+    if (at == f->used && span == record_span)
+        return 0;
+    PyErr_Format(PyExc_SystemError, "raw batches of %zu bytes and %lld offsets, where %zu bytes and %lld offsets were announced", at,
+                 (long long)span, f->used, (long long)record_span);
+    return -1;
+}
+
+/* Sets what the log sets: base offsets from `next` on, and the leader epoch. */
+static void raw_place(const builder *b, buffer *f, int64_t next)
+{
+    uint8_t *data = f->view.buf;
+    f->base_offset = next;
+    for (size_t at = 0; at < f->used;) {
+        uint8_t *head = data + at;
+        store_be64(head + BATCH_BASE_OFFSET, (uint64_t)next);
+        store_be32(head + BATCH_LEADER_EPOCH, (uint32_t)b->leader_epoch);
+        next += (int64_t)load_be32(head + BATCH_LAST_OFFSET_DELTA) + 1;
+        at += (size_t)load_be32(head + BATCH_LENGTH) + BATCH_LENGTH_FROM;
+    }
+    f->next_offset = next;
+}
+
+static buffer *raw_take(PyObject *const *in, int64_t *record_span)
+{
+    int64_t size_bytes;
+    if (!PyByteArray_Check(in[0])) {
+        PyErr_Format(PyExc_TypeError, "buffer must be a bytearray, not %s", Py_TYPE(in[0])->tp_name);
+        return NULL;
+    }
+    if (int64_get(in[1], "size_bytes", &size_bytes) || int64_get(in[2], "record_span", record_span))
+        return NULL;
+    buffer *f = buffer_adopt(in[0]);
+    if (f == NULL)
+        return NULL;
+    f->used = (size_t)size_bytes;
+    if (size_bytes <= 0 || size_bytes > f->view.len)
+        PyErr_Format(PyExc_SystemError, "size_bytes=%lld of a buffer of %zd", (long long)size_bytes, f->view.len);
+    else if (raw_check(f, *record_span) == 0)
+        return f;
+    buffer_free(f);
+    return NULL;
+}
+
+/* Queues the buffer, with the gate held; *first is the first offset. */
+static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
+{
+    for (;;) {
+        if (builder_admit(b, NULL, t))
+            return -1;
+        size_t pending = b->queue_bytes + b->used;
+        bool full = t->level == LEVEL_FSYNC && pending > 0 && pending + f->used > b->group_size;
+        if (!full && b->queue_count < 8) /* room for the open buffer and this one is always there */
+            break;
+        int64_t next = builder_next_offset(b);
+        if (t->level == LEVEL_FSYNC ? builder_commit(b, next, LEVEL_FSYNC) : builder_write_until(b, next))
+            return -1;
+    }
+    *first = builder_next_offset(b);
+    raw_place(b, f, *first);
+    builder_enqueue(b, f);
+    return 0;
+}
+
+PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    builder *b = (builder *)self;
+    PyObject *in[5] = {NULL};
+    terms t = {.many = true};
+    int64_t span, first = 0;
+    if (signature_take(&append_raw_signature, args, nargs, kwnames, in) || terms_get(b, in[3], in[4], &t))
+        return NULL;
+    buffer *f = raw_take(in, &span);
+    if (f == NULL)
+        return NULL;
+    int put = builder_enter(b);
+    if (put == 0) {
+        put = raw_put(b, f, &t, &first);
+        builder_leave(b);
+    }
+    if (put != 0) {
+        buffer_free(f); /* not into the pool: the caller may try it again */
+        return NULL;
+    }
+    return many_end(b, first, first + span, t.level);
+}

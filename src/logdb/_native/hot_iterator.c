@@ -1,0 +1,295 @@
+/* hot_iterator.c -- RecordIterator: records out of chunks of checked, uncompressed batches.
+ *
+ *   source(offset, end_offset) -> chunks -> batches -> records in [next_offset, end_offset)
+ *
+ * The first record comes by Positions, if they know where it lies: one small pread, and the source with its large
+ * buffer is not even made.  While the source runs `busy` is set, and nobody else gets in; the rest runs under the
+ * GIL as one step.  What the source hands out is let go before it is asked for more, because it uses it again. */
+#include "hot.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *source;    /* a callable, until it was called */
+    PyObject *chunks;    /* what it returned */
+    PyObject *origin;    /* (topic, partition) */
+    PyObject *positions; /* until they were asked */
+    Py_buffer chunk;     /* .obj NULL: none */
+    const uint8_t *batch, *chunk_end; /* the next batch */
+    const uint8_t *record, *batch_end; /* the next record */
+    uint32_t left;       /* records of this batch that are still to come */
+    uint32_t last_offset_delta;
+    int32_t leader_epoch;
+    bool busy, done;
+    int64_t base_offset, base_timestamp;
+    int64_t delta_mask;  /* -1: a record's timestamp delta counts; 0: log append time */
+    int64_t next_offset, end_offset;
+} iterator;
+
+static inline int64_t timestamp_of(int64_t base, int64_t mask, int64_t delta)
+{
+    return (int64_t)((uint64_t)base + (uint64_t)(delta & mask));
+}
+
+static void chunk_release(iterator *it)
+{
+    it->batch = it->chunk_end = it->record = it->batch_end = NULL;
+    it->left = 0;
+    if (it->chunk.obj != NULL)
+        PyBuffer_Release(&it->chunk);
+}
+
+static void iterator_finish(iterator *it)
+{
+    it->done = true;
+    chunk_release(it);
+    Py_CLEAR(it->positions);
+    Py_CLEAR(it->source);
+    Py_CLEAR(it->chunks);
+}
+
+static int corrupt(const char *what, int64_t offset)
+{
+    PyErr_Format(PyExc_ValueError, "%s at offset %lld", what, (long long)offset);
+    return -1;
+}
+
+/* ---------------------------------------------------------------- one record by its position */
+
+/* the record in the bytes read, if it is the one; NULL without an exception if not */
+static PyObject *point_parse(const iterator *it, const record_place *at, PyObject *bytes)
+{
+    if (!PyBytes_Check(bytes) || PyBytes_GET_SIZE(bytes) != (Py_ssize_t)at->size_bytes)
+        return NULL;
+    const uint8_t *start = (const uint8_t *)PyBytes_AS_STRING(bytes), *end = start + at->size_bytes;
+    record_view r;
+    if (record_parse(start, end, &r) != end || r.offset_delta != it->next_offset - at->base_offset)
+        return NULL;
+    return record_new(&r, it->next_offset, timestamp_of(at->base_timestamp, at->delta_mask, r.timestamp_delta), at->leader_epoch,
+                      it->origin);
+}
+
+static PyObject *point_pread(const record_place *at)
+{
+    PyObject *args[3] = {at->file, PyLong_FromUnsignedLong(at->size_bytes), PyLong_FromLongLong(at->position)}, *bytes = NULL;
+    if (args[1] != NULL && args[2] != NULL)
+        bytes = PyObject_VectorcallMethod(hot_names._pread, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_XDECREF(args[1]);
+    Py_XDECREF(args[2]);
+    return bytes;
+}
+
+/* NULL where the source has to tell; with an exception only if it is none of a failed read */
+static PyObject *point_read(iterator *it)
+{
+    record_place at;
+    PyObject *positions = it->positions, *found = NULL;
+    it->positions = NULL;
+    if (it->next_offset < it->end_offset && positions_find(positions, it->next_offset, &at)) {
+        it->busy = true;
+        PyObject *bytes = point_pread(&at);
+        it->busy = false;
+        if (bytes != NULL)
+            found = point_parse(it, &at, bytes);
+        if (found == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception))
+            PyErr_Clear();
+        Py_XDECREF(bytes);
+        Py_DECREF(at.file);
+    }
+    Py_DECREF(positions);
+    if (found != NULL)
+        it->next_offset++;
+    return found;
+}
+
+/* ---------------------------------------------------------------- chunks and batches */
+
+/* The next chunk of the source: 1 there is one, 0 the end, -1 an exception. */
+static int chunk_next(iterator *it)
+{
+    if (it->chunks == NULL) {
+        PyObject *made = PyObject_CallFunction(it->source, "LL", (long long)it->next_offset, (long long)it->end_offset);
+        if (made == NULL)
+            return -1;
+        it->chunks = PyObject_GetIter(made);
+        Py_DECREF(made);
+        if (it->chunks == NULL)
+            return -1;
+        Py_CLEAR(it->source);
+    }
+    PyObject *chunk = PyIter_Next(it->chunks);
+    if (chunk == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    int result = PyObject_GetBuffer(chunk, &it->chunk, PyBUF_SIMPLE);
+    Py_DECREF(chunk);
+    if (result != 0)
+        return -1;
+    it->batch = it->chunk.buf;
+    it->chunk_end = it->batch + it->chunk.len;
+    return 1;
+}
+
+/* Opens the next batch of the chunk: 1 look into it, 0 the iterator's range ends before it, -1 an exception. */
+static int batch_next(iterator *it)
+{
+    const uint8_t *head = it->batch;
+    size_t there = (size_t)(it->chunk_end - head);
+    if (there < BATCH_HEADER_SIZE)
+        return corrupt("a chunk ends in the header of a batch", it->next_offset);
+    int64_t base_offset = (int64_t)load_be64(head + BATCH_BASE_OFFSET);
+    size_t size = (size_t)load_be32(head + BATCH_LENGTH) + BATCH_LENGTH_FROM;
+    if (size < BATCH_HEADER_SIZE || size > there)
+        return corrupt("a batch overruns its chunk", base_offset);
+    uint16_t attributes = load_be16(head + BATCH_ATTRIBUTES);
+    uint32_t last_offset_delta = load_be32(head + BATCH_LAST_OFFSET_DELTA);
+    if (base_offset < 0 || base_offset > INT64_MAX - (int64_t)last_offset_delta)
+        return corrupt("no batch can be", base_offset);
+    if (base_offset >= it->end_offset)
+        return 0;
+    it->batch = head + size;
+    it->left = 0;
+    if (base_offset + (int64_t)last_offset_delta < it->next_offset || (attributes & ATTRIBUTE_CONTROL) != 0)
+        return 1;
+    if ((attributes & ATTRIBUTE_CODEC) != 0)
+        return corrupt("a compressed batch", base_offset);
+    bool append_time = (attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    it->record = head + BATCH_HEADER_SIZE;
+    it->batch_end = head + size;
+    it->left = load_be32(head + BATCH_COUNT);
+    it->base_offset = base_offset;
+    it->last_offset_delta = last_offset_delta;
+    it->leader_epoch = (int32_t)load_be32(head + BATCH_LEADER_EPOCH);
+    it->base_timestamp = (int64_t)load_be64(head + (append_time ? BATCH_MAX_TIMESTAMP : BATCH_BASE_TIMESTAMP));
+    it->delta_mask = append_time ? 0 : -1;
+    return 1;
+}
+
+/* Moves on to a batch with records: 1 done, 0 there is none, -1 an exception. */
+static int iterator_advance(iterator *it)
+{
+    while (it->left == 0) {
+        int result;
+        if (it->batch != it->chunk_end) {
+            result = batch_next(it);
+        } else {
+            chunk_release(it);
+            if (it->next_offset >= it->end_offset)
+                return 0;
+            it->busy = true;
+            result = chunk_next(it);
+            it->busy = false;
+        }
+        if (result <= 0)
+            return result;
+    }
+    return 1;
+}
+
+static PyObject *iterator_next(PyObject *self)
+{
+    iterator *it = (iterator *)self;
+    for (;;) {
+        while (it->left > 0) {
+            record_view r;
+            const uint8_t *next = record_parse(it->record, it->batch_end, &r);
+            if (UNLIKELY(next == NULL || (uint64_t)r.offset_delta > it->last_offset_delta)) {
+                corrupt("a record contradicts its batch", it->base_offset);
+                goto finish;
+            }
+            it->record = next;
+            it->left--;
+            int64_t offset = it->base_offset + r.offset_delta;
+            if (UNLIKELY(offset < it->next_offset))
+                continue;
+            if (UNLIKELY(offset >= it->end_offset))
+                goto finish;
+            it->next_offset = offset + 1;
+            return record_new(&r, offset, timestamp_of(it->base_timestamp, it->delta_mask, r.timestamp_delta), it->leader_epoch, it->origin);
+        }
+        if (it->done)
+            return NULL;
+        if (it->busy) {
+            PyErr_SetString(PyExc_ValueError, "the iterator is in use by another thread");
+            return NULL;
+        }
+        if (it->positions != NULL) {
+            PyObject *found = point_read(it);
+            if (found != NULL || PyErr_Occurred())
+                return found;
+        }
+        if (iterator_advance(it) <= 0)
+            goto finish;
+    }
+finish:;
+    PyObject *exception = exception_take(); /* closing the source runs Python */
+    iterator_finish(it);
+    exception_give(exception);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- the type */
+
+static PyObject *iterator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"source", "offset", "end_offset", "topic", "partition", "positions", NULL};
+    PyObject *source, *topic, *partition, *positions = Py_None;
+    long long offset, end_offset;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLLUO!|O:RecordIterator", names, &source, &offset, &end_offset, &topic, &PyLong_Type,
+                                     &partition, &positions))
+        return NULL;
+    if (positions != Py_None && !Py_IS_TYPE(positions, &Positions_Type))
+        return PyErr_Format(PyExc_TypeError, "positions must be Positions or None, not %s", Py_TYPE(positions)->tp_name);
+    if (offset < 0)
+        return PyErr_Format(PyExc_ValueError, "offset=%lld is negative", offset);
+    PyObject *origin = PyTuple_Pack(2, topic, partition);
+    iterator *it = origin != NULL ? (iterator *)type->tp_alloc(type, 0) : NULL;
+    if (it == NULL) {
+        Py_XDECREF(origin);
+        return NULL;
+    }
+    it->origin = origin;
+    it->source = Py_NewRef(source);
+    it->positions = positions != Py_None ? Py_NewRef(positions) : NULL;
+    it->next_offset = offset;
+    it->end_offset = end_offset;
+    return (PyObject *)it;
+}
+
+static int iterator_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    iterator *it = (iterator *)self;
+    Py_VISIT(it->source);
+    Py_VISIT(it->chunks);
+    Py_VISIT(it->origin);
+    Py_VISIT(it->positions);
+    Py_VISIT(it->chunk.obj);
+    return 0;
+}
+
+static int iterator_clear(PyObject *self)
+{
+    iterator_finish((iterator *)self);
+    return 0;
+}
+
+static void iterator_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    iterator_finish((iterator *)self);
+    Py_CLEAR(((iterator *)self)->origin);
+    Py_TYPE(self)->tp_free(self);
+}
+
+PyTypeObject RecordIterator_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "logdb._native._hot.RecordIterator",
+    .tp_doc = "RecordIterator(source, offset, end_offset, topic, partition, positions=None)\n\n"
+              "Records with offsets in [offset, end_offset), out of checked, uncompressed batches.",
+    .tp_basicsize = sizeof(iterator),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = iterator_new,
+    .tp_dealloc = iterator_dealloc,
+    .tp_free = PyObject_GC_Del,
+    .tp_traverse = iterator_traverse,
+    .tp_clear = iterator_clear,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = iterator_next,
+};

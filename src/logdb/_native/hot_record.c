@@ -1,0 +1,225 @@
+/* hot_record.c -- Record: immutable, made by reading, without GC support because it can be in no cycle.
+ *
+ * Key and value are object members, which CPython's adaptive interpreter reads without a call.  Headers are kept
+ * as they lie on disk, and decoded when somebody looks at them. */
+#include "hot.h"
+
+typedef struct {
+    PyObject_HEAD
+    int64_t offset, timestamp_ms;
+    PyObject *key, *value;
+    PyObject *headers; /* a tuple; or bytes of header_count headers, not decoded yet */
+    PyObject *origin;  /* (topic, partition), shared by all records of an iterator */
+    int32_t leader_epoch, header_count;
+} record;
+
+enum { FREE_MAX = 256 };
+static record *free_records[FREE_MAX];
+static int free_count;
+static PyObject *no_headers;
+
+static inline PyObject *bytes_or_none(const uint8_t *data, int64_t size)
+{
+    if (size < 0)
+        return Py_NewRef(Py_None);
+    return PyBytes_FromStringAndSize((const char *)data, (Py_ssize_t)size);
+}
+
+static record *record_allocate(void)
+{
+    record *r = free_count > 0 ? free_records[--free_count] : PyObject_Malloc(sizeof *r);
+    if (r == NULL)
+        return (record *)PyErr_NoMemory();
+    return (record *)PyObject_Init((PyObject *)r, &Record_Type);
+}
+
+PyObject *record_new(const record_view *view, int64_t offset, int64_t timestamp_ms, int32_t leader_epoch, PyObject *origin)
+{
+    PyObject *key = bytes_or_none(view->key, view->key_size), *value = NULL, *headers = NULL;
+    if (key == NULL || (value = bytes_or_none(view->value, view->value_size)) == NULL)
+        goto failed;
+    if (view->header_count == 0)
+        headers = Py_NewRef(no_headers);
+    else if (view->header_count > view->end - view->headers)
+        PyErr_Format(PyExc_ValueError, "record %lld claims %lld headers in %zd bytes", (long long)offset,
+                     (long long)view->header_count, view->end - view->headers);
+    else
+        headers = PyBytes_FromStringAndSize((const char *)view->headers, view->end - view->headers);
+    record *r = headers != NULL ? record_allocate() : NULL;
+    if (r == NULL)
+        goto failed;
+    r->offset = offset;
+    r->timestamp_ms = timestamp_ms;
+    r->key = key;
+    r->value = value;
+    r->headers = headers;
+    r->origin = Py_NewRef(origin);
+    r->leader_epoch = leader_epoch;
+    r->header_count = (int32_t)view->header_count;
+    return (PyObject *)r;
+failed:
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    Py_XDECREF(headers);
+    return NULL;
+}
+
+static void record_dealloc(PyObject *self)
+{
+    record *r = (record *)self;
+    Py_DECREF(r->key);
+    Py_DECREF(r->value);
+    Py_DECREF(r->headers);
+    Py_DECREF(r->origin);
+    if (free_count < FREE_MAX)
+        free_records[free_count++] = r;
+    else
+        PyObject_Free(r);
+}
+
+/* (str, bytes | None); bytes of the key that are no UTF-8 become lone surrogates, which append encodes back */
+static PyObject *header_pair(const header_view *h)
+{
+    PyObject *key = PyUnicode_DecodeUTF8((const char *)h->key, (Py_ssize_t)h->key_size, "surrogateescape");
+    PyObject *value = key != NULL ? bytes_or_none(h->value, h->value_size) : NULL;
+    PyObject *pair = value != NULL ? PyTuple_Pack(2, key, value) : NULL;
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return pair;
+}
+
+static PyObject *headers_decode(const record *r)
+{
+    const uint8_t *p = (const uint8_t *)PyBytes_AS_STRING(r->headers), *end = p + PyBytes_GET_SIZE(r->headers);
+    PyObject *headers = PyTuple_New(r->header_count);
+    for (Py_ssize_t i = 0; headers != NULL && i < r->header_count; i++) {
+        header_view h;
+        PyObject *pair = (p = header_parse(p, end, &h)) != NULL ? header_pair(&h) : NULL;
+        if (pair == NULL) {
+            Py_CLEAR(headers);
+            if (!PyErr_Occurred())
+                PyErr_Format(PyExc_ValueError, "header %zd of record %lld overruns it", i, (long long)r->offset);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(headers, i, pair);
+    }
+    if (headers != NULL && p != end) {
+        Py_CLEAR(headers);
+        PyErr_Format(PyExc_ValueError, "record %lld has %zd bytes after its last header", (long long)r->offset, end - p);
+    }
+    return headers;
+}
+
+static PyObject *record_headers(PyObject *self, void *closure)
+{
+    (void)closure;
+    record *r = (record *)self;
+    if (PyBytes_CheckExact(r->headers)) {
+        PyObject *headers = headers_decode(r);
+        if (headers == NULL)
+            return NULL;
+        if (PyBytes_CheckExact(r->headers)) /* decoding may run the collector, and that another look at us */
+            Py_SETREF(r->headers, headers);
+        else
+            Py_DECREF(headers);
+    }
+    return Py_NewRef(r->headers);
+}
+
+static PyObject *record_topic(PyObject *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(PyTuple_GET_ITEM(((record *)self)->origin, 0));
+}
+
+static PyObject *record_partition(PyObject *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(PyTuple_GET_ITEM(((record *)self)->origin, 1));
+}
+
+/* all fields, in the order of repr */
+static PyObject *record_fields(PyObject *self)
+{
+    record *r = (record *)self;
+    PyObject *headers = record_headers(self, NULL);
+    if (headers == NULL)
+        return NULL;
+    return Py_BuildValue("(OOLLOONi)", PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset,
+                         (long long)r->timestamp_ms, r->key, r->value, headers, (int)r->leader_epoch);
+}
+
+static PyObject *record_compare(PyObject *left, PyObject *right, int op)
+{
+    if ((op != Py_EQ && op != Py_NE) || !Py_IS_TYPE(right, &Record_Type))
+        Py_RETURN_NOTIMPLEMENTED;
+    if (((record *)left)->offset != ((record *)right)->offset)
+        return PyBool_FromLong(op == Py_NE);
+    PyObject *a = record_fields(left), *b = a != NULL ? record_fields(right) : NULL, *result = NULL;
+    if (b != NULL)
+        result = PyObject_RichCompare(a, b, op);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return result;
+}
+
+static Py_hash_t record_hash(PyObject *self)
+{
+    PyObject *fields = record_fields(self);
+    if (fields == NULL)
+        return -1;
+    Py_hash_t hash = PyObject_Hash(fields);
+    Py_DECREF(fields);
+    return hash;
+}
+
+static PyObject *record_repr(PyObject *self)
+{
+    record *r = (record *)self;
+    PyObject *headers = record_headers(self, NULL);
+    if (headers == NULL)
+        return NULL;
+    PyObject *text = PyUnicode_FromFormat(
+        "Record(topic=%R, partition=%S, offset=%lld, timestamp_ms=%lld, key=%R, value=%R, headers=%R, leader_epoch=%d)",
+        PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset, (long long)r->timestamp_ms,
+        r->key, r->value, headers, (int)r->leader_epoch);
+    Py_DECREF(headers);
+    return text;
+}
+
+static PyMemberDef record_members[] = {
+    {"offset", T_LONGLONG, offsetof(record, offset), READONLY, NULL},
+    {"timestamp_ms", T_LONGLONG, offsetof(record, timestamp_ms), READONLY, "milliseconds since 1970"},
+    {"key", T_OBJECT_EX, offsetof(record, key), READONLY, "bytes or None"},
+    {"value", T_OBJECT_EX, offsetof(record, value), READONLY, "bytes or None"},
+    {"leader_epoch", T_INT, offsetof(record, leader_epoch), READONLY, "of the record's batch"},
+    {0},
+};
+
+static PyGetSetDef record_getset[] = {
+    {"headers", record_headers, NULL,
+     "tuple of (str, bytes or None); bytes of a name that are no UTF-8 appear as surrogateescape's lone surrogates", NULL},
+    {"topic", record_topic, NULL, NULL, NULL},
+    {"partition", record_partition, NULL, NULL, NULL},
+    {0},
+};
+
+PyTypeObject Record_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "logdb._native._hot.Record",
+    .tp_doc = "One record; immutable, made by reading.",
+    .tp_basicsize = sizeof(record),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = record_dealloc,
+    .tp_repr = record_repr,
+    .tp_hash = record_hash,
+    .tp_richcompare = record_compare,
+    .tp_members = record_members,
+    .tp_getset = record_getset,
+};
+
+int record_ready(void)
+{
+    if (no_headers == NULL && (no_headers = PyTuple_New(0)) == NULL)
+        return -1;
+    return PyType_Ready(&Record_Type);
+}

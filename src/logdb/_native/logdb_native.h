@@ -1,0 +1,212 @@
+/* logdb_native.h -- what Python may call once a batch; the same text is the cffi definition.
+ *
+ * Functions over memory: no I/O, no allocation, no Python.  The caller owns every buffer.  Safe without the GIL.
+ * Bytes may be hostile: every function that reads batches returns a status, and reads only [buf, buf + len).
+ * Format: docs/format.md. */
+#ifndef LOGDB_NATIVE_H
+#define LOGDB_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "crc32c.h"
+#include "murmur2.h"
+
+typedef enum {
+    LOGDB_OK = 0,
+    LOGDB_E_SHORT = 1,       /* the batch at `used` goes on past len: read more */
+    LOGDB_E_ZERO = 2,        /* nothing but zeroes where a batch header should be */
+    LOGDB_E_LENGTH = 3,      /* the length field is below a header's, or above batch_size_max */
+    LOGDB_E_MAGIC = 4,       /* magic is not 2 */
+    LOGDB_E_CRC = 5,         /* stored and computed CRC-32C differ */
+    LOGDB_E_OFFSET = 6,      /* the base offset is not the one expected, or offsets or positions overflow */
+    LOGDB_E_EPOCH = 7,       /* the leader epoch is not the checkpoint's for that offset */
+    LOGDB_E_ATTRIBUTES = 8,  /* an unknown codec or attribute bit */
+    LOGDB_E_COUNT = 9,       /* the record count does not fit the offsets or the bytes */
+    LOGDB_E_RECORD = 10,     /* a record overruns its batch or contradicts itself */
+    LOGDB_E_DELTA = 11,      /* offset deltas do not increase, or leave the batch */
+    LOGDB_E_KEY = 12,        /* a record without a key where keys are required */
+    LOGDB_E_TIMESTAMP = 13,  /* the max timestamp is not the records', or a timestamp overflows */
+    LOGDB_E_ROOM = 14,       /* an output array is full: process what is there and call again from `used` */
+} logdb_status;
+
+/* The header of one batch, in native byte order. */
+typedef struct {
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int64_t producer_id;
+    int64_t size_bytes;      /* of the whole batch */
+    int32_t leader_epoch;
+    int32_t base_sequence;
+    int32_t record_count;
+    uint32_t crc;            /* as stored */
+    int16_t attributes;
+    int16_t producer_epoch;
+    int8_t magic;
+} logdb_batch;
+
+enum {
+    LOGDB_CODEC_MASK = 7,    /* of attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd */
+    LOGDB_LOG_APPEND_TIME = 8,
+    LOGDB_TRANSACTIONAL = 16,
+    LOGDB_CONTROL = 32,
+    LOGDB_DELETE_HORIZON = 64,
+};
+
+/* ---------------------------------------------------------------- one batch */
+
+/* Decodes the header at buf and checks what it can say alone, in this order: magic, length, attributes, offsets,
+ * count.  The CRC is not computed.  The last offset is below 2^63 - 1, so the next one is a number too; a count of
+ * 0 is what compaction leaves of a batch.
+ * LOGDB_E_SHORT where len is below the batch's size.  *out is filled whatever the status, but where not even
+ * the header is there: size_bytes is then 0. */
+logdb_status logdb_batch_header(const uint8_t *buf, size_t len, int64_t batch_size_max, logdb_batch *out);
+
+/* The same, and the CRC.  *computed_crc is set for LOGDB_OK and LOGDB_E_CRC. */
+logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_size_max, logdb_batch *out, uint32_t *computed_crc);
+
+/* Walks the (decompressed) records of a batch from outside, headers of records included: each within its
+ * bounds, offset deltas strictly increasing from >= 0 to exactly last_offset - base_offset, count as stated,
+ * nothing after the last; unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.
+ * keys_required: refuse null keys (compacted topic). */
+logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required);
+
+/* Writes the fields outside the CRC of the batch at buf (at least 61 bytes). */
+void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);
+
+/* Sets length, attributes, max timestamp and, last, the CRC of the batch of len bytes at buf. */
+void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_timestamp);
+
+/* ---------------------------------------------------------------- a buffer of batches */
+
+enum {
+    LOGDB_SCAN_CRC = 1,      /* compute CRCs */
+    LOGDB_SCAN_GAPS = 2,     /* offsets may jump forward between batches (compacted segments) */
+};
+
+/* State of a scan over batches that lie back to back, carried from one buffer to the next.
+ * Set everything marked `in` before the first call; arrays are in Kafka's index formats, big-endian. */
+typedef struct {
+    int32_t flags;                 /* in */
+    int32_t index_interval_bytes;  /* in */
+    int64_t batch_size_max;        /* in */
+    int64_t segment_base_offset;   /* in: offsets in index entries are relative to it */
+    int64_t next_offset;           /* in, moves on: the base offset expected next */
+    int64_t position;              /* in, moves on: file position of the next batch */
+    int64_t end_offset;            /* in: stop, with LOGDB_OK, before the first batch whose base offset is >= this */
+    const int64_t *epochs;         /* in: pairs (epoch, start offset), increasing; below the first its epoch is the most
+                                    * that may be; NULL: epochs are not checked */
+    int64_t epoch_count;           /* in */
+    int64_t unindexed_bytes;       /* in, moves on: bytes since the last offset index entry (0 at a segment's begin) */
+    int64_t max_timestamp;         /* in, moves on: largest so far (-1 at a segment's begin) */
+    int64_t max_timestamp_offset;  /* in, moves on: last offset of the batch that brought it */
+    int64_t indexed_timestamp;     /* in, moves on: timestamp of the last time index entry (-1 for none) */
+    uint8_t *index;                /* in: room for offset index entries of 8 bytes (last offset - base int32, position int32); NULL: none wanted */
+    uint8_t *time_index;           /* in: room for time index entries of 12 bytes (max timestamp int64, offset - base int32) */
+    int64_t index_room;            /* in: entries that fit, in each of the two */
+    int64_t index_count;           /* out, per call: entries written */
+    int64_t time_index_count;      /* out, per call */
+    int64_t used;                  /* out, per call: bytes of whole good batches */
+    int64_t batch_count;           /* out, per call */
+    int64_t record_count;          /* out, per call */
+    int32_t attributes;            /* out, per call: the attributes of all batches, or-ed */
+    int32_t codecs;                /* out, per call: bit n set where a batch has codec n */
+    int64_t last_base_offset;      /* out: of the last good batch (unchanged if none) */
+    int64_t last_size_bytes;       /* out: of the last good batch */
+    logdb_batch stopped;           /* out: the batch at `used` where it is short or bad (size_bytes 0: no whole header) */
+    int32_t expected_epoch;        /* out: for LOGDB_E_EPOCH */
+    uint32_t computed_crc;         /* out: for LOGDB_E_CRC */
+} logdb_scan_state;
+
+/* Walks the batches in buf until it ends, and stops before the first that is not whole and good.
+ *
+ * LOGDB_OK       the buffer ended exactly after a batch, or end_offset was reached
+ * LOGDB_E_SHORT  the batch at `used` is not all there (its header agrees so far)
+ * LOGDB_E_ROOM   an index array is full
+ * otherwise      what is wrong with the batch at `used`
+ *
+ * An entry is added to both indexes before a batch where more than index_interval_bytes lie behind the last
+ * entry (Kafka's rule: the entry holds the last offset of that batch; a time index entry only where
+ * max_timestamp grew since the last).  The time entry's max timestamp includes that batch. */
+logdb_status logdb_scan(const uint8_t *buf, size_t len, logdb_scan_state *state);
+
+/* Looks for a whole batch with a good CRC and a base offset of at least offset_min that begins anywhere in buf;
+ * used to tell a torn tail from lost data behind damage.  Returns its position, or -1. */
+int64_t logdb_find_batch(const uint8_t *buf, size_t len, int64_t batch_size_max, int64_t offset_min);
+
+/* First entry of an offset index whose offset is >= relative_offset; count if there is none. */
+int64_t logdb_index_search(const uint8_t *index, int64_t count, int64_t relative_offset);
+
+/* Last entry of a time index whose timestamp is < timestamp; -1 if there is none. */
+int64_t logdb_time_index_search(const uint8_t *time_index, int64_t count, int64_t timestamp);
+
+/* First record at or after from_offset whose timestamp is >= timestamp, in a buffer of checked, uncompressed
+ * batches; its offset and timestamp, or LOGDB_E_SHORT if there is none.  Control batches are skipped. */
+logdb_status logdb_find_timestamp(const uint8_t *buf, size_t len, int64_t from_offset, int64_t timestamp,
+                                  int64_t *offset, int64_t *found_timestamp);
+
+/* ---------------------------------------------------------------- columns */
+
+/* Bytes and counts that the columns of a buffer of batches need. */
+typedef struct {
+    int64_t row_count;
+    int64_t key_bytes;
+    int64_t key_null_count;
+    int64_t value_bytes;
+    int64_t value_null_count;
+    int64_t header_count;
+    int64_t header_key_bytes;
+    int64_t header_value_bytes;
+    int64_t header_value_null_count;
+} logdb_column_sizes;
+
+/* Arrow buffers to fill; a NULL column is not wanted.  Offsets have row_count + 1 entries, validity bitmaps
+ * (row_count + 7) / 8 bytes. */
+typedef struct {
+    int64_t *offset;
+    int64_t *timestamp;
+    int32_t *key_offsets;
+    uint8_t *key_validity;
+    uint8_t *key;
+    int32_t *value_offsets;
+    uint8_t *value_validity;
+    uint8_t *value;
+    int32_t *header_offsets;
+    int32_t *header_key_offsets;
+    uint8_t *header_key;
+    int32_t *header_value_offsets;
+    uint8_t *header_value_validity;
+    uint8_t *header_value;
+} logdb_columns;
+
+enum {
+    LOGDB_COLUMN_OFFSET = 1,
+    LOGDB_COLUMN_TIMESTAMP = 2,
+    LOGDB_COLUMN_KEY = 4,
+    LOGDB_COLUMN_VALUE = 8,
+    LOGDB_COLUMN_HEADERS = 16,
+};
+
+/* Where a record's wanted parts lie in the buffer: scratch between the two passes, row_room entries. */
+typedef struct {
+    uint32_t key;
+    uint32_t value;
+    uint32_t headers;
+    uint32_t end;
+} logdb_row;
+
+/* Pass 1 over checked, uncompressed batches: sizes of the records in [from_offset, to_offset), control batches
+ * left out; fills `offset`, `timestamp` and all `*_offsets`/`*_validity` arrays that are not NULL (each sized for
+ * row_room rows) and the scratch rows.  LOGDB_E_ROOM where row_room is too small (row_count then says what is
+ * needed), LOGDB_E_COUNT where a column would pass 2^31 - 1 bytes. */
+logdb_status logdb_columns_walk(const uint8_t *buf, size_t len, int64_t from_offset, int64_t to_offset,
+                                int32_t wanted, logdb_row *rows, int64_t row_room,
+                                logdb_columns *columns, logdb_column_sizes *sizes);
+
+/* Pass 2: copies keys, values and headers into buffers of the exact sizes of pass 1. */
+void logdb_columns_gather(const uint8_t *buf, const logdb_row *rows, int32_t wanted,
+                          const logdb_column_sizes *sizes, logdb_columns *columns);
+
+#endif

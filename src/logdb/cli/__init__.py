@@ -1,0 +1,34 @@
+"""The ``logdb`` command: what a shell can do with a database.
+
+Knows arguments, tables, JSON and exit codes.  Does not know file formats, but
+for ``dump``, which reads files without opening a database.
+
+Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call.
+Data goes to stdout, words to stderr.
+"""
+
+import sys
+
+# Called by the name of one of Kafka's tools (with or without .sh), the command
+# behaves as that tool does: the same flags, defaults and output.
+KAFKA_TOOLS = {
+    "kafka-topics": "topics",
+    "kafka-console-producer": "produce",
+    "kafka-console-consumer": "consume",
+    "kafka-get-offsets": "offsets",
+    "kafka-log-dirs": "log-dirs",
+    "kafka-configs": "configs",
+    "kafka-dump-log": "dump",
+}
+
+
+def main() -> None:
+    """Run the command of ``sys.argv``, and exit; what the script ``logdb`` calls."""
+    try:
+        from logdb.cli import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        print(f"logdb: the command needs the package {error.name!r}: pip install 'logdb[cli]'", file=sys.stderr)
+        sys.exit(1)
+    app.run(sys.argv)

@@ -1,0 +1,159 @@
+"""The command itself: its verbs, its help, and what becomes of errors.
+
+Knows which module holds which verb, and imports it when it is called.  Does
+not know what a verb does.
+"""
+
+import difflib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from logdb.cli import KAFKA_TOOLS
+from logdb.cli.output import warn
+from logdb.cli.session import Session, common, exit_code_of
+from logdb.errors import LogdbError
+
+# title of the section in the help -> verb -> "module:command"
+SECTIONS: dict[str, dict[str, str]] = {
+    "Topics and records": {
+        "topics": "topics:topics",
+        "produce": "produce:produce",
+        "consume": "consume:consume",
+        "offsets": "offsets:offsets",
+        "configs": "configs:configs",
+    },
+    "Look inside, check, mend": {
+        "log-dirs": "log_dirs:log_dirs",
+        "dump": "dump:dump",
+        "verify": "check:verify",
+        "repair": "check:repair",
+    },
+    "Tools": {
+        "bench": "bench:bench",
+        "completion": "completion:completion",
+    },
+}
+VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
+
+# kcat's modes, where kcat's users expect them: first
+MODES = {"-C": ["consume", "--follow"], "-P": ["produce"], "-L": ["topics", "describe"], "-Q": ["offsets"]}
+
+FIRST_STEPS = """\
+export LOGDB_DATA_DIR=events
+logdb topics create clicks --partitions 3
+echo 'user-7:hello' | logdb produce clicks --key-separator :
+logdb consume clicks --follow"""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a call as Ctrl-C does, so that what is open is closed."""
+
+
+class Root(click.Group):
+    """``logdb``: verbs are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(f"logdb.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see 'logdb --help'."
+            ctx.fail(f"No such command {args[0]!r}: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        def heading(text: str) -> str:
+            return click.style(text, bold=True)
+
+        formatter.write(f"{heading('logdb')}: a log database in a directory. Topics, partitions and offsets, no server.\n\n")
+        formatter.write(f"{heading('Usage:')} logdb [--data-dir DIR] COMMAND [OPTIONS]\n")
+        for title, verbs in SECTIONS.items():
+            with formatter.section(heading(title)):
+                rows = []
+                for verb in verbs:
+                    command = self.get_command(ctx, verb)
+                    assert command is not None
+                    rows.append((click.style(f"{verb:<12}", fg="cyan"), command.get_short_help_str(limit=90)))
+                formatter.write_dl(rows)
+        with formatter.section(heading("First steps")):
+            for line in FIRST_STEPS.splitlines():
+                formatter.write(f"  {click.style('$', fg='bright_black')} {line}\n")
+        self.format_options(ctx, formatter)
+        with formatter.section(heading("Exit codes")):
+            formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call\n")
+
+    def invoke(self, ctx: click.Context) -> None:
+        session = ctx.ensure_object(Session)
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()  # whoever reads has had enough: that is no failure
+        except KeyboardInterrupt as interrupt:
+            if not session.follows:
+                session.exit_code = 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+        except LogdbError as error:
+            _show(error)
+            session.exit_code = exit_code_of(error)
+        except OSError as error:
+            _show(error)
+            session.exit_code = 1
+        if session.exit_code:
+            ctx.exit(session.exit_code)
+
+
+def _show(error: Exception) -> None:
+    warn("; ".join([str(error), *getattr(error, "__notes__", [])]))
+
+
+def _drop_output() -> None:
+    """Let what is still in Python's buffer go nowhere, or its exit would fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@common
+@click.version_option(package_name="logdb", message="logdb %(version)s")
+def cli() -> None:
+    """The root of all verbs; its help is written by ``Root``."""
+
+
+def arguments(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments with the verb in front, and whether the command was called as one of Kafka's tools.
+
+    ``kafka-topics.sh --list`` becomes ``topics --list``, ``logdb -C -t t`` becomes ``consume -t t``.
+    """
+    name = os.path.basename(argv[0]).removesuffix(".sh")
+    if name in KAFKA_TOOLS:
+        return [KAFKA_TOOLS[name], *argv[1:]], True
+    if len(argv) > 1 and argv[1] in MODES:
+        return [*MODES[argv[1]], *argv[2:]], False
+    return list(argv[1:]), False
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run one call and exit the process."""
+    args, kafka = arguments(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    cli.main(args=args, prog_name="logdb", obj=Session(kafka=kafka))

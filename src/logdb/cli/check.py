@@ -1,0 +1,73 @@
+"""``logdb verify`` and ``logdb repair``: is every byte as it was written, and what can be done if not."""
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, progress, say, size_text, table
+from logdb.cli.session import Session, common, pass_session
+
+
+def problems_of(report: "logdb.Report") -> list[dict[str, object]]:
+    return [{"path": p.path, "position": p.position, "kind": p.kind, "reason": p.reason} for p in report.problems]
+
+
+def show_problems(report: "logdb.Report") -> None:
+    if report.problems:
+        table(("FILE", "BYTE", "KIND", "REASON"), [(p.path, p.position, p.kind, p.reason) for p in report.problems])
+
+
+def checked_text(report: "logdb.Report") -> str:
+    checked = report.checked
+    return (
+        f"checked {counted(checked.files, 'file')}, {size_text(checked.bytes)}, "
+        f"{counted(checked.batches, 'batch')}, {counted(checked.records, 'record')}"
+    )
+
+
+def checked_document(report: "logdb.Report") -> dict[str, int]:
+    checked = report.checked
+    return {"files": checked.files, "bytes": checked.bytes, "batches": checked.batches, "records": checked.records}
+
+
+@click.command()
+@common
+@pass_session
+def verify(session: Session) -> None:
+    """Check every batch, index and file of the database; exits with 1 where something is damaged.
+
+    Changes nothing, and works beside a process that writes.
+    """
+    with progress("verifying") as bar:
+        report = logdb.verify(session.data_dir, progress=bar)
+    session.exit_code = 0 if report.ok else 1
+    if session.as_json:
+        emit({"ok": report.ok, "checked": checked_document(report), "problems": problems_of(report)})
+        return
+    show_problems(report)
+    found = "all is well" if report.ok else f"{counted(len(report.problems), 'problem')} found; see 'logdb repair'"
+    say(f"{checked_text(report)}: {found}")
+
+
+@click.command()
+@common
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@pass_session
+def repair(session: Session, execute: bool) -> None:
+    """Rebuild a lost or damaged catalogue and move damaged bytes aside; shows it first, does it with --execute.
+
+    Nothing is deleted: what cannot be read is kept beside the log.  Exits with
+    1 where there is something to repair and --execute was not given.
+    """
+    with progress("repairing" if execute else "looking") as bar:
+        report = logdb.repair(session.data_dir, execute=execute, progress=bar)
+    session.exit_code = 1 if report.actions and not execute else 0
+    if session.as_json:
+        emit({"executed": execute, "actions": list(report.actions), "problems": problems_of(report)})
+        return
+    show_problems(report)
+    for action in report.actions:
+        click.echo(f"{'did' if execute else 'would'}: {action}")
+    if not report.actions:
+        say(f"{checked_text(report)}: nothing to repair")
+    elif not execute:
+        say("nothing was done; --execute does it")

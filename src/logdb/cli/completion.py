@@ -1,0 +1,23 @@
+"""``logdb completion``: the script that teaches a shell to complete verbs, options, topics and config keys."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from logdb.cli.session import common
+
+INSTALL = """\b
+Put this into the shell's start file:
+  bash  (~/.bashrc)                   eval "$(logdb completion bash)"
+  zsh   (~/.zshrc)                    eval "$(logdb completion zsh)"
+  fish  (~/.config/fish/config.fish)  logdb completion fish | source"""
+
+
+@click.command(epilog=INSTALL)
+@common
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(context.find_root().command, {}, "logdb", "_LOGDB_COMPLETE").source())

@@ -1,0 +1,166 @@
+"""``logdb configs``: what topics can be told, and what they were told.
+
+Verbs, and the flags of kafka-configs, which also print as it does.
+"""
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from logdb.cli.output import emit, say, table
+from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.cli.topics import Pairs, changes, config_text
+from logdb.model import TOPIC_CONFIGS, TopicInfo
+
+
+def entries(topic: TopicInfo, *, every: bool) -> list[dict[str, object]]:
+    """A topic's configs as JSON: those that were set, or every one with the default filled in."""
+    names = TOPIC_CONFIGS if every else sorted(topic.config)
+    return [
+        {
+            "key": name,
+            "value": topic.config.get(name, TOPIC_CONFIGS[name].default),
+            "default": TOPIC_CONFIGS[name].default,
+            "set": name in topic.config,
+        }
+        for name in names
+    ]
+
+
+def parse_added(text: str) -> list[tuple[str, str]]:
+    """Pairs of kafka-configs' ``--add-config``: ``k=v,k=[v1,v2]``.
+
+    Raises:
+        click.BadParameter: A part is not KEY=VALUE.
+    """
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text)
+    pairs = []
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{part!r} is not KEY=VALUE", param_hint="--add-config")
+        pairs.append((key.strip(), value.strip().removeprefix("[").removesuffix("]")))
+    return pairs
+
+
+def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
+    click.echo(f"{'All' if every else 'Dynamic'} configs for topic {topic.name} are:")
+    for entry in entries(topic, every=every):
+        name, default = str(entry["key"]), config_text({str(entry["key"]): entry["default"]})
+        value = config_text({name: entry["value"]})
+        synonyms = [f"DYNAMIC_TOPIC_CONFIG:{value}"] if entry["set"] else []
+        click.echo(f"  {value} sensitive=false synonyms={{{', '.join([*synonyms, f'DEFAULT_CONFIG:{default}'])}}}")
+
+
+def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
+    if not pairs and not dropped:
+        raise click.UsageError("nothing to alter: give a config to set, or one to put back to its default")
+    with session.write() as db:
+        for name in names:
+            db.alter_topic(name, config=changes(pairs, dropped))
+            if session.kafka:
+                click.echo(f"Completed updating config for topic {name}.")
+            elif session.as_json:
+                emit({"topic": name, "config": dict(db.describe_topic(name).config)})
+            else:
+                say(f"altered topic {name}: {config_text(db.describe_topic(name).config)}")
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="The flags of kafka-configs work too: --describe [--all] or --alter with --entity-type topics --entity-name TOPIC "
+    "(or --topic TOPIC), --add-config, --delete-config.",
+)
+@common
+@click.option("--describe", "describe_flag", is_flag=True, hidden=True)
+@click.option("--alter", "alter_flag", is_flag=True, hidden=True)
+@click.option("--all", "every", is_flag=True, hidden=True)
+@click.option("--entity-type", type=click.Choice(["topics"]), hidden=True)
+@click.option("--entity-name", "--topic", "name", type=TOPIC, hidden=True)
+@click.option("--add-config", hidden=True)
+@click.option("--delete-config", hidden=True)
+@pass_session
+@click.pass_context
+def configs(
+    context: click.Context,
+    session: Session,
+    describe_flag: bool,
+    alter_flag: bool,
+    every: bool,
+    entity_type: str | None,
+    name: str | None,
+    add_config: str | None,
+    delete_config: str | None,
+) -> None:
+    """Show and change what topics are configured to do; list all keys."""
+    if context.invoked_subcommand is not None:
+        return
+    if describe_flag and alter_flag or (session.kafka and not (describe_flag or alter_flag)):
+        raise click.UsageError("exactly one of --describe and --alter is needed")
+    if alter_flag:
+        if name is None:
+            raise click.UsageError("--alter needs --entity-name TOPIC")
+        dropped = [key.strip() for key in delete_config.split(",")] if delete_config else []
+        alter_topics(session, [name], parse_added(add_config or ""), dropped)
+    elif describe_flag:
+        with session.read() as db:
+            found = [db.describe_topic(topic) for topic in ([name] if name else [topic.name for topic in db.topics()])]
+        if session.as_json:
+            emit({topic.name: entries(topic, every=every) for topic in found})
+        for topic in () if session.as_json else found:
+            print_as_kafka(topic, every=every)
+    else:
+        context.invoke(list_keys)
+
+
+@configs.command("list")
+@common
+@pass_session
+def list_keys(session: Session) -> None:
+    """List every key a topic takes: its default, what is allowed, what it means."""
+    if session.as_json:
+        emit(
+            [
+                {"key": name, "default": key.default, "allowed": key.allowed, "meaning": key.meaning}
+                for name, key in TOPIC_CONFIGS.items()
+            ]
+        )
+        return
+    rows = [(name, config_text({"": key.default})[1:] or '""', key.allowed, key.meaning) for name, key in TOPIC_CONFIGS.items()]
+    table(("KEY", "DEFAULT", "ALLOWED", "MEANING"), rows)
+
+
+@configs.command()
+@common
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("-a", "--all", "every", is_flag=True, help="Also what was not set, with its default.")
+@pass_session
+def describe(session: Session, names: Sequence[str], every: bool) -> None:
+    """Show the configs of topics; of all topics where none is named."""
+    with session.read() as db:
+        found = [db.describe_topic(name) for name in names or [topic.name for topic in db.topics()]]
+    if session.as_json:
+        emit({topic.name: entries(topic, every=every) for topic in found})
+        return
+    rows = [
+        (topic.name, entry["key"], config_text({"": entry["value"]})[1:], "set" if entry["set"] else "default")
+        for topic in found
+        for entry in entries(topic, every=every)
+    ]
+    if rows:
+        table(("TOPIC", "KEY", "VALUE", "SOURCE"), rows)
+    else:
+        say("nothing was set: all defaults (--all shows them)")
+
+
+@configs.command()
+@common
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@click.option("-s", "--set", "pairs", type=PAIR, multiple=True, help="Set a config: -s retention.ms=3600000.")
+@click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
+@pass_session
+def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
+    """Change the configs of topics."""
+    alter_topics(session, names, pairs, dropped)

@@ -1,0 +1,281 @@
+"""``logdb consume``: records of a topic to stdout, once or for ever.
+
+Knows where to begin and when to end.  Does not know how a record is written
+(``formats``).
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+import logdb
+from logdb.cli.formats import Record, Render, console, envelope, kcat, unescape
+from logdb.cli.output import say
+from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place
+from logdb.cli.session import Session, common, pass_session
+from logdb.cli.topics import Pairs
+from logdb.errors import UnknownTopic
+from logdb.model import TOPIC_CONFIGS
+
+WAIT_MS = 50  # for one partition, while several are followed
+FLUSH_COUNT = 512
+
+
+# ---------------------------------------------------------------- which records
+
+
+@dataclass
+class Source:
+    """One partition, and how far it was read."""
+
+    log: "logdb.Log"
+    position: int
+    end_offset: int | None  # None: wherever the log ends
+
+    def read(self) -> Iterator[Record]:
+        """What is there now, from ``position`` on."""
+        if self.end_offset is not None and self.position >= self.end_offset:
+            return
+        for record in self.log.read(self.position, end_offset=self.end_offset):
+            self.position = record.offset + 1
+            yield record
+
+    def wait(self, timeout_ms: int) -> Record | None:
+        """The next record, waiting for it that long at most."""
+        for record in self.log.follow(self.position, timeout_ms=timeout_ms):
+            self.position = record.offset + 1
+            return record
+        return None
+
+
+def offset_of(log: "logdb.Log", place: Place) -> int:
+    """The offset that a place is at now; past the last record where no record is that late."""
+    if place.kind == "beginning":
+        return log.start_offset
+    if place.kind == "offset":
+        return place.number
+    if place.kind == "tail":
+        return max(log.start_offset, log.end_offset - place.number)
+    found = log.offset_for_timestamp(place.number) if place.kind in ("from-time", "to-time") else None
+    return log.end_offset if found is None else found
+
+
+def stream(sources: Sequence[Source], *, follow: bool, timeout_ms: int | None) -> Iterator[Record | None]:
+    """The records of all sources, and None whenever there is nothing more for now.
+
+    Args:
+        follow: Wait for more at the end, instead of ending.
+        timeout_ms: End when none came for that long; None: wait for ever.
+    """
+    idle_since, turn = time.monotonic(), 0
+    while True:
+        found = False
+        for source in sources:
+            for record in source.read():
+                found = True
+                yield record
+        if not follow:
+            return
+        if found:
+            idle_since = time.monotonic()
+        yield None
+        rest_ms = WAIT_MS if timeout_ms is None else min(WAIT_MS, timeout_ms - int(1000 * (time.monotonic() - idle_since)))
+        if rest_ms <= 0:
+            return
+        next_record = sources[turn % len(sources)].wait(rest_ms)
+        turn += 1
+        if next_record is not None:
+            idle_since = time.monotonic()
+            yield next_record
+
+
+def write(records: Iterator[Record | None], render: Render, count_max: int | None) -> int:
+    """Write records to stdout, flushing whenever there is nothing more for now.
+
+    Returns:
+        How many were written.
+    """
+    out = click.get_binary_stream("stdout")
+    count, parts = 0, []
+    if count_max == 0:
+        return 0
+    for record in records:
+        if record is not None:
+            parts.append(render(record))
+            count += 1
+        if record is None or count == count_max or len(parts) == FLUSH_COUNT:
+            out.write(b"".join(parts))
+            parts.clear()
+            if record is None:
+                out.flush()
+        if count == count_max:
+            break
+    out.write(b"".join(parts))
+    out.flush()
+    return count
+
+
+# ---------------------------------------------------------------- the verb
+
+
+def topic_names(db: "logdb.Database", topic: str | None, include: str | None) -> list[str]:
+    """The topics asked for: one by name, or those whose whole name matches a regular expression."""
+    if topic is not None:
+        return [topic]
+    names = [info.name for info in db.topics()]
+    found = [name for name in names if re.fullmatch((include or "").replace(",", "|"), name)]
+    if not found:
+        raise UnknownTopic(include or "", known=tuple(names))
+    return found
+
+
+def open_sources(
+    db: "logdb.Database", names: Sequence[str], partitions: Sequence[int], begin: Place, end: Place | None
+) -> list[Source]:
+    sources = []
+    for name in names:
+        for partition in partitions or range(db.describe_topic(name).partition_count):
+            log = db.log(name, partition)
+            end_offset = None if end is None else offset_of(log, end)
+            sources.append(Source(log, offset_of(log, begin), end_offset))
+    return sources
+
+
+def begin_and_end(
+    places: Sequence[Place], *, from_beginning: bool, timestamp_ms: int | None, default: str
+) -> tuple[Place, Place | None]:
+    """Where to begin, and where to end, out of the options that say so.
+
+    Raises:
+        click.UsageError: More than one says where to begin, or to end.
+    """
+    begins = [place for place in places if place.kind != "to-time"]
+    ends = [place for place in places if place.kind == "to-time"]
+    if timestamp_ms is not None:
+        begins.append(Place("from-time", timestamp_ms))
+    if from_beginning:
+        begins.append(Place("beginning"))
+    if len(begins) > 1 or len(ends) > 1:
+        raise click.UsageError("--offset, --timestamp and --from-beginning each say where to begin: give one")
+    fallback = Place("end") if default == "end" else Place("beginning")
+    return (begins[0] if begins else fallback), (ends[0] if ends else None)
+
+
+def choose_format(
+    session: Session,
+    *,
+    text: str | None,
+    as_envelope: bool,
+    key_separator: str | None,
+    delimiter: str,
+    null: bool,
+    properties: Pairs,
+    timestamp_types: dict[str, str],
+) -> Render:
+    """The format that the options ask for.
+
+    Raises:
+        click.BadParameter: An unknown letter or property.
+    """
+    try:
+        if session.as_json or as_envelope:
+            return envelope(timestamp_types)
+        if text is not None:
+            return kcat(text, null=b"NULL" if null else b"")
+        given = {"line.separator": delimiter, **dict(properties)}
+        if key_separator is not None:
+            given = {"print.key": "true", "key.separator": key_separator, **given}
+        if null:
+            given = {"null.literal": "NULL", **given}
+        return console(given, timestamp_types)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--property" if text is None else "--format") from None
+
+
+LETTERS = """\b
+The letters of -f are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp in ms,
+%h headers, %K and %S sizes of key and value, %% a percent; \\n, \\t, \\xHH are understood.
+\b
+Examples:
+  logdb consume clicks -o -10                         the last ten of each partition
+  logdb consume clicks --timestamp 2013-07-04 -c 100  a hundred from that day on
+  logdb consume clicks -f '%p %o %k %s\\n'             places, keys and values
+  logdb consume clicks --json | jq .payload           JSON lines, kcat's envelope"""
+
+
+@click.command(epilog=LETTERS)
+@common
+@click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
+@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)
+@click.option("--include", "--whitelist", metavar="REGEX", help="All topics whose name matches, instead of one.")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("--from-beginning", is_flag=True, help="Begin at the oldest record; so it does unless told otherwise.")
+@click.option(
+    "-o", "--offset", "places", type=PLACE, multiple=True, help="Begin at: beginning, end, N, -N (N before the end), s@TIME; e@TIME ends."
+)
+@click.option("--timestamp", type=TIME, help="Begin at the first record of that time or later: ms, or 2013-07-04T12:00:00 (UTC).")
+@click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many.")
+@click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (as it does unless told otherwise).")
+@click.option("--timeout-ms", type=click.IntRange(min=0), help="Wait for more, and end when none came for that long.")
+@click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
+@click.option("-J", "as_envelope", is_flag=True, help="The same as --json: kcat's envelope, one a line.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Print the key and this before the value.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help="What ends a record, instead of a newline.")
+@click.option("-Z", "null", is_flag=True, help="Print NULL for a null key or value.")
+@click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-consumer.")
+@pass_session
+def consume(
+    session: Session,
+    topic_argument: str | None,
+    topic: str | None,
+    include: str | None,
+    partitions: Sequence[int],
+    from_beginning: bool,
+    places: Sequence[Place],
+    timestamp: int | None,
+    max_messages: int | None,
+    follow: bool | None,
+    timeout_ms: int | None,
+    text: str | None,
+    as_envelope: bool,
+    key_separator: str | None,
+    delimiter: str,
+    null: bool,
+    properties: Pairs,
+) -> None:
+    """Print the records of a topic, up to where it ends now or for ever.
+
+    Partitions come one after the other; in each, records come in order.
+    """
+    wanted = [name for name in (topic_argument, topic) if name is not None]
+    if len(wanted) + (include is not None) != 1:
+        raise click.UsageError("which topic? Give one, or --include REGEX.")
+    begin, end = begin_and_end(
+        places, from_beginning=from_beginning, timestamp_ms=timestamp, default="end" if session.kafka else "beginning"
+    )
+    if follow is None:
+        follow = end is None and (session.kafka or timeout_ms is not None)
+    if follow and end is not None:
+        raise click.UsageError("e@TIME is an end: it cannot be followed")
+    session.follows = follow
+    with session.read() as db:
+        names = topic_names(db, wanted[0] if wanted else None, include)
+        types = {name: db.describe_topic(name).config for name in names}
+        default = str(TOPIC_CONFIGS["message.timestamp.type"].default)
+        render = choose_format(
+            session,
+            text=text,
+            as_envelope=as_envelope,
+            key_separator=key_separator,
+            delimiter=delimiter,
+            null=null,
+            properties=properties,
+            timestamp_types={name: str(config.get("message.timestamp.type", default)) for name, config in types.items()},
+        )
+        sources = open_sources(db, names, partitions, begin, end)
+        count = write(stream(sources, follow=follow, timeout_ms=timeout_ms), render, None if max_messages == -1 else max_messages)
+    if session.kafka:
+        say(f"Processed a total of {count} messages")

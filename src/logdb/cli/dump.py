@@ -1,0 +1,251 @@
+"""``logdb dump``: what lies in the files of a partition, batch by batch, as kafka-dump-log prints it."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import click
+
+from logdb.cli import offline
+from logdb.cli.offline import Batch, Gap
+from logdb.cli.output import emit_line, text_or_base64
+from logdb.cli.session import Session, common, pass_session
+from logdb.codec import Record, Status, explain
+from logdb.errors import CodecMissing, InvalidBatch
+from logdb.model import COMPRESSION_TYPES
+
+SUFFIXES = (".log", ".index", ".timeindex")
+
+
+def files_of(path: str) -> list[str]:
+    """The segment files that a path means: itself, or all in a partition's directory, segment by segment.
+
+    Raises:
+        click.UsageError: It is neither, or no such file is in it.
+    """
+    if not os.path.isdir(path):
+        if not os.path.isfile(path):
+            raise click.UsageError(f"no file or directory {path!r}")
+        if not path.endswith(SUFFIXES):
+            raise click.UsageError(f"{path!r} is none of *{', *'.join(SUFFIXES)}")
+        return [path]
+    names = [name for name in os.listdir(path) if name.endswith(SUFFIXES)]
+    if not names:
+        inside = [name for name in sorted(os.listdir(path)) if os.path.isdir(os.path.join(path, name)) and "-" in name]
+        hint = f"; a partition's is {os.path.join(path, inside[0])}" if inside else ""
+        raise click.UsageError(f"{path!r} holds no segment files{hint}")
+    names.sort(key=lambda name: (name.split(".")[0], SUFFIXES.index("." + name.rsplit(".", 1)[1])))
+    return [os.path.join(path, name) for name in names]
+
+
+# ---------------------------------------------------------------- log files
+
+
+def batch_document(path: str, batch: Batch) -> dict[str, object]:
+    head = batch.header
+    sequenced = head.base_sequence >= 0
+    return {
+        "file": path,
+        "kind": "batch",
+        "position": batch.position,
+        "size_bytes": head.size_bytes,
+        "base_offset": head.base_offset,
+        "last_offset": head.last_offset,
+        "record_count": head.record_count,
+        "base_sequence": head.base_sequence,
+        "last_sequence": (head.base_sequence + head.last_offset - head.base_offset) % 2**31 if sequenced else -1,
+        "producer_id": head.producer_id,
+        "producer_epoch": head.producer_epoch,
+        "leader_epoch": head.leader_epoch,
+        "transactional": bool(head.attributes & 16),
+        "control": bool(head.attributes & 32),
+        "delete_horizon_ms": head.base_timestamp if head.attributes & 64 else None,
+        "timestamp_type": "LogAppendTime" if head.attributes & 8 else "CreateTime",
+        "base_timestamp": head.base_timestamp,
+        "max_timestamp": head.max_timestamp,
+        "magic": head.magic,
+        "compression": COMPRESSION_TYPES[head.attributes & 7],
+        "crc": head.crc,
+        "computed_crc": batch.computed_crc,
+        "valid": batch.status is Status.OK,
+    }
+
+
+def batch_line(batch: Batch) -> str:
+    """One batch, as kafka-dump-log prints it."""
+    d = batch_document("", batch)
+
+    def flag(name: str) -> str:
+        return str(d[name]).lower()
+
+    horizon = "OptionalLong.empty" if d["delete_horizon_ms"] is None else f"OptionalLong[{d['delete_horizon_ms']}]"
+    line = (
+        f"baseOffset: {d['base_offset']} lastOffset: {d['last_offset']} count: {d['record_count']} "
+        f"baseSequence: {d['base_sequence']} lastSequence: {d['last_sequence']} producerId: {d['producer_id']} "
+        f"producerEpoch: {d['producer_epoch']} partitionLeaderEpoch: {d['leader_epoch']} isTransactional: {flag('transactional')} "
+        f"isControl: {flag('control')} deleteHorizonMs: {horizon} position: {d['position']} "
+        f"{d['timestamp_type']}: {d['max_timestamp']} size: {d['size_bytes']} magic: {d['magic']} "
+        f"compresscodec: {d['compression']} crc: {d['crc']} isvalid: {flag('valid')}"
+    )
+    return line if batch.status is Status.OK else f"{line} ({explain(batch.status, batch.header, computed_crc=batch.computed_crc)})"
+
+
+def record_document(path: str, batch: Batch, record: Record, *, print_data: bool) -> dict[str, object]:
+    head = batch.header
+    sequence = -1 if head.base_sequence < 0 else (head.base_sequence + record.offset - head.base_offset) % 2**31
+    document: dict[str, object] = {
+        "file": path,
+        "kind": "record",
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key_size_bytes": -1 if record.key is None else len(record.key),
+        "value_size_bytes": -1 if record.value is None else len(record.value),
+        "sequence": sequence,
+        "headers": [[name, text_or_base64(value)] for name, value in record.headers],
+    }
+    if print_data:
+        document |= {"key": text_or_base64(record.key), "value": text_or_base64(record.value)}
+    return document
+
+
+def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
+    """One record, as kafka-dump-log prints it."""
+    d = record_document("", batch, record, print_data=False)
+    stamped = "LogAppendTime" if batch.header.attributes & 8 else "CreateTime"
+    line = (
+        f"| offset: {record.offset} {stamped}: {record.timestamp_ms} keySize: {d['key_size_bytes']} "
+        f"valueSize: {d['value_size_bytes']} sequence: {d['sequence']} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+    ).encode()
+    if print_data:
+        line += b"" if record.key is None else b" key: " + record.key
+        line += b"" if record.value is None else b" payload: " + record.value
+    return line
+
+
+def dump_records(path: str, batch: Batch, *, as_json: bool, print_data: bool) -> bool:
+    """Print the records of a batch; False if they cannot be read."""
+    try:
+        records = offline.read_records(batch)
+    except (InvalidBatch, CodecMissing) as error:
+        if as_json:
+            emit_line({"file": path, "kind": "damage", "position": batch.position, "reason": str(error)})
+        else:
+            click.echo(f"| {error}")
+        return False
+    for record in records:
+        if as_json:
+            emit_line(record_document(path, batch, record, print_data=print_data))
+        else:
+            click.echo(record_line(batch, record, print_data=print_data))
+    return True
+
+
+def dump_gap(path: str, gap: Gap, *, as_json: bool) -> bool:
+    """Print what is no batch; False if it is damage."""
+    reserved = gap.status is Status.ZERO
+    if as_json:
+        kind = "reserved" if reserved else "damage"
+        emit_line({"file": path, "kind": kind, "position": gap.position, "size_bytes": gap.size_bytes, "reason": gap.reason})
+    elif reserved:
+        click.echo(f"{gap.size_bytes} zeroes at the end of the file, from position {gap.position}: reserved ahead")
+    else:
+        where = f"at the end of {os.path.basename(path)}" if gap.at_end else "before the next whole batch"
+        click.echo(f"Found {gap.size_bytes} invalid bytes {where}, from position {gap.position}: {gap.reason}")
+    return reserved
+
+
+def dump_log(path: str, *, as_json: bool, deep: bool, print_data: bool) -> bool:
+    """Print a ``.log`` file; False if something in it is damaged."""
+    good = True
+    if not as_json:
+        click.echo(f"Log starting offset: {offline.base_offset_of(path)}")
+    for found in offline.read_batches(path):
+        if isinstance(found, Gap):
+            good &= dump_gap(path, found, as_json=as_json)
+            continue
+        if as_json:
+            emit_line(batch_document(path, found))
+        else:
+            click.echo(batch_line(found))
+        good &= found.status is Status.OK
+        if deep and found.status is Status.OK:
+            good &= dump_records(path, found, as_json=as_json, print_data=print_data)
+    return good
+
+
+# ---------------------------------------------------------------- index files
+
+
+def index_lines(path: str) -> Iterator[dict[str, object]]:
+    if path.endswith(".timeindex"):
+        for timestamp, offset in offline.read_time_index(path):
+            yield {"timestamp": timestamp, "offset": offset}
+    else:
+        for offset, position in offline.read_index(path):
+            yield {"offset": offset, "position": position}
+
+
+def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool) -> bool:
+    """Print an index file, and what in it is wrong; False if anything is.
+
+    Args:
+        sanity_only: Only look at the file itself, and print no entries.
+        verify_only: Compare with the log, and print no entries.
+    """
+    problems = offline.check_sanity(path)
+    if not sanity_only:
+        if not verify_only:
+            for entry in index_lines(path):
+                if as_json:
+                    emit_line({"file": path, "kind": "entry", **entry})
+                else:
+                    click.echo(" ".join(f"{name}: {value}" for name, value in entry.items()))
+        problems += offline.check_index(path)
+    for problem in problems:
+        if as_json:
+            emit_line({"file": path, "kind": "damage", "reason": problem})
+        else:
+            click.echo(f"{os.path.basename(path)}: {problem}")
+    if not problems and sanity_only and not as_json:
+        click.echo(f"{path} passed sanity check.")
+    return not problems
+
+
+# ---------------------------------------------------------------- the verb
+
+
+@click.command()
+@common
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
+@click.option("--files", metavar="FILE,...", help="Files with commas between, as kafka-dump-log takes them.")
+@click.option("--deep-iteration", "deep", is_flag=True, help="Also the records: offset, time, sizes, header keys.")
+@click.option("--print-data-log", "print_data", is_flag=True, help="Also the records with their keys and values.")
+@click.option("--index-sanity-check", "sanity_only", is_flag=True, help="Only check that index files are whole and in order.")
+@click.option("--verify-index-only", "verify_only", is_flag=True, help="Only compare index files with their logs.")
+@pass_session
+def dump(
+    session: Session, paths: Sequence[str], files: str | None, deep: bool, print_data: bool, sanity_only: bool, verify_only: bool
+) -> None:
+    """Print what lies in segment files: batches, records, index entries.
+
+    PATH is a .log, .index or .timeindex file, or the directory of a partition.
+    The database is not opened: any copy of the files will do.  Exits with 1
+    where something is damaged.
+    """
+    wanted = [*paths, *(files.split(",") if files else ())]
+    if not wanted:
+        raise click.UsageError("which file, or which partition's directory?")
+    for path in [file for one in wanted for file in files_of(one)]:
+        is_log = path.endswith(".log")
+        if is_log and (sanity_only or verify_only):
+            continue
+        if not session.as_json:
+            click.echo(f"Dumping {path}")
+        try:
+            if is_log:
+                good = dump_log(path, as_json=session.as_json, deep=deep or print_data, print_data=print_data)
+            else:
+                good = dump_index(path, as_json=session.as_json, sanity_only=sanity_only, verify_only=verify_only)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        if not good:
+            session.exit_code = 1

@@ -1,0 +1,174 @@
+"""How a consumed record is written: kcat's format string and envelope, the console consumer's properties.
+
+Pure: a format is a function from a record to bytes.  Does not know where
+records come from or where the bytes go.
+
+Source: kcat's format.c; Kafka's DefaultMessageFormatter.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+from logdb.cli.output import text_or_base64
+
+
+class Record(Protocol):
+    """What a format looks at."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+Render: TypeAlias = Callable[[Record], bytes]
+
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+def unescape(text: str) -> bytes:
+    r"""The bytes of a separator or format part: ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH`` are understood."""
+
+    def one(match: re.Match[str]) -> str:
+        return bytes.fromhex(match[1]).decode("latin-1") if match[1] else _ESCAPES[match[2]].decode("latin-1")
+
+    # latin-1 in between: each byte of the UTF-8 text is one character, and \xHH is one too
+    return re.sub(r"\\(?:x([0-9a-fA-F]{2})|([nrt0\\]))", one, text.encode().decode("latin-1")).encode("latin-1")
+
+
+# ---------------------------------------------------------------- kcat
+
+
+def kcat(text: str, *, null: bytes = b"") -> Render:
+    """A kcat format: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp (ms), %h headers,
+    %K and %S sizes of key and value in bytes (-1 for null), %R the value's size as a big-endian int32, %% a percent.
+
+    Args:
+        text: The format, with backslash escapes.
+        null: What a null key or value is written as (kcat's -Z: NULL).
+
+    Raises:
+        ValueError: An unknown letter.
+    """
+    letters: dict[str, Render] = {
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "k": lambda record: null if record.key is None else record.key,
+        "s": lambda record: null if record.value is None else record.value,
+        "T": lambda record: b"%d" % record.timestamp_ms,
+        "h": lambda record: b",".join(name.encode() + b"=" + (b"NULL" if v is None else v) for name, v in record.headers),
+        "K": lambda record: b"%d" % _size(record.key),
+        "S": lambda record: b"%d" % _size(record.value),
+        "R": lambda record: _size(record.value).to_bytes(4, "big", signed=True),
+    }
+    template, getters = b"", []
+    for letter, plain in re.findall(r"%(.?)|([^%]+)", text, re.DOTALL):
+        if plain:
+            template += unescape(plain)
+        elif letter == "%":
+            template += b"%%"
+        elif letter in letters:
+            template += b"%b"
+            getters.append(letters[letter])
+        else:
+            raise ValueError(f"unknown format %{letter}; known are {', '.join('%' + name for name in letters)} and %%")
+    return lambda record: template % tuple([get(record) for get in getters])
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def envelope(timestamp_types: Mapping[str, str]) -> Render:
+    """kcat's JSON envelope, one a line; bytes that are not UTF-8 are {"base64": …}.
+
+    Args:
+        timestamp_types: ``message.timestamp.type`` of each topic.
+    """
+    short = {"CreateTime": "create", "LogAppendTime": "logappend"}
+    tstypes = {topic: short[name] for topic, name in timestamp_types.items()}
+
+    def render(record: Record) -> bytes:
+        document: dict[str, object] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "tstype": tstypes[record.topic],
+            "ts": record.timestamp_ms,
+        }
+        if record.headers:
+            document["headers"] = [part for name, value in record.headers for part in (name, text_or_base64(value))]
+        document["key"] = text_or_base64(record.key)
+        document["payload"] = text_or_base64(record.value)
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+    return render
+
+
+# ---------------------------------------------------------------- kafka-console-consumer
+
+PROPERTIES = {
+    "print.timestamp": "false",
+    "print.partition": "false",
+    "print.offset": "false",
+    "print.epoch": "false",
+    "print.headers": "false",
+    "print.key": "false",
+    "print.value": "true",
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "headers.separator": ",",
+    "null.literal": "null",
+}
+
+
+def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Render:
+    """The console consumer's format by its properties; without any, the value on a line.
+
+    Args:
+        given: Properties of ``PROPERTIES``; separators with backslash escapes.
+        timestamp_types: ``message.timestamp.type`` of each topic.
+
+    Raises:
+        ValueError: An unknown property.
+    """
+    for name in given:
+        if name not in PROPERTIES:
+            raise ValueError(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}")
+    properties = {**PROPERTIES, **given}
+    separator, line_end = unescape(properties["key.separator"]), unescape(properties["line.separator"])
+    null, between = unescape(properties["null.literal"]), unescape(properties["headers.separator"])
+
+    def headers(record: Record) -> bytes:
+        if not record.headers:
+            return b"NO_HEADERS"
+        return between.join(name.encode() + b":" + (null if v is None else v) for name, v in record.headers)
+
+    columns: dict[str, Render] = {  # in the order in which they are printed
+        "print.timestamp": lambda record: f"{timestamp_types[record.topic]}:{record.timestamp_ms}".encode(),
+        "print.partition": lambda record: b"Partition:%d" % record.partition,
+        "print.offset": lambda record: b"Offset:%d" % record.offset,
+        "print.epoch": lambda record: b"Epoch:%d" % record.leader_epoch,
+        "print.headers": headers,
+        "print.key": lambda record: null if record.key is None else record.key,
+        "print.value": lambda record: null if record.value is None else record.value,
+    }
+    chosen = [column for name, column in columns.items() if properties[name].lower() == "true"]
+    if chosen == [columns["print.value"]]:
+        return lambda record: (null if (value := record.value) is None else value) + line_end
+    return lambda record: separator.join([column(record) for column in chosen]) + line_end

@@ -1,0 +1,121 @@
+"""Lines of text become records: key, value and headers, as the console producer and kcat read them.
+
+Pure: bytes in, records out.  Does not know files or the database.
+
+Source: Kafka's LineMessageReader.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+class Columns(NamedTuple):
+    """Records as ``append_many`` takes them; None where no record has any."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[Headers] | None
+
+
+class Splitter:
+    """Cuts chunks of bytes into lines; what is after the last delimiter waits for more."""
+
+    def __init__(self, delimiter: bytes = b"\n") -> None:
+        self._delimiter = delimiter
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that are complete with ``chunk``, without their delimiters."""
+        *lines, self._rest = (self._rest + chunk).split(self._delimiter)
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """The last line, if it had no delimiter."""
+        lines = [self._rest] if self._rest else []
+        self._rest = b""
+        return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFormat:
+    """How a line is taken apart: ``[headers HEADERS-DELIMITER] [key KEY-SEPARATOR] value``."""
+
+    key_separator: bytes | None = None  # None: lines have no keys
+    parse_headers: bool = False
+    headers_delimiter: bytes = b"\t"
+    headers_separator: bytes = b","
+    headers_key_separator: bytes = b":"
+    null_marker: bytes | None = None  # a key, value or header value that equals it is null
+    lenient: bool = False  # a line without separator is a value without key, instead of an error
+    key: bytes | None = None  # of every record whose line has none
+    headers: Headers = ()  # of every record, before its own
+
+    def parse(self, lines: Sequence[bytes], first_number: int = 1) -> Columns:
+        """Take lines apart.
+
+        Args:
+            first_number: Number of the first line, for messages.
+
+        Raises:
+            ValueError: A line lacks a separator; says which, and its number.
+        """
+        if self.key_separator is None and not self.parse_headers:
+            values = lines if self.null_marker is None else [self._null(line) for line in lines]
+            keys = None if self.key is None else [self.key] * len(lines)
+            return Columns(values, keys, [self.headers] * len(lines) if self.headers else None)
+        parsed = [self._one(line, number) for number, line in enumerate(lines, first_number)]
+        with_keys = self.key_separator is not None or self.key is not None
+        with_headers = self.parse_headers or bool(self.headers)
+        return Columns(
+            [value for _, value, _ in parsed],
+            [key for key, _, _ in parsed] if with_keys else None,
+            [headers for _, _, headers in parsed] if with_headers else None,
+        )
+
+    def _one(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None, Headers]:
+        headers, key, rest = self.headers, self.key, line
+        if self.parse_headers:
+            head, delimiter, after = rest.partition(self.headers_delimiter)
+            if delimiter:
+                headers, rest = headers + self._headers(head, number), after
+            elif not self.lenient:
+                raise ValueError(f"line {number} has no headers delimiter {self.headers_delimiter!r}")
+        if self.key_separator is not None:
+            head, separator, after = rest.partition(self.key_separator)
+            if separator:
+                key, rest = self._null(head), after
+            elif not self.lenient:
+                raise ValueError(f"line {number} has no key separator {self.key_separator!r}")
+        return key, self._null(rest), headers
+
+    def _headers(self, text: bytes, number: int) -> Headers:
+        if self._null(text) is None or not text:
+            return ()
+        headers = []
+        for pair in text.split(self.headers_separator):
+            name, separator, value = pair.partition(self.headers_key_separator)
+            if not separator and not self.lenient:
+                raise ValueError(f"line {number}: header {pair!r} has no separator {self.headers_key_separator!r}")
+            try:
+                headers.append((name.decode(), self._null(value) if separator else None))
+            except UnicodeDecodeError:
+                raise ValueError(f"line {number}: the header name {name!r} is not UTF-8") from None
+        return tuple(headers)
+
+    def _null(self, data: bytes) -> bytes | None:
+        return None if data == self.null_marker else data
+
+
+PROPERTIES = (
+    "parse.key",
+    "key.separator",
+    "parse.headers",
+    "headers.delimiter",
+    "headers.separator",
+    "headers.key.separator",
+    "null.marker",
+    "ignore.error",
+)

@@ -1,0 +1,46 @@
+"""``logdb log-dirs``: how much each partition takes on the disk.  JSON as kafka-log-dirs writes it."""
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.model import TopicInfo
+
+
+def document(data_dir: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
+    """What kafka-log-dirs prints, version 1; the directory is broker 0's only one."""
+    partitions = [
+        {"partition": f"{topic.name}-{p.partition}", "size": p.size_bytes, "offsetLag": 0, "isFuture": False}
+        for topic in topics
+        for p in topic.partitions
+    ]
+    log_dir = {"error": None, "logDir": os.path.abspath(data_dir), "partitions": partitions}
+    return {"version": 1, "brokers": [{"broker": 0, "logDirs": [log_dir]}]}
+
+
+@click.command("log-dirs")
+@common
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("--describe", is_flag=True, hidden=True)  # kafka-log-dirs demands it; there is nothing else to do
+@click.option("--topic-list", help="Topics with commas between, as kafka-log-dirs takes them.", metavar="TOPIC,...")
+@pass_session
+def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list: str | None) -> None:
+    """Show the size of each partition on the disk."""
+    wanted = [*names, *(topic_list.split(",") if topic_list else ())]
+    with session.read() as db:
+        found = [db.describe_topic(name) for name in wanted or [topic.name for topic in db.topics(internal=True)]]
+    if session.as_json or session.kafka:
+        emit(document(session.data_dir, found))
+        return
+    rows = [
+        (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)
+        for topic in found
+        for p in topic.partitions
+    ]
+    table(("PARTITION", "SIZE", "SEGMENTS", "START", "END"), rows)
+    total = sum(p.size_bytes for topic in found for p in topic.partitions)
+    say(f"{counted(len(rows), 'partition')}, {size_text(total)} in {os.path.abspath(session.data_dir)}")

@@ -1,0 +1,133 @@
+"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times.
+
+Knows how they are written.  Does not know what is done with them, but that the
+shell completes topic names by reading the database.
+"""
+
+import datetime
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+from click.shell_completion import CompletionItem
+
+from logdb.cli.session import Session
+
+
+class TopicName(click.ParamType):
+    """A topic's name; the shell completes it from the database."""
+
+    name = "topic"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with ctx.ensure_object(Session).read() as db:
+                topics = db.topics()
+        except Exception:  # a shell that asks for names must never see a traceback
+            return []
+        return [
+            CompletionItem(topic.name, help=f"{topic.partition_count} partitions")
+            for topic in topics
+            if topic.name.startswith(incomplete)
+        ]
+
+
+class ConfigKey(click.ParamType):
+    """A topic config's key, completed by the shell."""
+
+    name = "key"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from logdb.model import TOPIC_CONFIGS
+
+        return [CompletionItem(name, help=key.meaning) for name, key in TOPIC_CONFIGS.items() if name.startswith(incomplete)]
+
+
+class Pair(ConfigKey):
+    """``key=value``."""
+
+    name = "key=value"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        key, equals, text = str(value).partition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key, text
+
+
+class Time(click.ParamType):
+    """A moment: milliseconds since 1970, or an ISO 8601 date or date and time (UTC unless it says otherwise)."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_time(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds since 1970 nor a time like 2013-07-04T12:00:00", param, ctx)
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of a moment written as such or in ISO 8601; UTC where no zone is given.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    moment = datetime.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a log, to begin or to end at, as kcat writes it.
+
+    ``number`` is the offset, the count of records before the end, or the
+    time in milliseconds, by ``kind``.
+    """
+
+    kind: Literal["beginning", "end", "offset", "tail", "from-time", "to-time"]
+    number: int = 0
+
+
+class PlaceType(click.ParamType):
+    """beginning, end, N, -N (that many before the end), s@TIME to begin at, e@TIME to end before."""
+
+    name = "offset"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if isinstance(value, Place):
+            return value
+        try:
+            return parse_place(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is none of beginning, end, N, -N, s@TIME, e@TIME", param, ctx)
+
+
+def parse_place(text: str) -> Place:
+    """The place that kcat's or the console consumer's ``--offset`` names.
+
+    Raises:
+        ValueError: It names none.
+    """
+    if text in ("beginning", "earliest", "start"):
+        return Place("beginning")
+    if text in ("end", "latest"):
+        return Place("end")
+    if text.startswith("s@"):
+        return Place("from-time", parse_time(text[2:]))
+    if text.startswith("e@"):
+        return Place("to-time", parse_time(text[2:]))
+    number = int(text)
+    return Place("tail", -number) if text.startswith("-") else Place("offset", number)
+
+
+TOPIC = TopicName()
+CONFIG_KEY = ConfigKey()
+PAIR = Pair()
+TIME = Time()
+PLACE = PlaceType()

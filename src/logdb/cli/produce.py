@@ -1,0 +1,304 @@
+"""``logdb produce``: lines of stdin or of files become records.
+
+Knows where lines come from: stdin, files, a file that grows.  Does not know
+how a line is taken apart (``lines``).
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+import click
+
+import logdb
+from logdb.cli.formats import unescape
+from logdb.cli.lines import PROPERTIES, LineFormat, Splitter
+from logdb.cli.output import Progress, counted, emit, progress, say, size_text
+from logdb.cli.params import PAIR, TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.cli.topics import Pairs
+from logdb.errors import LogdbError, UnknownTopic
+from logdb.model import DURABILITY_LEVELS, Durability
+
+CHUNK_SIZE = 1 << 20
+POLL_INTERVAL_S = 0.05
+
+
+# ---------------------------------------------------------------- where bytes come from
+
+
+def read_chunks(path: str) -> Iterator[bytes]:
+    """A file's bytes, or stdin's (``-``): what is there at once, so that a slow pipe is not held up."""
+    if path == "-":
+        stdin = click.get_binary_stream("stdin")
+        while chunk := stdin.read1(CHUNK_SIZE):  # type: ignore[attr-defined]  # a buffered reader, though typed as BinaryIO
+            yield chunk
+        return
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_SIZE):
+            yield chunk
+
+
+def tail(path: str, wait: threading.Event | None = None) -> Iterator[bytes | None]:
+    """A growing file's bytes from its beginning, for ever; None where a line ends although its file has no newline.
+
+    A file that was replaced (log rotation) is read to its end before the new
+    one is begun; one that was truncated is begun anew; one that is not there
+    is waited for.
+
+    Args:
+        wait: Ends the iteration once set, when all that is there was read.
+    """
+    while True:
+        try:
+            with open(path, "rb") as file:
+                yield from _tail_one(file.fileno(), path, wait)
+        except FileNotFoundError:
+            pass
+        if wait is not None and wait.is_set():
+            return
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _tail_one(fd: int, path: str, wait: threading.Event | None) -> Iterator[bytes | None]:
+    position = 0
+    while True:
+        replaced = _replaced(fd, path)  # asked before reading: what came before is then all read
+        while chunk := os.pread(fd, CHUNK_SIZE, position):
+            position += len(chunk)
+            yield chunk
+        if os.fstat(fd).st_size < position:
+            say(f"{path} was truncated: reading it from its beginning")
+            position = 0
+            yield None
+        elif replaced or (wait is not None and wait.is_set()):
+            yield None
+            return
+        else:
+            time.sleep(POLL_INTERVAL_S)
+
+
+def _replaced(fd: int, path: str) -> bool:
+    try:
+        return not os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return True
+
+
+# ---------------------------------------------------------------- where records go
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block is done: what is counted as appended was appended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])
+
+
+class Sink:
+    """Appends lines to a topic, and counts."""
+
+    def __init__(
+        self, db: "logdb.Database", topic: str, partition: int | None, durability: Durability | None, line_format: LineFormat
+    ) -> None:
+        partition_count = db.describe_topic(topic).partition_count
+        if partition is None and partition_count == 1:
+            partition = 0
+        self._db, self._topic, self._durability, self._format = db, topic, durability, line_format
+        self._log = None if partition is None else db.log(topic, partition)
+        self._line_count = 0
+        self.record_count = 0
+        self.size_bytes = 0
+        self.ranges: dict[int, tuple[int, int]] = {}  # partition -> first and last offset appended
+
+    def lines(self, lines: Sequence[bytes]) -> None:
+        """Append a record a line; they are written when this returns.
+
+        Raises:
+            click.ClickException: A line lacks a separator; nothing of ``lines`` was appended.
+        """
+        if not lines:
+            return
+        try:
+            columns = self._format.parse(lines, self._line_count + 1)
+        except ValueError as error:
+            raise click.ClickException(f"{error}; {counted(self.record_count, 'record')} before were appended") from None
+        self._line_count += len(lines)
+        with uninterrupted():
+            if self._log is not None:
+                offsets = self._log.append_many(
+                    columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
+                )
+                self._note(self._log.partition, offsets[0], offsets[-1])
+            else:
+                for where in self._db.append_many(
+                    self._topic, columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
+                ):
+                    self._note(where.partition, where.offset, where.offset)
+            self.record_count += len(lines)
+            self.size_bytes += sum(map(len, lines))
+
+    def _note(self, partition: int, first_offset: int, last_offset: int) -> None:
+        first, _ = self.ranges.get(partition, (first_offset, 0))
+        self.ranges[partition] = (first, last_offset)
+
+
+def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar: Progress | None) -> None:
+    """Append the lines of files, one after the other, or each file as one record."""
+    total_bytes = sum(os.path.getsize(path) for path in paths if path != "-")
+    done_bytes = 0
+    for path in paths:
+        splitter = Splitter(delimiter)
+        if whole:
+            sink.lines([b"".join(read_chunks(path))])
+            continue
+        for chunk in read_chunks(path):
+            sink.lines(splitter.feed(chunk))
+            done_bytes += len(chunk)
+            if bar is not None:
+                bar(done_bytes, total_bytes, path)
+        sink.lines(splitter.finish())
+
+
+def feed_tail(sink: Sink, path: str, *, delimiter: bytes) -> None:
+    """Append the lines of a growing file, until interrupted."""
+    splitter = Splitter(delimiter)
+    for chunk in tail(path):
+        sink.lines(splitter.finish() if chunk is None else splitter.feed(chunk))
+
+
+# ---------------------------------------------------------------- the verb
+
+
+def line_format(
+    key_separator: str | None, key: str | None, headers: Pairs, null_marker: str | None, properties: Pairs
+) -> LineFormat:
+    """How lines are taken apart, from the options; properties are the console producer's.
+
+    Raises:
+        click.BadParameter: An unknown property.
+    """
+    given = dict(properties)
+    for name in given:
+        if name not in PROPERTIES:
+            raise click.BadParameter(f"unknown property {name!r}; known are {', '.join(PROPERTIES)}", param_hint="--property")
+    if key_separator is None and given.get("parse.key", "").lower() == "true":
+        key_separator = given.get("key.separator", "\\t")
+    marker = given.get("null.marker", null_marker)
+    return LineFormat(
+        key_separator=None if key_separator is None else unescape(key_separator),
+        parse_headers=given.get("parse.headers", "").lower() == "true",
+        headers_delimiter=unescape(given.get("headers.delimiter", "\\t")),
+        headers_separator=unescape(given.get("headers.separator", ",")),
+        headers_key_separator=unescape(given.get("headers.key.separator", ":")),
+        null_marker=None if marker is None else marker.encode(),
+        lenient=given.get("ignore.error", "").lower() == "true",
+        key=None if key is None else key.encode(),
+        headers=tuple((name, value.encode()) for name, value in headers),
+    )
+
+
+def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
+    if session.as_json:
+        partitions = [
+            {"partition": partition, "first_offset": first, "last_offset": last}
+            for partition, (first, last) in sorted(sink.ranges.items())
+        ]
+        emit({"topic": topic, "records": sink.record_count, "size_bytes": sink.size_bytes, "partitions": partitions})
+    elif not session.kafka:
+        say(f"appended {counted(sink.record_count, 'record')} ({size_text(sink.size_bytes)}) to {topic} in {seconds:.1f} s")
+
+
+@click.command()
+@common
+@click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
+@click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Append to this partition; otherwise the key decides.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
+@click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
+@click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"What ends a line; \n, \t, \0, \xHH are understood.")
+@click.option("-Z", "--null-marker", metavar="TEXT", is_flag=False, flag_value="", help="Key or value equal to this are null.")
+@click.option("--whole", is_flag=True, help="Each file is one record.")
+@click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", as they are here anyway
+@click.option("--follow", metavar="FILE", help="Append FILE's lines, wait for more, follow it through rotation; Ctrl-C ends.")
+@click.option("--durability", type=click.Choice(DURABILITY_LEVELS), help="fsync: each is on the disk before the next is read.")
+@click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-producer.")
+@click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # written is acknowledged
+@click.option("--sync", is_flag=True, hidden=True)  # and nothing is appended before what came before it is written
+@click.option("-q", "--quiet", is_flag=True, help="No words when done.")
+@pass_session
+def produce(
+    session: Session,
+    words: Sequence[str],
+    topic: str | None,
+    partition: int | None,
+    key_separator: str | None,
+    key: str | None,
+    headers: Pairs,
+    delimiter: str,
+    null_marker: str | None,
+    whole: bool,
+    by_lines: bool,
+    follow: str | None,
+    durability: Durability | None,
+    properties: Pairs,
+    request_required_acks: str | None,
+    sync: bool,
+    quiet: bool,
+) -> None:
+    """Append records to a topic: a line of stdin or of a file is one.
+
+    A key decides on the partition, as in Kafka; records without one go to
+    partitions in turn, a batch each.
+    """
+    name, paths = (topic, words) if topic is not None else (words[0] if words else None, words[1:])
+    if name is None:
+        raise click.UsageError("which topic?")
+    if follow is not None and paths:
+        raise click.UsageError("--follow reads its own FILE: give no other")
+    for path in paths:
+        if path != "-" and not os.path.isfile(path):
+            raise click.UsageError(f"no file {path!r}")
+    line = line_format(key_separator, key, headers, null_marker, properties)
+    if follow is None and not paths and sys.stdin.isatty() and not quiet:
+        say("one record a line; Ctrl-D ends")
+    session.follows = follow is not None
+    began = time.monotonic()
+    with session.write() as db:
+        try:
+            sink = Sink(db, name, partition, durability, line)
+        except UnknownTopic as error:
+            error.add_note(f"create it: logdb topics create {name}")
+            raise
+        try:
+            if follow is not None:
+                feed_tail(sink, follow, delimiter=unescape(delimiter))
+            else:
+                with progress("appending") if paths else contextlib.nullcontext() as bar:
+                    feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
+        except LogdbError as error:
+            error.add_note(f"{counted(sink.record_count, 'record')} before were appended")
+            raise
+        finally:
+            if sink.record_count and (not quiet or session.as_json):
+                summary(session, name, sink, time.monotonic() - began)

@@ -1,0 +1,338 @@
+"""``logdb topics``: create, list, describe, alter, delete.
+
+Two ways to say the same: verbs (``topics create t -p 3``), and the flags of
+kafka-topics (``topics --create --topic t --partitions 3``), which also print
+as kafka-topics does.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.errors import UnknownTopic
+from logdb.model import TopicInfo
+
+Pairs = Sequence[tuple[str, str]]
+
+
+# ---------------------------------------------------------------- what both ways do
+
+
+def described(topic: TopicInfo) -> dict[str, object]:
+    """One topic as JSON."""
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partition_count": topic.partition_count,
+        "internal": topic.internal,
+        "config": dict(topic.config),
+        "partitions": [
+            {
+                "partition": p.partition,
+                "start_offset": p.start_offset,
+                "end_offset": p.end_offset,
+                "size_bytes": p.size_bytes,
+                "segment_count": p.segment_count,
+                "leader_epoch": p.leader_epoch,
+                "read_only_reason": p.read_only_reason,
+            }
+            for p in topic.partitions
+        ],
+    }
+
+
+def config_text(config: Mapping[str, object], separator: str = " ") -> str:
+    return separator.join(f"{key}={_lower(value)}" for key, value in sorted(config.items()))
+
+
+def _lower(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def check_replication(factor: int | None) -> None:
+    if factor not in (None, 1):
+        raise click.UsageError(f"a replication factor of {factor} needs a cluster: a directory holds one copy")
+
+
+def changes(pairs: Pairs, dropped: Sequence[str] = ()) -> dict[str, str | None]:
+    """What ``alter_topic`` takes: new values, and None for a key that goes back to its default."""
+    return {**dict(pairs), **dict.fromkeys(dropped)}
+
+
+def delete_all(session: Session, names: Sequence[str], *, execute: bool) -> None:
+    """Delete topics, or say what would be deleted."""
+    if execute:
+        with session.write() as db:
+            for name in names:
+                db.delete_topic(name)
+                if not session.kafka:
+                    say(f"deleted topic {name}")
+        return
+    with session.read() as db:
+        topics = [db.describe_topic(name) for name in names]
+    if session.as_json:
+        emit({"executed": False, "delete": [described(topic) for topic in topics]})
+    for topic in topics:
+        records = sum(p.end_offset - p.start_offset for p in topic.partitions)
+        size = size_text(sum(p.size_bytes for p in topic.partitions))
+        inside = f"{counted(topic.partition_count, 'partition')}, {counted(records, 'record')}, {size}"
+        say(f"would delete topic {topic.name}: {inside}")
+    say("nothing was done; --yes deletes")
+
+
+# ---------------------------------------------------------------- kafka-topics' flags
+
+
+def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True) -> list[str]:
+    """Names of the topics that a ``--topic`` of Kafka's tools means: a name, or a regular expression.
+
+    Raises:
+        UnknownTopic: It matches none.
+    """
+    names = [topic.name for topic in db.topics(internal=internal)]
+    if pattern is None:
+        return names
+    if pattern in names:
+        return [pattern]
+    found = [name for name in names if re.fullmatch(pattern.replace(",", "|"), name)]
+    if not found:
+        raise UnknownTopic(pattern, known=tuple(names))
+    return found
+
+
+def print_as_kafka(topic: TopicInfo) -> None:
+    """``kafka-topics --describe``'s lines; the one copy is broker 0's."""
+    configs = config_text(topic.config, ",")
+    head = (topic.name, topic.topic_id, topic.partition_count, 1, configs)
+    names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
+    click.echo("\t".join(f"{name}: {value}" for name, value in zip(names, head, strict=True)))
+    for p in topic.partitions:
+        click.echo(f"\tTopic: {topic.name}\tPartition: {p.partition}\tLeader: 0\tReplicas: 0\tIsr: 0\tElr: \tLastKnownElr: ")
+
+
+def by_flags(
+    session: Session,
+    action: str,
+    topic: str | None,
+    *,
+    partitions: int | None,
+    config: Pairs,
+    dropped: Sequence[str],
+    quiet: bool,
+    internal: bool,
+    execute: bool,
+) -> None:
+    """Do what kafka-topics would for its flags, and print as it does.
+
+    Args:
+        quiet: A topic that exists already (create) or does not exist (the others) is no error.
+    """
+    if action in ("list", "describe"):
+        with session.read() as db:
+            names = _named(db, topic, quiet=quiet, internal=internal)
+            topics = [db.describe_topic(name) for name in names] if action == "describe" else []
+        if session.as_json:
+            emit([described(info) for info in topics] if action == "describe" else names)
+        elif action == "list":
+            click.echo("".join(f"{name}\n" for name in names), nl=False)
+        for info in () if session.as_json else topics:
+            print_as_kafka(info)
+        return
+    if topic is None:
+        raise click.UsageError(f"--{action} needs --topic")
+    if action == "create":
+        with session.write(create=True) as db:
+            db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
+        say_created(session, topic)
+    elif action == "alter":
+        with session.write() as db:
+            for name in _named(db, topic, quiet=quiet):
+                db.alter_topic(name, partitions=partitions, config=changes(config, dropped))
+    else:
+        with session.read() as db:
+            names = _named(db, topic, quiet=quiet)
+        delete_all(session, names, execute=execute or session.kafka)
+
+
+def _named(db: "logdb.Database", topic: str | None, *, quiet: bool, internal: bool = True) -> list[str]:
+    try:
+        return matching(db, topic, internal=internal)
+    except UnknownTopic:
+        if quiet:
+            return []
+        raise
+
+
+def say_created(session: Session, name: str) -> None:
+    if session.as_json:
+        emit({"topic": name})
+    elif session.kafka:
+        click.echo(f"Created topic {name}.")
+    else:
+        say(f"created topic {name}")
+
+
+ACTIONS = ("list", "create", "describe", "alter", "delete")
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="The flags of kafka-topics work too: --list, --create, --describe, --alter, --delete with --topic, --partitions, "
+    "--replication-factor, --config, --delete-config, --if-exists, --if-not-exists, --exclude-internal; they print as it does.",
+)
+@common
+@click.option("--list", "actions", multiple=True, flag_value="list", hidden=True)
+@click.option("--create", "actions", multiple=True, flag_value="create", hidden=True)
+@click.option("--describe", "actions", multiple=True, flag_value="describe", hidden=True)
+@click.option("--alter", "actions", multiple=True, flag_value="alter", hidden=True)
+@click.option("--delete", "actions", multiple=True, flag_value="delete", hidden=True)
+@click.option("--topic", type=TOPIC, hidden=True)
+@click.option("--partitions", type=click.IntRange(min=1), hidden=True)
+@click.option("--replication-factor", type=int, hidden=True)
+@click.option("--config", type=PAIR, multiple=True, hidden=True)
+@click.option("--delete-config", "dropped", type=CONFIG_KEY, multiple=True, hidden=True)
+@click.option("--if-exists", is_flag=True, hidden=True)
+@click.option("--if-not-exists", is_flag=True, hidden=True)
+@click.option("--exclude-internal", is_flag=True, hidden=True)
+@click.option("--under-replicated-partitions", is_flag=True, hidden=True)
+@click.option("--yes", is_flag=True, hidden=True)
+@pass_session
+@click.pass_context
+def topics(
+    context: click.Context,
+    session: Session,
+    actions: Sequence[str],
+    topic: str | None,
+    partitions: int | None,
+    replication_factor: int | None,
+    config: Pairs,
+    dropped: Sequence[str],
+    if_exists: bool,
+    if_not_exists: bool,
+    exclude_internal: bool,
+    under_replicated_partitions: bool,
+    yes: bool,
+) -> None:
+    """Create, list, describe, alter and delete topics."""
+    if context.invoked_subcommand is not None:
+        if actions:
+            raise click.UsageError("give either a verb or a flag of kafka-topics, not both")
+        return
+    if len(actions) > 1 or (session.kafka and not actions):
+        raise click.UsageError("exactly one of --list, --create, --describe, --alter, --delete is needed")
+    check_replication(replication_factor)
+    if not actions:
+        context.invoke(list_topics)
+    elif not under_replicated_partitions:  # a directory holds the only copy: nothing to list
+        by_flags(
+            session,
+            actions[0],
+            topic,
+            partitions=partitions,
+            config=config,
+            dropped=dropped,
+            quiet=if_exists or if_not_exists,
+            internal=not exclude_internal,
+            execute=yes,
+        )
+
+
+# ---------------------------------------------------------------- verbs
+
+
+@topics.command("list")
+@common
+@click.option("--internal", is_flag=True, help="Also the topics that logdb keeps for itself.")
+@pass_session
+def list_topics(session: Session, internal: bool = False) -> None:
+    """List topics."""
+    with session.read() as db:
+        found = db.topics(internal=internal)
+    if session.as_json:
+        emit([{"topic": t.name, "partition_count": t.partition_count, "config": dict(t.config)} for t in found])
+    elif found:
+        table(("TOPIC", "PARTITIONS", "CONFIG"), [(t.name, t.partition_count, config_text(t.config)) for t in found])
+    else:
+        say("no topics yet: logdb topics create NAME")
+
+
+@topics.command()
+@common
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many partitions each gets.")
+@click.option("-r", "--replication-factor", type=int, help="1: a directory holds one copy.")
+@click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@pass_session
+def create(
+    session: Session, names: Sequence[str], partitions: int, replication_factor: int | None, config: Pairs, if_not_exists: bool
+) -> None:
+    """Create topics, and the database where there is none yet."""
+    check_replication(replication_factor)
+    with session.write(create=True) as db:
+        for name in names:
+            db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists)
+            say_created(session, name)
+
+
+@topics.command()
+@common
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@pass_session
+def describe(session: Session, names: Sequence[str]) -> None:
+    """Show partitions, offsets, sizes and configs; of all topics where none is named."""
+    with session.read() as db:
+        found = [db.describe_topic(name) for name in names or [topic.name for topic in db.topics()]]
+    if session.as_json:
+        emit([described(topic) for topic in found])
+        return
+    for number, topic in enumerate(found):
+        click.echo(("\n" if number else "") + click.style(topic.name, bold=True) + f"  id {topic.topic_id}")
+        if topic.config:
+            click.echo(f"  {config_text(topic.config)}")
+        columns = ["PARTITION", "START", "END", "RECORDS", "SIZE", "SEGMENTS", "EPOCH"]
+        rows: list[list[object]] = [
+            [p.partition, p.start_offset, p.end_offset, p.end_offset - p.start_offset, size_text(p.size_bytes), p.segment_count]
+            + [p.leader_epoch]
+            for p in topic.partitions
+        ]
+        if any(p.read_only_reason for p in topic.partitions):
+            columns.append("READ-ONLY")
+            for row, p in zip(rows, topic.partitions, strict=True):
+                row.append(p.read_only_reason or "")
+        table(columns, rows)
+
+
+@topics.command()
+@common
+@click.argument("name", metavar="TOPIC", type=TOPIC)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow.")
+@click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
+@click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
+@pass_session
+def alter(session: Session, name: str, partitions: int | None, config: Pairs, dropped: Sequence[str]) -> None:
+    """Add partitions, change configs."""
+    if partitions is None and not config and not dropped:
+        raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    with session.write() as db:
+        db.alter_topic(name, partitions=partitions, config=changes(config, dropped))
+        altered = db.describe_topic(name)
+    if session.as_json:
+        emit(described(altered))
+    else:
+        say(f"altered topic {name}: {counted(altered.partition_count, 'partition')} {config_text(altered.config)}".rstrip())
+
+
+@topics.command()
+@common
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@pass_session
+def delete(session: Session, names: Sequence[str], execute: bool) -> None:
+    """Delete topics with all their records; shows them first, and deletes with --yes."""
+    delete_all(session, names, execute=execute)

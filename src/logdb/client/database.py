@@ -1,0 +1,291 @@
+"""The database, as an application holds it.
+
+Knows topics and how records find their partition.  Does not know files: the store does.
+"""
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+
+from logdb.client import partitioner as partitioners
+from logdb.client.partitioner import Partitioner
+from logdb.errors import LogdbError, UnknownPartition
+from logdb.io import IO
+from logdb.log.log import Log
+from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.store.report import Progress, Report
+from logdb.store.store import Mode, Store
+from logdb.store.verify import verify
+
+logger = logging.getLogger(__name__)
+_open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
+
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class Database:
+    """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
+
+    Any number of threads may use it.  After a fork, the child opens its own.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._partitioners: dict[object, Partitioner] = {}
+        self._partition_counts: dict[str, int] = {}
+        _open_databases.add(self)
+
+    @property
+    def path(self) -> str:
+        """The directory, absolute."""
+        return self._store.path
+
+    @property
+    def mode(self) -> Mode:
+        """``"a"``: append and read; ``"r"``: read beside a writer."""
+        return self._store.mode
+
+    @property
+    def reports(self) -> Sequence[str]:
+        """What recovery found and did since the database was opened: one line each."""
+        return tuple(self._store.reports)
+
+    def __repr__(self) -> str:
+        return f"<Database {self.path} mode={self.mode}{' closed' if self._store.closed else ''}>"
+
+    def __enter__(self) -> "Database":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    ) -> TopicInfo:
+        """Create a topic; when this returns, it is durable.
+
+        Args:
+            name: 1 to 249 of a-z A-Z 0-9 . _ -
+            partitions: How many, 1 to 100,000; more can be added later, never fewer.
+            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's.
+            if_not_exists: Return the topic that is there instead of raising.
+
+        Raises:
+            TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
+            ReadOnly, SyncFailed, DiskFull: Nothing was created.
+        """
+        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+
+    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+        """Change a topic's configs (a value of None goes back to the default), or add partitions.
+
+        Adding partitions changes where keys go from then on, as in Kafka.
+
+        Raises:
+            UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
+        """
+        info = self._store.alter_topic(name, config=config, partitions=partitions)
+        self._partition_counts.pop(name, None)
+        return info
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, for good.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        self._store.delete_topic(name)
+        self._partition_counts.pop(name, None)
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        """All topics, by name; Kafka's internal ones only if asked for."""
+        return self._store.topics(internal=internal)
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic, with its partitions as they are now.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        return self._store.describe_topic(name)
+
+    # ------------------------------------------------------------ records
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """The log of one partition: the fast, plain way to append and to read.
+
+        Always the same object for the same partition.
+
+        Raises:
+            UnknownTopic, UnknownPartition: as they say.
+        """
+        return self._store.log(topic, partition)
+
+    def append(
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        partitioner: "str | Partitioner | None" = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        durability: Durability | None = None,
+    ) -> RecordMetadata:
+        """Append one record to the partition that the partitioner chooses.
+
+        Args:
+            partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one),
+                ``"round_robin"``, or a callable (key, partition_count) -> partition.
+            timestamp_ms: The record's time, milliseconds since 1970; None: now.
+
+        Returns:
+            Where it lies; its ``timestamp_ms`` is -1 where the log took its own clock.
+
+        Raises:
+            As ``Log.append``; UnknownPartition where a callable leaves the range.
+        """
+        partition = self._choose(topic, key, partitioner)
+        offset = self._store.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
+        return RecordMetadata(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
+
+    def append_many(
+        self,
+        topic: str,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        partitioner: "str | Partitioner | None" = None,
+        timestamps_ms: Iterable[int] | None = None,
+        durability: Durability | None = None,
+    ) -> list[RecordMetadata]:
+        """Append many records, each to its partition; each partition's are written before this returns.
+
+        Not atomic over partitions.
+
+        Returns:
+            Where each record lies, in the order given.
+
+        Raises:
+            As ``Log.append_many``.
+        """
+        values = list(values)
+        keys = [None] * len(values) if keys is None else list(keys)
+        times = None if timestamps_ms is None else list(timestamps_ms)
+        for name, other in (("keys", keys), ("timestamps_ms", times)):
+            if other is not None and len(other) != len(values):
+                raise ValueError(f"{len(values)} values, but {len(other)} {name}")
+        choose, count = self._partitioner(partitioner), self._partition_count(topic)
+        rows: dict[int, list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(self._checked(topic, choose(key, count), count), []).append(row)
+        placed: list[RecordMetadata | None] = [None] * len(values)
+        for partition, chosen in rows.items():
+            offsets = self._store.log(topic, partition).append_many(
+                [values[row] for row in chosen],
+                [keys[row] for row in chosen],
+                timestamps_ms=None if times is None else [times[row] for row in chosen],
+                durability=durability,
+            )
+            for row, offset in zip(chosen, offsets, strict=True):
+                placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
+        return [metadata for metadata in placed if metadata is not None]
+
+    def _choose(self, topic: str, key: Buffer | None, partitioner: "str | Partitioner | None") -> int:
+        count = self._partition_count(topic)
+        return self._checked(topic, self._partitioner(partitioner)(key, count), count)
+
+    def _checked(self, topic: str, partition: int, count: int) -> int:
+        if not 0 <= partition < count:
+            raise UnknownPartition(topic, partition, count)
+        return partition
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = self._partition_counts[topic] = self._store.partition_count(topic)
+        return count
+
+    def _partitioner(self, wanted: "str | Partitioner | None") -> Partitioner:
+        """One partitioner for each name, since the default one and round robin have a state."""
+        if callable(wanted):
+            return wanted
+        made = self._partitioners.get(wanted)
+        if made is None:
+            made = self._partitioners[wanted] = partitioners.make(wanted)
+        return made
+
+    # ------------------------------------------------------------ the whole
+
+    def flush(self, sync: bool = True) -> None:
+        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system.
+
+        Raises:
+            DiskFull, SyncFailed: as ``Log.flush``.
+        """
+        self._store.flush(sync)
+
+    def verify(self, progress: Progress | None = None) -> Report:
+        """Check every byte of every file against its neighbours, beside the work that goes on."""
+        return verify(self.path, progress=progress)
+
+    def close(self) -> None:
+        """Write and sync everything, then let the next writer in.  Closing twice is no error.
+
+        Raises:
+            CloseIncomplete: Records could not be written; it says how many are lost.
+        """
+        self._store.close()
+
+
+def open_database(
+    path: str,
+    *,
+    mode: Mode = "a",
+    durability: Durability = "interval",
+    batch_size: int = 16_384,
+    linger_ms: int = 5,
+    io: IO | None = None,
+    clock: Callable[[], int] | None = None,
+) -> Database:
+    """Open the database in a directory, making it if it is not there.
+
+    Args:
+        path: The directory.
+        mode: ``"a"`` to append and read: one handle at a time.  ``"r"`` to read, beside a writer
+            in this or another process.
+        durability: What an acknowledged record survives, unless its topic or call says otherwise.
+            ``"os"``: the process.  ``"interval"``: the machine too, after ``flush.ms`` (1 s) at most.
+            ``"fsync"``: the machine, at once.
+        batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
+        linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        io: What touches files and clock; for tests.
+        clock: Milliseconds since 1970, for records without a timestamp; None: the machine's,
+            read coarsely (it may lag by a tick, 4 ms).
+
+    Returns:
+        The database; close it, or use it in a ``with`` statement.
+
+    Raises:
+        DirectoryLocked: Another handle appends to it; names the process.
+        NotADatabase: The directory holds something else, or with ``mode="r"`` nothing.
+        CatalogueDamaged: ``logdb repair`` rebuilds it.
+        UnsupportedFormat: A newer logdb wrote it.
+    """
+    return Database(Store.open(path, mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io, clock=clock))
+
+
+def _close_all() -> None:
+    """At the end of the interpreter: what was appended is written, as if the application had closed."""
+    for database in list(_open_databases):
+        try:
+            database.close()
+        except LogdbError as error:
+            logger.error("closing %s at exit: %s", database.path, error)
+
+
+atexit.register(_close_all)

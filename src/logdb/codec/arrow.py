@@ -1,0 +1,213 @@
+"""Records as Arrow columns.
+
+Knows the layout of Arrow arrays and the two passes of the C core that fill them.  Does not know the log: chunks of
+batches come from an iterator.  pyarrow is imported by the first call, never with the module.
+
+Each chunk is parsed once, then its keys, values and headers are copied into Arrow's memory at their exact size; the
+batches that come out share nothing with the chunk, nor with each other.
+
+A header's key is text in Arrow and arbitrary bytes in Kafka: each byte of a key that is no UTF-8 becomes ``?``.  One
+record from a careless producer does not make a topic unreadable.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from logdb._native import ffi, lib
+from logdb.codec.batch import Status, explain
+from logdb.errors import InvalidBatch
+from logdb.model import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+
+_WANTED = {
+    "offset": lib.LOGDB_COLUMN_OFFSET,
+    "timestamp": lib.LOGDB_COLUMN_TIMESTAMP,
+    "key": lib.LOGDB_COLUMN_KEY,
+    "value": lib.LOGDB_COLUMN_VALUE,
+    "headers": lib.LOGDB_COLUMN_HEADERS,
+}
+_COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's 32-bit offsets
+_CHUNK_BYTES_MAX = 2**32 - 1  # positions in the core's scratch rows are 32-bit
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise ImportError("Arrow columns need the package 'pyarrow': pip install 'logdb[arrow]'") from None
+    module: ModuleType = pa
+    return module
+
+
+def schema(columns: Sequence[str] | None = None) -> "pyarrow.Schema":
+    """The Arrow schema of some columns, in the order given; None: all five.
+
+    Raises:
+        ValueError: An unknown column, one given twice, or none at all.
+    """
+    pa = _pyarrow()
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    fields = {
+        "offset": pa.field("offset", pa.int64(), nullable=False),
+        "timestamp": pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        "key": pa.field("key", pa.binary()),
+        "value": pa.field("value", pa.binary()),
+        "headers": pa.field("headers", pa.list_(header)),
+    }
+    names = COLUMNS if columns is None else tuple(columns)
+    for name in names:
+        if name not in fields:
+            raise ValueError(f"unknown column {name!r}; columns are {', '.join(COLUMNS)}")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(COLUMNS)}")
+    return pa.schema([fields[name] for name in names])
+
+
+def record_batches(
+    chunks: Iterable[Buffer], from_offset: int, to_offset: int, columns: Sequence[str] | None = None
+) -> Iterator["pyarrow.RecordBatch"]:
+    """Records with offsets in [``from_offset``, ``to_offset``) as Arrow batches, one a chunk.
+
+    A chunk without such records gives none; one with a column of 2^31 bytes or more gives several.  Control records
+    are left out.
+
+    Args:
+        chunks: uint8[n] each, checked uncompressed batches back to back, less than 4 GiB; borrowed until the next
+            one is asked for.
+        columns: Any of ``COLUMNS`` in any order; None: all.
+
+    Raises:
+        ValueError: See ``schema``; raised by the call, not by the first batch.
+        InvalidBatch: Records contradict themselves behind a good CRC.
+    """
+    reader = _Reader(schema(columns))
+    return (batch for chunk in chunks for batch in reader.read(chunk, from_offset, to_offset))
+
+
+class _Reader:
+    """Scratch memory and C structures of one iteration, used from chunk to chunk."""
+
+    def __init__(self, schema: "pyarrow.Schema") -> None:
+        self._pa = _pyarrow()
+        self._schema = schema
+        self._wanted = sum(_WANTED[name] for name in schema.names)
+        self._build = [(getattr(self, f"_{name}_array"), schema.field(name).type) for name in schema.names]
+        self._columns = ffi.new("logdb_columns *")
+        self._sizes = ffi.new("logdb_column_sizes *")
+        self._rows, self._row_room = ffi.NULL, 0
+        self._buffers: dict[str, Any] = {}
+
+    def read(self, chunk: Buffer, from_offset: int, to_offset: int) -> Iterator["pyarrow.RecordBatch"]:
+        if memoryview(chunk).nbytes > _CHUNK_BYTES_MAX:
+            raise ValueError(f"a chunk of {memoryview(chunk).nbytes} bytes; at most {_CHUNK_BYTES_MAX} are taken")
+        row_count = self._walk(chunk, from_offset, to_offset, wanted=0, row_room=0)  # by the headers of batches alone
+        if not row_count:
+            return
+        self._allocate_rows(row_count)
+        row_count = self._walk(chunk, from_offset, to_offset, wanted=self._wanted, row_room=row_count)
+        if self._too_large():
+            middle = self._middle(chunk, from_offset, to_offset, row_count)
+            yield from self.read(chunk, from_offset, middle)
+            yield from self.read(chunk, middle, to_offset)
+        elif row_count:
+            self._allocate_bytes()
+            lib.logdb_columns_gather(ffi.from_buffer(chunk), self._rows, self._wanted, self._sizes, self._columns)
+            arrays = [build(kind) for build, kind in self._build]
+            self._buffers.clear()  # they belong to the arrays now
+            yield self._pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    # ------------------------------------------------------------ the two passes
+
+    def _walk(self, chunk: Buffer, from_offset: int, to_offset: int, *, wanted: int, row_room: int) -> int:
+        """Pass 1; returns the count of rows.  Without room for rows, that is the most there may be.
+
+        Raises:
+            InvalidBatch: The chunk is not what it should be; too large a column is left to the caller.
+        """
+        data = ffi.from_buffer(chunk)
+        status = lib.logdb_columns_walk(data, len(data), from_offset, to_offset, wanted, self._rows, row_room, self._columns, self._sizes)
+        if status not in (Status.OK, Status.ROOM) and not (status == Status.COUNT and self._too_large()):
+            raise InvalidBatch(0, explain(Status(status)))
+        return int(self._sizes.row_count)
+
+    def _too_large(self) -> bool:
+        sizes = self._sizes
+        largest: int = max(sizes.key_bytes, sizes.value_bytes, sizes.header_count, sizes.header_key_bytes, sizes.header_value_bytes)
+        return largest > _COLUMN_BYTES_MAX
+
+    def _middle(self, chunk: Buffer, from_offset: int, to_offset: int, row_count: int) -> int:
+        """Offset of the row in the middle, where a chunk with too large a column is split."""
+        if row_count < 2:
+            raise InvalidBatch(0, f"one record is over {_COLUMN_BYTES_MAX} bytes")
+        offsets = self._columns.offset = ffi.new("int64_t[]", row_count)
+        self._walk(chunk, from_offset, to_offset, wanted=lib.LOGDB_COLUMN_OFFSET, row_room=row_count)
+        return int(offsets[row_count // 2])
+
+    # ------------------------------------------------------------ memory
+
+    def _allocate(self, name: str, size_bytes: int) -> None:
+        """Arrow's memory for one of the arrays of ``logdb_columns``."""
+        buffer = self._buffers[name] = self._pa.allocate_buffer(size_bytes)
+        setattr(self._columns, name, ffi.cast("void *", buffer.address))
+
+    def _allocate_rows(self, row_count: int) -> None:
+        """What pass 1 fills: all that has a fixed size per row."""
+        if row_count > self._row_room:
+            self._rows, self._row_room = ffi.new("logdb_row[]", row_count), row_count
+        for name in ("offset", "timestamp"):
+            if self._wanted & _WANTED[name]:
+                self._allocate(name, row_count * 8)
+        for name in ("key", "value"):
+            if self._wanted & _WANTED[name]:
+                self._allocate(f"{name}_offsets", (row_count + 1) * 4)
+                self._allocate(f"{name}_validity", (row_count + 7) // 8)
+        if self._wanted & lib.LOGDB_COLUMN_HEADERS:
+            self._allocate("header_offsets", (row_count + 1) * 4)
+
+    def _allocate_bytes(self) -> None:
+        """What pass 2 fills, at the sizes that pass 1 found."""
+        sizes = self._sizes
+        if self._wanted & lib.LOGDB_COLUMN_KEY:
+            self._allocate("key", sizes.key_bytes)
+        if self._wanted & lib.LOGDB_COLUMN_VALUE:
+            self._allocate("value", sizes.value_bytes)
+        if self._wanted & lib.LOGDB_COLUMN_HEADERS:
+            self._allocate("header_key_offsets", (sizes.header_count + 1) * 4)
+            self._allocate("header_key", sizes.header_key_bytes)
+            self._allocate("header_value_offsets", (sizes.header_count + 1) * 4)
+            self._allocate("header_value_validity", (sizes.header_count + 7) // 8)
+            self._allocate("header_value", sizes.header_value_bytes)
+
+    # ------------------------------------------------------------ arrays
+
+    def _fixed(self, kind: Any, name: str) -> Any:
+        return self._pa.Array.from_buffers(kind, self._sizes.row_count, [None, self._buffers[name]], 0)
+
+    def _bytes(self, kind: Any, name: str, count: int, null_count: int) -> Any:
+        validity = self._buffers[f"{name}_validity"] if null_count else None
+        buffers = [validity, self._buffers[f"{name}_offsets"], self._buffers[name]]
+        return self._pa.Array.from_buffers(kind, count, buffers, null_count)
+
+    def _offset_array(self, kind: Any) -> Any:
+        return self._fixed(kind, "offset")
+
+    def _timestamp_array(self, kind: Any) -> Any:
+        return self._fixed(kind, "timestamp")
+
+    def _key_array(self, kind: Any) -> Any:
+        return self._bytes(kind, "key", self._sizes.row_count, self._sizes.key_null_count)
+
+    def _value_array(self, kind: Any) -> Any:
+        return self._bytes(kind, "value", self._sizes.row_count, self._sizes.value_null_count)
+
+    def _headers_array(self, kind: Any) -> Any:
+        count, struct = self._sizes.header_count, kind.value_type
+        keys = self._bytes(struct.field("key").type, "header_key", count, 0)
+        values = self._bytes(struct.field("value").type, "header_value", count, self._sizes.header_value_null_count)
+        pairs = self._pa.Array.from_buffers(struct, count, [None], 0, children=[keys, values])
+        return self._pa.Array.from_buffers(kind, self._sizes.row_count, [None, self._buffers["header_offsets"]], 0, children=[pairs])

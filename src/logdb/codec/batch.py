@@ -1,0 +1,431 @@
+"""Record batches as the rest of the library sees them: headers, scans, searches.
+
+Knows Kafka's RecordBatch v2 and index entries in memory, through the C core
+(``_native/logdb_native.h`` says what each call does).  Does not know files,
+topics or what to do about a bad batch: it says what is wrong, and callers raise
+the error that has the path.
+
+Threading: functions share nothing.  A Scanner is used by one thread at a time.
+"""
+
+import operator
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from logdb._native import ffi, lib
+from logdb.errors import InvalidBatch
+from logdb.model import OFFSET_MAX, Buffer
+
+HEADER_SIZE_BYTES = 61
+BATCH_SIZE_BYTES_MAX = 2**31 - 1
+INDEX_ENTRY_SIZE_BYTES = 8
+TIME_INDEX_ENTRY_SIZE_BYTES = 12
+
+CODEC_MASK = 7
+LOG_APPEND_TIME = 8
+TRANSACTIONAL = 16
+CONTROL = 32
+DELETE_HORIZON = 64
+
+_from_buffer = ffi.from_buffer
+_scan = lib.logdb_scan
+
+
+class Status(IntEnum):
+    """What the core found; the numbers are ``logdb_status``."""
+
+    OK = 0
+    SHORT = 1
+    ZERO = 2
+    LENGTH = 3
+    MAGIC = 4
+    CRC = 5
+    OFFSET = 6
+    EPOCH = 7
+    ATTRIBUTES = 8
+    COUNT = 9
+    RECORD = 10
+    DELTA = 11
+    KEY = 12
+    TIMESTAMP = 13
+    ROOM = 14
+
+
+_STATUSES = tuple(Status)
+
+
+# ---------------------------------------------------------------- one batch
+
+
+class Header(NamedTuple):
+    """The header of one batch; the fields are ``logdb_batch``'s, in its order."""
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    size_bytes: int
+    leader_epoch: int
+    base_sequence: int
+    record_count: int
+    crc: int
+    attributes: int
+    producer_epoch: int
+    magic: int
+
+
+_header_fields = operator.attrgetter(*Header._fields)
+
+
+def _header_of(batch: Any) -> Header | None:
+    return Header._make(_header_fields(batch)) if batch.size_bytes else None
+
+
+def header(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Status, Header | None]:
+    """Decode the batch header at the begin of ``buf`` and check what it says alone.
+
+    The CRC is not looked at (see ``check``).
+
+    Args:
+        buf: uint8[n], from the first byte of a batch.
+        size_bytes_max: Largest batch that is not ``Status.LENGTH``.
+
+    Returns:
+        ``Status.SHORT`` where ``buf`` ends before the batch does; the header is
+        None only where there are fewer than 61 bytes.
+    """
+    batch = ffi.new("logdb_batch *")
+    data = _from_buffer(buf)
+    return _STATUSES[lib.logdb_batch_header(data, len(data), size_bytes_max, batch)], _header_of(batch)
+
+
+def check(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Status, Header | None, int]:
+    """Like ``header``, and the CRC; also returns the computed CRC (0 where it was not computed)."""
+    batch = ffi.new("logdb_batch *")
+    crc = ffi.new("uint32_t *")
+    data = _from_buffer(buf)
+    status = _STATUSES[lib.logdb_batch_check(data, len(data), size_bytes_max, batch, crc)]
+    return status, _header_of(batch), crc[0]
+
+
+def records_check(records: Buffer, batch: Header, *, keys_required: bool = False) -> Status:
+    """Walk the records of a batch from outside; OK only if each of them is what the header says.
+
+    Args:
+        records: uint8[n], what follows the header, decompressed.
+        batch: The header.
+        keys_required: Refuse null keys (compacted topics).
+    """
+    data = _from_buffer(records)
+    return _STATUSES[lib.logdb_records_check(data, len(data), ffi.new("logdb_batch *", tuple(batch)), keys_required)]
+
+
+def place(buf: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Set base offset and leader epoch of the batch at ``position`` of ``buf``; the CRC does not cover them."""
+    data = _from_buffer(buf, require_writable=True)
+    if not 0 <= position <= len(data) - HEADER_SIZE_BYTES:
+        raise ValueError(f"no batch header fits at byte {position} of {len(data)}")
+    lib.logdb_batch_place(ffi.cast("uint8_t *", data) + position, base_offset, leader_epoch)
+
+
+def seal(buf: bytearray | memoryview, attributes: int, max_timestamp: int) -> None:
+    """Make one batch whole after its bytes changed: ``buf`` is all of it; sets length, attributes, max timestamp, CRC."""
+    data = _from_buffer(buf, require_writable=True)
+    if not HEADER_SIZE_BYTES <= len(data) <= BATCH_SIZE_BYTES_MAX:
+        raise ValueError(f"{len(data)} bytes are not one batch")
+    lib.logdb_batch_seal(data, len(data), attributes, max_timestamp)
+
+
+def crc32c(buf: Buffer, crc: int = 0) -> int:
+    """CRC-32C of ``buf``, continuing from ``crc``."""
+    data = _from_buffer(buf)
+    return int(lib.logdb_crc32c(crc, data, len(data)))
+
+
+# ---------------------------------------------------------------- a buffer of batches
+
+
+class _Field:
+    """A field of a Scanner's C state."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, scanner: "Scanner", owner: type) -> int:
+        return int(getattr(scanner._state, self.name))
+
+    def __set__(self, scanner: "Scanner", value: int) -> None:
+        setattr(scanner._state, self.name, value)
+
+
+class Scanner:
+    """Walks batches that lie back to back, buffer after buffer, and makes their index entries.
+
+    A segment's scanner lives as long as the segment is active, or is resumed
+    from what another one knew: all fields may be set.
+    """
+
+    _ROOM = 64  # index entries a call of the core; 128 KiB at one per 4 KiB take 32
+
+    next_offset = _Field()
+    """Base offset expected of the next batch."""
+    position = _Field()
+    """File position of the next batch."""
+    end_offset = _Field()
+    """The scan stops, OK, before the first batch at or after this offset."""
+    max_timestamp = _Field()
+    """Largest so far, -1 at a segment's begin."""
+    max_timestamp_offset = _Field()
+    """Last offset of the batch that brought it."""
+    unindexed_bytes = _Field()
+    """Bytes since the last entry of the offset index."""
+    indexed_timestamp = _Field()
+    """Timestamp of the last entry of the time index, -1 without one."""
+    last_base_offset = _Field()
+    """Base offset of the last good batch."""
+    last_size_bytes = _Field()
+    """Size of the last good batch."""
+    used = _Field()
+    """Bytes of good batches in the last call's buffer."""
+    batch_count = _Field()
+    """Good batches of the last call."""
+    record_count = _Field()
+    """Records of the last call, control records included."""
+    attributes = _Field()
+    """Attributes of the last call's batches, or-ed."""
+    codecs = _Field()
+    """Bit n is set where a batch of the last call has codec n."""
+    computed_crc = _Field()
+    """CRC of the batch that ended the last call with ``Status.CRC``."""
+    expected_epoch = _Field()
+    """Epoch that the batch should have had that ended the last call with ``Status.EPOCH``."""
+
+    def __init__(
+        self,
+        *,
+        segment_base_offset: int,
+        next_offset: int | None = None,
+        position: int = 0,
+        end_offset: int = OFFSET_MAX,
+        epochs: Sequence[tuple[int, int]] | None = None,
+        gaps: bool = False,
+        check_crc: bool = True,
+        with_index: bool = True,
+        index_interval_bytes: int = 4096,
+        batch_size_max: int = BATCH_SIZE_BYTES_MAX,
+    ) -> None:
+        """Begin at a batch boundary.
+
+        Args:
+            segment_base_offset: What offsets in index entries are relative to.
+            next_offset: Base offset of the first batch; None: the segment's.
+            position: File position of the first batch.
+            end_offset: See the attribute.
+            epochs: (epoch, start offset) of the checkpoint, ascending; None: epochs are not checked.
+            gaps: Offsets may jump forward between batches (compacted segments).
+            check_crc: False for batches that were just built or checked.
+            with_index: Whether ``index`` and ``time_index`` are filled.
+            index_interval_bytes: An entry is added where more than that lie behind the last one.
+            batch_size_max: Larger batches are ``Status.LENGTH``.
+        """
+        self.index = bytearray()
+        self.time_index = bytearray()
+        state = self._state = ffi.new("logdb_scan_state *")
+        state.flags = (lib.LOGDB_SCAN_CRC if check_crc else 0) | (lib.LOGDB_SCAN_GAPS if gaps else 0)
+        state.index_interval_bytes = index_interval_bytes
+        state.batch_size_max = batch_size_max
+        state.segment_base_offset = segment_base_offset
+        state.next_offset = segment_base_offset if next_offset is None else next_offset
+        state.position = position
+        state.end_offset = end_offset
+        state.max_timestamp = state.max_timestamp_offset = state.indexed_timestamp = state.last_base_offset = -1
+        if epochs is not None:
+            self._epochs = ffi.new("int64_t[]", [number for pair in epochs for number in pair])
+            state.epochs = self._epochs
+            state.epoch_count = len(epochs)
+        if with_index:
+            self._entries = ffi.new("uint8_t[]", self._ROOM * INDEX_ENTRY_SIZE_BYTES)
+            self._time_entries = ffi.new("uint8_t[]", self._ROOM * TIME_INDEX_ENTRY_SIZE_BYTES)
+            self._entries_view = memoryview(ffi.buffer(self._entries))
+            self._time_entries_view = memoryview(ffi.buffer(self._time_entries))
+            state.index = self._entries
+            state.time_index = self._time_entries
+            state.index_room = self._ROOM
+
+    def scan(self, buf: Buffer, size_bytes: int | None = None) -> Status:
+        """Walk the batches in ``buf`` and stop before the first that is not whole and good.
+
+        Args:
+            buf: uint8[n], borrowed for the call; begins where the last call's ``used`` ended.
+            size_bytes: Bytes that count, from the begin of ``buf``; None: all.
+
+        Returns:
+            OK where the buffer ended with a batch or ``end_offset`` was reached, SHORT where
+            the batch at ``used`` goes on past the buffer, otherwise what is wrong with it.
+        """
+        state = self._state
+        data = _from_buffer(buf)
+        size = len(data)
+        if size_bytes is not None:
+            if not 0 <= size_bytes <= size:
+                raise ValueError(f"size_bytes={size_bytes} of a buffer of {size}")
+            size = size_bytes
+        status = _scan(data, size, state)
+        if state.index_count:
+            self._take_entries()
+            if status == 14:
+                status = self._scan_on(ffi.cast("uint8_t *", data), size)
+        return _STATUSES[status]
+
+    def stopped(self) -> Header | None:
+        """Header of the batch that ended the last call, where that was not OK; None where it is not all there."""
+        return _header_of(self._state.stopped)
+
+    def resume(self, index: bytes, time_index: bytes) -> None:
+        """Take over the entries of an index up to, and including, that of the batch at ``position``."""
+        self.index += index
+        self.time_index += time_index
+        if time_index:
+            timestamp = int.from_bytes(time_index[-TIME_INDEX_ENTRY_SIZE_BYTES:-4], "big", signed=True)
+            offset = int.from_bytes(time_index[-4:], "big") + self._state.segment_base_offset
+            self.max_timestamp, self.max_timestamp_offset, self.indexed_timestamp = timestamp, offset, timestamp
+
+    def close_time_index(self) -> None:
+        """Add the entry of the largest timestamp, if it is not there, as Kafka does where a segment ends."""
+        if self.max_timestamp > self.indexed_timestamp:
+            offset = self.max_timestamp_offset - self._state.segment_base_offset
+            self.time_index += self.max_timestamp.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big")
+            self.indexed_timestamp = self.max_timestamp
+
+    def require(self, *, check_crc: bool, epochs: Sequence[tuple[int, int]] | None) -> None:
+        """Check more, or less, from here on: CRCs and leader epochs."""
+        state = self._state
+        state.flags = (state.flags & ~lib.LOGDB_SCAN_CRC) | (lib.LOGDB_SCAN_CRC if check_crc else 0)
+        self._epochs = ffi.new("int64_t[]", [number for pair in epochs or () for number in pair])
+        state.epochs = self._epochs if epochs is not None else ffi.NULL
+        state.epoch_count = len(epochs or ())
+
+    def _take_entries(self) -> None:
+        state = self._state
+        self.index += self._entries_view[: state.index_count * INDEX_ENTRY_SIZE_BYTES]
+        self.time_index += self._time_entries_view[: state.time_index_count * TIME_INDEX_ENTRY_SIZE_BYTES]
+
+    def _scan_on(self, data: Any, size: int) -> int:
+        """Go on after LOGDB_E_ROOM, and put the sums over all calls of the core into the state."""
+        state = self._state
+        used = batch_count = record_count = attributes = codecs = 0
+        status = int(Status.ROOM)
+        while True:
+            used += state.used
+            batch_count += state.batch_count
+            record_count += state.record_count
+            attributes |= state.attributes
+            codecs |= state.codecs
+            if status != Status.ROOM:
+                break
+            status = _scan(data + used, size - used, state)
+            self._take_entries()
+        state.used, state.batch_count, state.record_count = used, batch_count, record_count
+        state.attributes, state.codecs = attributes, codecs
+        return status
+
+
+def find_batch(buf: Buffer, *, offset_min: int = 0, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> int:
+    """Position of the first whole batch with a good CRC that begins anywhere in ``buf``, or -1.
+
+    Batches of more than ``size_bytes_max`` bytes, or with a base offset below ``offset_min``, do not count.
+    """
+    data = _from_buffer(buf)
+    return int(lib.logdb_find_batch(data, len(data), size_bytes_max, offset_min))
+
+
+def index_search(index: Buffer, count: int, relative_offset: int) -> int:
+    """First entry of an offset index (uint8[count * 8]) whose offset is >= ``relative_offset``; ``count`` if none is."""
+    data = _from_buffer(index)
+    if not 0 <= count * INDEX_ENTRY_SIZE_BYTES <= len(data):
+        raise ValueError(f"{count} entries in {len(data)} bytes")
+    return int(lib.logdb_index_search(data, count, relative_offset))
+
+
+def time_index_search(time_index: Buffer, count: int, timestamp: int) -> int:
+    """Last entry of a time index (uint8[count * 12]) whose timestamp is < ``timestamp``; -1 if none is."""
+    data = _from_buffer(time_index)
+    if not 0 <= count * TIME_INDEX_ENTRY_SIZE_BYTES <= len(data):
+        raise ValueError(f"{count} entries in {len(data)} bytes")
+    return int(lib.logdb_time_index_search(data, count, timestamp))
+
+
+def find_timestamp(buf: Buffer, from_offset: int, timestamp: int) -> tuple[int, int] | None:
+    """First record at or after ``from_offset`` whose timestamp is at least ``timestamp``.
+
+    Args:
+        buf: uint8[n], checked batches, uncompressed, back to back; what is not a whole batch at the end is left out.
+        from_offset: First offset that counts.
+        timestamp: In ms since 1970.
+
+    Returns:
+        Its offset and timestamp in ms, or None.
+
+    Raises:
+        InvalidBatch: records contradict themselves behind a good CRC.
+    """
+    data = _from_buffer(buf)
+    offset = ffi.new("int64_t *")
+    found = ffi.new("int64_t *")
+    status = _STATUSES[lib.logdb_find_timestamp(data, len(data), from_offset, timestamp, offset, found)]
+    if status not in (Status.OK, Status.SHORT):
+        raise InvalidBatch(0, explain(status))
+    return None if status == Status.SHORT else (offset[0], found[0])
+
+
+# ---------------------------------------------------------------- words
+
+_REASONS = {
+    Status.OK: "nothing is wrong",
+    Status.SHORT: "the batch is cut off",
+    Status.ZERO: "zeroes where a batch header should be",
+    Status.LENGTH: "the length of the batch is out of bounds",
+    Status.MAGIC: "the magic byte is not 2",
+    Status.CRC: "the CRC does not match",
+    Status.OFFSET: "the offsets do not follow those before or overflow",
+    Status.EPOCH: "the leader epoch is not the checkpoint's",
+    Status.ATTRIBUTES: "an unknown codec or attribute",
+    Status.COUNT: "the record count does not fit the offsets or the bytes",
+    Status.RECORD: "a record overruns the batch or contradicts itself",
+    Status.DELTA: "the offset deltas of the records do not lead from the first to the last offset",
+    Status.KEY: "a record without a key where keys are required",
+    Status.TIMESTAMP: "the max timestamp is not the largest of the records",
+    Status.ROOM: "there is no room for the result",
+}
+
+
+def explain(status: Status, source: Scanner | Header | None = None, *, computed_crc: int | None = None) -> str:
+    """Say in words what is wrong, with both values where there are two.
+
+    Args:
+        status: What is wrong.
+        source: The scanner that stopped with ``status``, or the header of the batch.
+        computed_crc: For ``Status.CRC`` with a header.
+    """
+    scanner = source if isinstance(source, Scanner) else None
+    batch = scanner.stopped() if scanner else source if isinstance(source, Header) else None
+    reason = _REASONS[status]
+    if batch is None:
+        return reason
+    if scanner and status == Status.CRC:
+        computed_crc = scanner.computed_crc
+    detail = {
+        Status.SHORT: f"it has {batch.size_bytes} bytes",
+        Status.LENGTH: f"{batch.size_bytes} bytes",
+        Status.MAGIC: f"it is {batch.magic}",
+        Status.CRC: f"stored {batch.crc:#010x}" + ("" if computed_crc is None else f", computed {computed_crc:#010x}"),
+        Status.OFFSET: f"offsets {batch.base_offset} to {batch.last_offset}" + (f", expected {scanner.next_offset}" if scanner else ""),
+        Status.EPOCH: f"{batch.leader_epoch}" + (f", expected {scanner.expected_epoch}" if scanner else ""),
+        Status.ATTRIBUTES: f"attributes {batch.attributes & 0xFFFF:#06x}",
+        Status.COUNT: f"{batch.record_count} records, offsets {batch.base_offset} to {batch.last_offset}, {batch.size_bytes} bytes",
+        Status.DELTA: f"offsets {batch.base_offset} to {batch.last_offset}",
+        Status.TIMESTAMP: f"stored {batch.max_timestamp} ms",
+    }.get(status)
+    return f"{reason}: {detail}" if detail else reason

@@ -1,0 +1,221 @@
+"""Buffers of record batches, whole: checked on the way in, compressed, decompressed, stamped.
+
+Knows batch headers, the codecs and the walk over records in the C core.  Does not know the log: offsets are left as
+they are, and what a topic accepts comes in as arguments.
+
+Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from logdb._native import ffi, lib
+from logdb.codec import compression
+from logdb.codec.batch import (
+    BATCH_SIZE_BYTES_MAX,
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE_BYTES,
+    LOG_APPEND_TIME,
+    Header,
+    Scanner,
+    Status,
+    explain,
+    header,
+    seal,
+)
+from logdb.errors import InvalidBatch, RecordTooLarge
+from logdb.model import OFFSET_MAX, Buffer
+
+_LENGTH_POSITION = 8
+_LENGTH_FROM = 12  # the length field counts the bytes from here on
+_ATTRIBUTES_POSITION = 21
+_RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
+
+
+class Placement(NamedTuple):
+    """One batch of a checked buffer: all that is needed to give it its base offset."""
+
+    position: int
+    record_count: int
+
+
+class Incoming(NamedTuple):
+    """What ``check_incoming`` found; every batch of the buffer is good.
+
+    ``attributes`` are or-ed over the batches, ``max_timestamp`` is the largest (-1 for an empty buffer), and each
+    batch takes ``record_count`` offsets from its base offset on.
+    """
+
+    batch_count: int
+    record_count: int
+    max_timestamp: int
+    attributes: int
+    placements: list[Placement]
+
+
+# ---------------------------------------------------------------- on the way in
+
+
+def check_incoming(
+    batches: Buffer,
+    *,
+    keys_required: bool,
+    size_bytes_max: int,
+    decompressed_size_bytes_max: int,
+    control_allowed: bool = False,
+) -> Incoming:
+    """Walk batches from outside once: header, CRC, records, decompressed within bounds.
+
+    Base offsets need not be continuous, they will be replaced; inside a batch the offset deltas are 0, 1, 2 ….
+
+    Args:
+        batches: uint8[n], whole batches back to back; borrowed for the call, not changed.
+        keys_required: Refuse records without a key (compacted topics).
+        size_bytes_max: Largest batch as it came (``max.message.bytes``).
+        decompressed_size_bytes_max: Most bytes that the records of one batch may decompress to.
+        control_allowed: Take control batches too (from a leader; producers may not send them).
+
+    Raises:
+        InvalidBatch: A batch is not what it claims to be; says where it begins and what is wrong with it.
+        RecordTooLarge: A batch has more than ``size_bytes_max`` bytes.
+        CodecMissing: The package of a batch's codec is not installed.
+
+    Source: Kafka's LogValidator (KIP-98, "the offsets of a batch from a producer have no gaps").
+    """
+    data = ffi.from_buffer(batches)
+    view, first = memoryview(batches), ffi.cast("uint8_t *", data)
+    batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
+    batch_check, records_check, keys = lib.logdb_batch_check, lib.logdb_records_check, int(keys_required)
+    position, end, record_count, max_timestamp, attributes = 0, len(data), 0, -1, 0
+    placements = []
+    while position < end:
+        status = batch_check(first + position, end - position, size_bytes_max, batch, crc)
+        if status:
+            raise _refusal(status, view, position, size_bytes_max, crc[0])
+        count, size, flags = batch.record_count, batch.size_bytes, batch.attributes
+        if count < 1 or count != batch.last_offset - batch.base_offset + 1:
+            raise InvalidBatch(position, f"{count} records for the offset deltas 0 to {batch.last_offset - batch.base_offset}")
+        if flags & CONTROL and not control_allowed:
+            raise InvalidBatch(position, "a control batch: only a broker writes those")
+        if flags & CODEC_MASK:
+            records = _decompressed(view[position : position + size], position, decompressed_size_bytes_max)
+            status = records_check(ffi.from_buffer(records), len(records), batch, keys)
+        else:
+            status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, keys)
+        if status:
+            raise _refusal(status, view, position, size_bytes_max, crc[0])
+        placements.append(Placement(position, count))
+        record_count += count
+        attributes |= flags
+        max_timestamp = max(max_timestamp, batch.max_timestamp)
+        position += size
+    return Incoming(len(placements), record_count, max_timestamp, attributes, placements)
+
+
+def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: int, computed_crc: int) -> InvalidBatch | RecordTooLarge:
+    batch = header(batches[position:])[1]
+    if status == Status.LENGTH and batch is not None and batch.size_bytes > size_bytes_max:
+        return RecordTooLarge(batch.size_bytes, size_bytes_max)
+    return InvalidBatch(position, explain(Status(status), batch, computed_crc=computed_crc))
+
+
+def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
+    """The records of one batch; the errors of its codec carry the batch's ``position``."""
+    codec = batch[_ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    try:
+        return compression.decompress(codec, batch[HEADER_SIZE_BYTES:], min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX))
+    except InvalidBatch as error:
+        raise InvalidBatch(position, error.reason) from None
+
+
+# ---------------------------------------------------------------- batches that were checked
+
+
+def _headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
+    """Each batch and its header.
+
+    Raises:
+        InvalidBatch: The buffer does not hold whole batches, which whoever checked it should know.
+    """
+    position = 0
+    while position < len(batches):
+        status, batch = header(batches[position:])
+        if status or batch is None:
+            raise InvalidBatch(position, explain(status, batch))
+        yield batches[position : position + batch.size_bytes], batch
+        position += batch.size_bytes
+
+
+def compress_batches(batches: Buffer, codec: int) -> bytes:
+    """Compress the records of each batch; offsets, timestamps and producers stay as they are.
+
+    Control batches, empty ones, and those compressed already are passed through.
+
+    Args:
+        batches: uint8[n], checked batches back to back, borrowed for the call.
+        codec: The codec's number, in [0, 4].
+
+    Raises:
+        CodecMissing: The codec's package is not installed.
+    """
+    parts: list[Buffer] = []
+    for image, batch in _headers(memoryview(batches)):
+        if codec and batch.record_count and not batch.attributes & (CODEC_MASK | CONTROL):
+            compressed = bytearray(image[:HEADER_SIZE_BYTES])
+            compressed += compression.compress(codec, image[HEADER_SIZE_BYTES:])
+            seal(compressed, batch.attributes | codec, batch.max_timestamp)
+            parts.append(compressed)
+        else:
+            parts.append(image)
+    return b"".join(parts)
+
+
+def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | memoryview:
+    """Uncompressed images of batches of any codec, back to back, for whoever walks records.
+
+    Args:
+        batches: uint8[n], checked batches back to back, offsets rising as in a log.
+        size_bytes_max: Most bytes that the records of one batch may decompress to.
+
+    Returns:
+        ``batches`` itself where nothing in it is compressed.  Otherwise new bytes: headers say no codec and the new
+        length, everything else in them, the CRC too, is as it was, so they fail a check of the CRC.
+
+    Raises:
+        InvalidBatch: A batch does not decompress, or to more than ``size_bytes_max``.
+        CodecMissing: The package of a batch's codec is not installed.
+    """
+    scanner = Scanner(segment_base_offset=0, gaps=True, check_crc=False, with_index=False)
+    status = scanner.scan(batches)
+    if status:
+        raise InvalidBatch(scanner.used, explain(status, scanner))
+    if not scanner.codecs & ~1:
+        return batches
+    images, position = bytearray(), 0
+    for image, batch in _headers(batches):
+        begin = len(images)
+        if not batch.attributes & CODEC_MASK:
+            images += image
+        else:
+            images += image[:HEADER_SIZE_BYTES]
+            if batch.record_count:  # an empty batch, which compaction leaves, need not hold a stream
+                images += _decompressed(image, position, size_bytes_max)
+            struct.pack_into(">i", images, begin + _LENGTH_POSITION, len(images) - begin - _LENGTH_FROM)
+            struct.pack_into(">h", images, begin + _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK)
+        position += batch.size_bytes
+    return images
+
+
+def stamp_append_time(batches: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Give all records the time of their append: bit 3, the max timestamp and so the CRC of each batch.
+
+    Args:
+        batches: uint8[n], writable, checked batches back to back; changed in place.
+        timestamp_ms: Milliseconds since the epoch, in [0, 2^63).
+    """
+    if not 0 <= timestamp_ms <= OFFSET_MAX:
+        raise ValueError(f"timestamp_ms={timestamp_ms} is not in [0, 2^63)")
+    for image, batch in _headers(memoryview(batches)):
+        seal(image, batch.attributes | LOG_APPEND_TIME, timestamp_ms)

@@ -1,0 +1,241 @@
+"""Every exception of logdb.
+
+Knows nothing else and imports nothing.  Each class says whether the same call
+may succeed later (``retriable``), and its instances carry the numbers that
+the message shows.  How HTTP and Kafka spell them is a table at the doors.
+
+A value that is not bytes-like is Python's own ``TypeError``.
+"""
+
+
+class LogdbError(Exception):
+    """The root: whatever logdb refuses or reports derives from it."""
+
+    retriable = False
+
+
+# ---------------------------------------------------------------- what was asked for does not exist or is not allowed
+
+
+class UnknownTopic(LogdbError):
+    """No topic of that name."""
+
+    def __init__(self, topic: str, *, known: tuple[str, ...] = ()) -> None:
+        shown = ", ".join(repr(name) for name in known[:5]) + (", …" if len(known) > 5 else "")
+        super().__init__(f"unknown topic {topic!r}; " + (f"there are {shown}" if known else "there are none yet"))
+        self.topic = topic
+
+
+class UnknownPartition(LogdbError):
+    """The topic has fewer partitions than that."""
+
+    def __init__(self, topic: str, partition: int, count: int) -> None:
+        super().__init__(f"topic {topic!r} has no partition {partition}: it has {count}, numbered from 0")
+        self.topic, self.partition, self.count = topic, partition, count
+
+
+class TopicExists(LogdbError):
+    """A topic of that name is there already."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} exists already")
+        self.topic = topic
+
+
+class InvalidTopic(LogdbError):
+    """The name breaks Kafka's rules for topic names."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'"
+        )
+        self.topic, self.reason = topic, reason
+
+
+class InvalidConfig(LogdbError):
+    """An unknown config key, or a value that the key does not take."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"invalid config {key}={value!r}: {allowed}")
+        self.key, self.value, self.allowed = key, value, allowed
+
+
+class InvalidPartitions(LogdbError):
+    """A number of partitions that cannot be had."""
+
+    def __init__(self, topic: str, count: int, allowed: str) -> None:
+        super().__init__(f"topic {topic!r} cannot have {count} partitions: {allowed}")
+        self.topic, self.count, self.allowed = topic, count, allowed
+
+
+class RecordTooLarge(LogdbError):
+    """A record, or a batch from outside, is over ``max.message.bytes``."""
+
+    def __init__(self, size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(f"{size_bytes} bytes as a record batch are over max.message.bytes={size_bytes_max}")
+        self.size_bytes, self.size_bytes_max = size_bytes, size_bytes_max
+
+
+class InvalidTimestamp(LogdbError):
+    """A record's timestamp is negative or outside what the topic accepts."""
+
+    def __init__(self, timestamp_ms: int, reason: str) -> None:
+        super().__init__(f"timestamp {timestamp_ms} ms is refused: {reason}")
+        self.timestamp_ms, self.reason = timestamp_ms, reason
+
+
+class InvalidRecord(LogdbError):
+    """The topic does not take such a record (a compacted topic needs keys)."""
+
+
+class InvalidBatch(LogdbError):
+    """Bytes given as record batches are not what they claim to be; nothing of them was appended."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"not a valid record batch at byte {position} of the buffer: {reason}")
+        self.position, self.reason = position, reason
+
+
+class CodecMissing(LogdbError):
+    """The package that a compression codec needs is not installed."""
+
+    def __init__(self, codec: str, package: str) -> None:
+        super().__init__(f"compression {codec!r} needs the package {package!r}: pip install 'logdb[codecs]'")
+        self.codec, self.package = codec, package
+
+
+# ---------------------------------------------------------------- offsets
+
+
+class OffsetOutOfRange(LogdbError):
+    """The offset is before the log start or after the log end."""
+
+    def __init__(self, topic: str, partition: int, offset: int, start_offset: int, end_offset: int) -> None:
+        super().__init__(f"offset {offset} of {topic}-{partition} is out of range: it holds [{start_offset}, {end_offset})")
+        self.topic, self.partition, self.offset = topic, partition, offset
+        self.start_offset, self.end_offset = start_offset, end_offset
+
+
+class LogTruncated(LogdbError):
+    """The position was read under a leader epoch whose end was lost since (KIP-320).
+
+    ``offset`` and ``leader_epoch`` are the position; ``epoch_end_offset`` is
+    where what is left of that epoch ends.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, leader_epoch: int, epoch_end_offset: int, end_offset: int) -> None:
+        super().__init__(
+            f"offset {offset} of {topic}-{partition} at leader epoch {leader_epoch} was lost: "
+            f"that epoch ends at {epoch_end_offset}, the log at {end_offset}"
+        )
+        self.topic, self.partition, self.offset, self.leader_epoch = topic, partition, offset, leader_epoch
+        self.epoch_end_offset, self.end_offset = epoch_end_offset, end_offset
+
+
+class UnexpectedOffset(LogdbError):
+    """A conditional append lost: the log no longer ends where the caller expected."""
+
+    def __init__(self, topic: str, partition: int, expected_offset: int, end_offset: int) -> None:
+        super().__init__(f"expected {topic}-{partition} to end at offset {expected_offset}, it ends at {end_offset}")
+        self.topic, self.partition = topic, partition
+        self.expected_offset, self.end_offset = expected_offset, end_offset
+
+
+# ---------------------------------------------------------------- the handle
+
+
+class Closed(LogdbError):
+    """The database, or the handle, was closed."""
+
+
+class ReadOnly(LogdbError):
+    """The handle or the partition is read-only; the message says why."""
+
+
+class Forked(LogdbError):
+    """The handle was opened by the parent process: open the database anew in the child."""
+
+
+class DirectoryLocked(LogdbError):
+    """Another handle writes to the directory."""
+
+    retriable = True
+
+    def __init__(self, path: str, *, pid: int, host: str, since: str) -> None:
+        holder = f"process {pid} on {host} since {since}" if pid else "another process"
+        super().__init__(f"{path} is open for writing in {holder}; open it with mode='r' to read beside it")
+        self.path, self.pid, self.host, self.since = path, pid, host, since
+
+
+class UnsupportedPlatform(LogdbError):
+    """The operating system lacks what durability needs."""
+
+
+# ---------------------------------------------------------------- the disk
+
+
+class DiskFull(LogdbError):
+    """No room for a write; what was accepted is kept in memory and tried again."""
+
+    retriable = True
+
+    def __init__(self, path: str, size_bytes: int, reason: str) -> None:
+        super().__init__(f"no room to write {size_bytes} bytes to {path}: {reason}")
+        self.path, self.size_bytes, self.reason = path, size_bytes, reason
+
+
+class WriteFailed(LogdbError):
+    """A write failed for another reason than a full disk."""
+
+    retriable = True
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"writing {path} failed: {reason}")
+        self.path, self.reason = path, reason
+
+
+class SyncFailed(LogdbError):
+    """An fsync failed.  That is final: every store on the device is read-only until reopened."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"syncing {path} failed ({reason}): what the device holds is unknown, "
+            "so every database on it is read-only until it is reopened"
+        )
+        self.path, self.reason = path, reason
+
+
+class CloseIncomplete(LogdbError):
+    """``close`` could not write everything that was appended."""
+
+    def __init__(self, path: str, record_count: int, reason: str) -> None:
+        super().__init__(f"closing {path} lost {record_count} records that could not be written: {reason}")
+        self.path, self.record_count, self.reason = path, record_count, reason
+
+
+class CorruptionError(LogdbError):
+    """Stored bytes contradict themselves or their neighbours."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} is corrupt at byte {position}: {reason}")
+        self.path, self.position, self.reason = path, position, reason
+
+
+class CatalogueDamaged(LogdbError):
+    """The catalogue is lost or damaged; ``logdb repair`` rebuilds it from the logs."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the catalogue {path} is damaged: {reason}; run: logdb repair --data-dir … --execute")
+        self.path, self.reason = path, reason
+
+
+class UnsupportedFormat(LogdbError):
+    """A file was written by a newer logdb."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(f"{path} has format {found}; this logdb knows up to {known}: use a newer logdb")
+        self.path, self.found, self.known = path, found, known
+
+
+class NotADatabase(LogdbError):
+    """The directory holds no logdb database, or holds something else."""

@@ -1,0 +1,183 @@
+"""The one object through which the library touches files, the clock and the machine.
+
+Knows the operating system.  Does not know a single format.  ``logdb.open(io=…)``
+takes another object with the same methods, so that a test can break the disk,
+drop what was not synced, count the calls or stop the clock.  LMDB does its own
+I/O; its files are modelled, not injected (docs/durability.md).
+
+Every method may raise OSError; callers turn it into an error of ``errors``.
+Threading: methods may be called from any thread at once, but two threads never
+share a write position.
+"""
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+
+from logdb.errors import UnsupportedPlatform
+from logdb.model import Buffer
+
+if sys.platform == "win32":  # pragma: no cover
+    raise UnsupportedPlatform("logdb runs on Linux and macOS: Windows has neither fsync of directories nor flock")
+
+_F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
+
+
+class IO:
+    """Files and clock of the real machine."""
+
+    # ------------------------------------------------------------ files
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """Open a file; ``flags`` as in os.open, close-on-exec is added."""
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwrite(self, fd: int, view: Buffer, position: int) -> int:
+        """Write at a position; returns the bytes written, which may be fewer."""
+        return os.pwrite(fd, view, position)
+
+    def preadinto(self, fd: int, view: Buffer, position: int) -> int:
+        """Fill ``view`` from a position; returns the bytes read, 0 at the end of the file."""
+        return os.preadv(fd, (view,), position)
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """Read up to ``size_bytes`` as new bytes: for small reads, where a buffer costs more."""
+        return os.pread(fd, size_bytes, position)
+
+    def size_bytes(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def allocate(self, fd: int, position: int, size_bytes: int) -> None:
+        """Reserve room in a file, extending it by zeroes (fallocate)."""
+        if sys.platform == "linux":
+            os.posix_fallocate(fd, position, size_bytes)
+
+    def fdatasync(self, fd: int) -> None:
+        """Return once the file's data, and what is needed to read it back, is on the disk."""
+        if _F_FULLFSYNC is not None:  # pragma: no cover
+            fcntl.fcntl(fd, _F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def drop_cache(self, fd: int) -> None:
+        """Ask the kernel to forget its clean pages of a file, so that the next read is the disk's."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def lock(self, fd: int) -> bool:
+        """Take the exclusive flock of a file without waiting; False if someone else holds it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    # ------------------------------------------------------------ directories
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing ``new`` at once; durable after fsync_dir."""
+        os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Return once the directory's entries are on the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def device(self, path: str) -> int:
+        """The number of the device that holds ``path``: a failed fsync condemns all of it."""
+        return os.stat(path).st_dev
+
+    # ------------------------------------------------------------ clock and machine
+
+    def clock_ms(self) -> int:
+        """Wall clock, milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """A clock that never goes back, for waiting and ageing."""
+        return time.monotonic_ns() // 1_000_000
+
+    def boot_id(self) -> str:
+        """A name for this start of the machine: the same before and after means the page cache survived."""
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+        return ""  # unknown, hence never equal: recovery then assumes a power cut
+
+
+def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
+    """Write all of ``view`` at ``position``, going on after short writes.
+
+    A caller that tries again after an error may start over: the same bytes go to the same place.
+    """
+    rest = memoryview(view).cast("B")
+    while rest:
+        written = io.pwrite(fd, rest, position)
+        if written <= 0:
+            raise OSError(5, "write returned 0")
+        rest = rest[written:]
+        position += written
+
+
+def pread_exact(io: IO, fd: int, size_bytes: int, position: int) -> bytes:
+    """Read ``size_bytes`` from ``position``; shorter only where the file ends."""
+    parts = []
+    while size_bytes > 0 and (part := io.pread(fd, size_bytes, position)):
+        parts.append(part)
+        position += len(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
+    """The whole of a small file, at most ``size_bytes_max`` bytes of it."""
+    fd = io.open(path, os.O_RDONLY)
+    try:
+        return pread_exact(io, fd, size_bytes_max, 0)
+    finally:
+        io.close(fd)
+
+
+def write_file(io: IO, path: str, data: bytes) -> None:
+    """Create or overwrite a small file and sync it; its directory entry is the caller's to sync."""
+    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        pwrite_all(io, fd, data, 0)
+        io.fdatasync(fd)
+    finally:
+        io.close(fd)
+
+
+def replace_file(io: IO, path: str, data: bytes) -> None:
+    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced."""
+    write_file(io, path + ".tmp", data)
+    io.rename(path + ".tmp", path)
+    io.fsync_dir(os.path.dirname(path))

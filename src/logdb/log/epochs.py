@@ -1,0 +1,94 @@
+"""Leader epochs of one log, and Kafka's ``leader-epoch-checkpoint`` file.
+
+Knows which epoch began at which offset.  Does not know why an epoch begins: every
+unclean open begins one, and in a cluster every new leader.  Source: KIP-101, KIP-320.
+
+The file is text: a version line ``0``, a count, and one line ``epoch start_offset``
+for each entry, both numbers increasing.
+"""
+
+import os
+from bisect import bisect_right
+
+from logdb.errors import CorruptionError
+from logdb.io import IO, pwrite_all, read_file, replace_file
+from logdb.model import OFFSET_MAX
+
+FILE_NAME = "leader-epoch-checkpoint"
+_SIZE_BYTES_MAX = 64 << 20
+
+
+class LeaderEpochs:
+    """Entries (epoch, start offset), both increasing; immutable, so readers need no lock."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: tuple[tuple[int, int], ...] = ()) -> None:
+        self.entries = entries
+
+    @property
+    def latest(self) -> int:
+        """The epoch that new records get; 0 before the first entry."""
+        return self.entries[-1][0] if self.entries else 0
+
+    def begun(self, epoch: int, start_offset: int) -> "LeaderEpochs":
+        """With a new epoch from ``start_offset`` on; entries that then cover nothing are dropped."""
+        assert epoch > self.latest or not self.entries, f"epoch {epoch} after {self.entries}"
+        return LeaderEpochs((*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)))
+
+    def truncated(self, end_offset: int) -> "LeaderEpochs":
+        """Without the entries that begin at ``end_offset`` or after."""
+        return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] < end_offset))
+
+    def end_of(self, epoch: int, log_end_offset: int) -> int | None:
+        """Where records of ``epoch`` end: where the next epoch begins.  None for an epoch that is yet to come."""
+        if epoch > self.latest:
+            return None
+        later = [start for known, start in self.entries if known > epoch]
+        return later[0] if later else log_end_offset
+
+    def at(self, offset: int) -> int:
+        """The epoch of the record at ``offset``."""
+        slot = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[slot - 1][0] if slot else 0
+
+
+def encode(epochs: LeaderEpochs) -> bytes:
+    lines = "".join(f"{epoch} {start}\n" for epoch, start in epochs.entries)
+    return f"0\n{len(epochs.entries)}\n{lines}".encode()
+
+
+def decode(data: bytes, path: str) -> LeaderEpochs:
+    """Parse a checkpoint; raises CorruptionError unless it is exactly what ``encode`` writes."""
+    try:
+        version, count, *lines = data.decode("ascii").split("\n")[:-1]
+        entries = tuple((int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines))
+    except ValueError:
+        raise CorruptionError(path, 0, "not a leader epoch checkpoint") from None
+    epochs = LeaderEpochs(entries)
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+    in_range = all(0 <= epoch < 2**31 and 0 <= start <= OFFSET_MAX for epoch, start in entries)
+    if version != "0" or count != str(len(entries)) or not rising or not in_range or encode(epochs) != data:
+        raise CorruptionError(path, 0, f"version {version!r} with {count} entries contradicts its {len(lines)} lines")
+    return epochs
+
+
+def load(io: IO, path: str) -> LeaderEpochs | None:
+    """Read a checkpoint; None where there is no file."""
+    try:
+        data = read_file(io, path, _SIZE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return decode(data, path)
+
+
+def save(io: IO, path: str, epochs: LeaderEpochs, *, sync: bool = True) -> None:
+    """Replace the checkpoint; durably, unless a later ``save`` is to see to that."""
+    if sync:
+        replace_file(io, path, encode(epochs))
+        return
+    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        pwrite_all(io, fd, encode(epochs), 0)
+    finally:
+        io.close(fd)

@@ -1,0 +1,728 @@
+"""One partition's log.
+
+Knows segments, offsets, epochs, levels and what is durable.  Does not know other
+partitions, the catalogue or the threads that flush: its ``Host`` does.
+
+Appending one record, ``append``, and ``append_many`` are C (``BatchBuilder``, the base
+class); they hand full buffers of batches to ``_write`` below and, at level fsync, wait
+in ``_commit``.  Reading is a C iterator over the chunks of ``log.reader``.
+
+Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
+changes is published by one assignment to ``_end``, after which readers may see it.
+``_sync_lock`` is held by whoever syncs; a thread may drain the builder while it holds that,
+never the other way round.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from errno import EDQUOT, EFBIG, ENOSPC
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from logdb.codec import FSYNC, OS, BatchBuilder, Positions, Record, RecordIterator, arrow, convert, find_timestamp
+from logdb.errors import (
+    Closed,
+    DiskFull,
+    InvalidRecord,
+    InvalidTimestamp,
+    LogdbError,
+    LogTruncated,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    UnexpectedOffset,
+    WriteFailed,
+)
+from logdb.io import IO
+from logdb.log import epochs as epochs_file
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_chunks, segment_slot
+from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
+from logdb.segment import buffers
+from logdb.segment.files import condemn
+from logdb.segment.segment import Segment
+
+if TYPE_CHECKING:
+    import pyarrow
+
+logger = logging.getLogger(__name__)
+
+WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
+CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
+_FOLLOW_WAIT_MS_MAX = 50
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+
+
+class Host(Protocol):
+    """What a log asks of the store that opened it."""
+
+    def wake(self, log: "Log") -> None:
+        """Something waits to be written, synced or sealed."""
+
+    def weaken(self, log: "Log") -> None:
+        """Note durably that records past the recovery point were appended below level fsync."""
+
+    def refusal(self, log: "Log") -> LogdbError:
+        """Why the log takes no records."""
+
+
+class End(NamedTuple):
+    """Where what was written ends."""
+
+    segment: Segment | None
+    position: int
+    offset: int
+
+
+class Log(BatchBuilder):
+    """One partition: append records, read them back.  Made by ``Database.log``."""
+
+    def __init__(
+        self,
+        *,
+        io: IO,
+        clock: Callable[[], int] | None,
+        host: Host,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        batch_size: int,
+        segments: Sequence[Segment],
+        epochs: LeaderEpochs,
+        point: RecoveryPointFile,
+        start_offset: int,
+        next_offset: int,
+        strict: bool,
+        unsealed: Sequence[Segment] = (),
+        writable: bool = True,
+    ) -> None:
+        super().__init__(
+            next_offset=next_offset,
+            leader_epoch=epochs.latest,
+            batch_size=min(batch_size, config.max_message_bytes),
+            write_size=min(WRITE_SIZE_BYTES, config.segment_bytes),
+            group_size=GROUP_SIZE_BYTES,
+            clock=clock,
+        )
+        self.topic, self.partition, self.directory = topic, partition, directory
+        self.start_offset = start_offset
+        self.read_only_reason: str | None = None
+        self.strict = strict
+        self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
+        self._segments = tuple(segments)
+        self._epochs, self._epochs_unsynced = epochs, False
+        self._point = point
+        last = self._segments[-1] if self._segments else None
+        self._end = End(last, last.size_bytes if last else 0, next_offset)
+        self._unsynced_since_ms = 0
+        self._interval_wanted = False
+        self._sealing: list[Segment] = list(unsealed)
+        self.checkpointed, self._checkpointed_ms = point.point, io.monotonic_ms()
+        self._sync_lock = threading.Lock()
+        self._group_size_last = 0
+        self._waiting_count = 0
+        self._positions = Positions()
+        self._source = self._chunks
+        self._cursor: tuple[int, Segment, int] | None = None
+        self._grown: threading.Condition | None = None
+        self._closed = False
+        self._gate = 0 if writable else 1
+        self.configure(config)
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be written; counts records that wait in the open batch."""
+        return self._next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, as written."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self._epochs
+
+    @property
+    def point(self) -> Point:
+        """Where what is known to be durable ends."""
+        return self._point.point
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """Read records from ``offset`` to where the log ends now.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            end_offset: Stop before this one.
+            leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
+                an offset lost since then is an error instead of other records.
+            isolation_level: As Kafka's; without transactions the two are the same.
+
+        Returns:
+            An iterator that holds no lock and no file; it sees everything appended
+            by this process before the call.
+
+        Raises:
+            OffsetOutOfRange: ``offset`` is not in the log; it carries the range.
+            LogTruncated: ``offset`` was lost (KIP-320).
+            CorruptionError: When iteration comes to a damaged batch.
+        """
+        end = self._readable_end(offset)
+        if leader_epoch is not None:
+            self._check_epoch(offset, leader_epoch)
+        if isolation_level not in _ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(_ISOLATION_LEVELS)}")
+        if end_offset is not None and end_offset < end:
+            end = end_offset
+        return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
+
+    def read_batches(self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES) -> tuple[memoryview, int]:
+        """Read whole record batches, as stored, from the one that holds ``offset``.
+
+        The first batch may begin below ``offset``: batches are never split.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
+                or the reader could never advance.
+
+        Returns:
+            Batches (compressed as they are, CRC checked) and the offset to go on from.
+            The memory is the caller's for as long as the view, or one made from it, is alive.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``.
+
+        Source: KIP-74 for the "at least one batch" rule.
+        """
+        self._readable_end(offset)
+        if offset >= self._end.offset:
+            self._catch_up()
+        end, segments, epochs = self._end.offset, self._segments, self._epochs.entries or None
+        cursor = self._cursor
+        slot = segment_slot(segments, offset) if segments else 0
+        while slot < len(segments) and offset < end:
+            segment, place = segments[slot], None
+            if cursor is not None and cursor[0] == offset and cursor[1] is segment:
+                reader = SegmentReader.resume(segment, offset, cursor[2], end, epochs)
+            else:
+                reader = SegmentReader(segment, max(offset, segment.base_offset), end, epochs, place)
+            if (view := reader.read(max(size_bytes_max, 1))) is not None:
+                self._cursor = (reader.next_offset, segment, reader.position)
+                return view, reader.next_offset
+            slot += 1
+        return memoryview(b""), offset
+
+    def read_arrow(
+        self, offset: int | None = None, *, end_offset: int | None = None, columns: Sequence[str] | None = None
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        """Read records as Arrow batches, decoded in C.
+
+        Args:
+            offset: First offset wanted; None: the log start.
+            end_offset: Stop before this one; None: where the log ends now.
+            columns: Some of offset, timestamp, key, value, headers, in the order wanted; None: all.
+
+        Returns:
+            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; key,
+            value: binary; headers: list<struct<key: string, value: binary>>.
+
+        Raises:
+            ValueError: An unknown column.
+            OffsetOutOfRange, CorruptionError: as ``read``.
+        """
+        if offset is None:
+            offset = self.start_offset
+        end = self._readable_end(offset)
+        end = end if end_offset is None else min(end, end_offset)
+        return arrow.record_batches(self._chunks(offset, end, positions=None), offset, end, columns)
+
+    def follow(self, offset: int, *, timeout_ms: int | None = None, stop: threading.Event | None = None) -> Iterator[Record]:
+        """Read records from ``offset`` on, and wait for more.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            timeout_ms: End after so long without a record; None: never.
+            stop: End soon after it is set.
+        """
+        while stop is None or not stop.is_set():
+            for record in self.read(offset):
+                yield record
+                offset = record.offset + 1
+                if stop is not None and stop.is_set():
+                    return
+            offset = max(offset, self.start_offset)
+            if not self._wait_for(offset, timeout_ms, stop):
+                return
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
+        self._readable_end(self.start_offset)
+        self._catch_up()
+        end, segments = self._end.offset, self._segments
+        for slot, segment in enumerate(segments):
+            if segment.max_timestamp < timestamp_ms:
+                continue
+            offset = max(segment.offset_before_timestamp(timestamp_ms), self.start_offset)
+            for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
+                if found := find_timestamp(chunk, offset, timestamp_ms):
+                    return found[0]
+        return None
+
+    def _readable_end(self, offset: int) -> int:
+        """Where a read from ``offset`` ends; raises unless that is in the log."""
+        if self._closed:
+            raise Closed(f"{self.topic}-{self.partition} is closed")
+        end = self._next_offset
+        if not self.start_offset <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, end)
+        return end
+
+    def _catch_up(self) -> None:
+        """Let everything appended so far be written, so that it can be read."""
+        if self._next_offset > self._end.offset:
+            self._drain()
+
+    def _chunks(self, offset: int, end_offset: int, positions: Positions | None | Literal["own"] = "own") -> Iterator[Buffer]:
+        if end_offset > self._end.offset:
+            self._catch_up()
+        return read_chunks(
+            self._segments,
+            offset,
+            min(end_offset, self._end.offset),
+            self._epochs.entries or None,
+            positions=self._positions if positions == "own" else positions,
+            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
+        )
+
+    def _check_epoch(self, offset: int, leader_epoch: int) -> None:
+        end = self._epochs.end_of(leader_epoch, self._next_offset)
+        if end is None or offset > end:
+            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, end or self._next_offset, self._next_offset)
+
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
+        """Wait until there is a record at ``offset``; False if none came in time."""
+        if self._grown is None:
+            self._grown = threading.Condition()
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        with self._grown:
+            while self._next_offset <= offset:
+                if self._closed:
+                    raise Closed(f"{self.topic}-{self.partition} was closed")
+                left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
+                if left <= 0 or (stop is not None and stop.is_set()):
+                    return False
+                self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        return True
+
+    # ------------------------------------------------------------ appending
+
+    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+        """Append ready-made record batches, as a server gets them over a wire.
+
+        They are checked once (CRC, counts, every record within bounds) and stored as they
+        came, but for base offset and leader epoch and, where the topic says
+        LogAppendTime, timestamp and CRC.
+
+        Args:
+            batches: RecordBatch v2, back to back, any codec.
+            expected_offset: Fail unless the log ends here.
+            durability: Level of this call; None: the topic's.
+
+        Returns:
+            The offsets given.
+
+        Raises:
+            InvalidBatch: Something is wrong with them; nothing was appended.
+            RecordTooLarge: A batch is over ``max.message.bytes``.
+            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
+        """
+        size_bytes = memoryview(batches).nbytes
+        if size_bytes > GROUP_SIZE_BYTES and FSYNC in (self._level, DURABILITY_LEVELS.index(durability or "os")):
+            return self._append_groups(memoryview(batches).cast("B"), expected_offset, durability)
+        if self._gate:
+            raise self._host.refusal(self)
+        buffer = self._buffer(size_bytes)
+        with memoryview(buffer) as whole, whole[:size_bytes] as view:
+            view[:] = batches  # from here on nobody else can change them
+            summary = self._check_batches(view)
+        return self._append_raw(buffer, size_bytes, summary, expected_offset, durability)
+
+    def _check_batches(self, view: memoryview) -> int:
+        """Check batches from outside, stamp them where the topic wants that; returns how many offsets they take."""
+        config = self._config
+        summary = convert.check_incoming(
+            view,
+            keys_required=config.compacted,
+            size_bytes_max=config.max_message_bytes,
+            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
+        )
+        if config.log_append_time:
+            convert.stamp_append_time(view, self._clock())
+        elif config.timestamp_after_max_ms < OFFSET_MAX and summary.record_count:
+            now = self._clock()
+            if summary.max_timestamp > now + config.timestamp_after_max_ms:
+                self._reject("timestamp", summary.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        return summary.record_count
+
+    def _append_groups(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
+        """Append at level fsync in groups, each durable before the next is written."""
+        self._check_batches(memoryview(bytearray(batches)))  # all or nothing is wrong
+        start = stop = None
+        for group in split(batches, GROUP_SIZE_BYTES):
+            offsets = self.append_batches(group, expected_offset=expected_offset, durability=durability)
+            start, stop = offsets.start if start is None else start, offsets.stop
+            expected_offset = None if expected_offset is None else stop
+        return range(start or 0, stop or 0)
+
+    def flush(self, sync: bool = True) -> None:
+        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system.
+
+        Raises:
+            DiskFull: There is no room; what was accepted is kept and tried again.
+            SyncFailed: Final; the database is read-only until reopened.
+        """
+        if self._closed:
+            raise Closed(f"{self.topic}-{self.partition} is closed")
+        if sync and not self._gate:
+            self._commit(self._next_offset, FSYNC)
+        else:
+            self._drain()
+
+    def configure(self, config: LogConfig) -> None:
+        """Work by other configs from the next batch on."""
+        self._config = config
+        self._level = DURABILITY_LEVELS.index(config.durability)
+        self._codec = COMPRESSION_TYPES.index(config.compression_type)
+        self._configure(
+            level=self._level,
+            gate=self._gate,
+            strict=self.strict,
+            keys_required=config.compacted,
+            log_append_time=config.log_append_time,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            message_size_max=config.max_message_bytes,
+            batch_size=min(self._batch_size, config.max_message_bytes),
+        )
+
+    # ------------------------------------------------------------ hooks of the builder
+
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int) -> None:
+        """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
+        if self._codec:
+            batches = memoryview(convert.compress_batches(batches, self._codec))
+        end = self._end
+        if base_offset < end.offset:  # an earlier try got so far
+            batches = memoryview(b"".join(part for part in split(batches, 1) if last_offset(part) >= end.offset))
+        parts = [batches] if end.position + len(batches) <= self._config.segment_bytes else split(batches, self._room())
+        for part in parts:
+            segment, now_ms = self._end.segment, self._clock()
+            part_next = next_offset if part is parts[-1] else last_offset(part) + 1
+            try:
+                if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
+                    segment = self._roll(self._end.offset, now_ms)
+                segment.append(part, part_next, preallocate=self._level == FSYNC)
+            except OSError as error:
+                raise self._write_error(error, len(part)) from error
+            segment.append_ms = now_ms
+            if not self._unsynced_since_ms:
+                self._unsynced_since_ms = self._io.monotonic_ms()
+                self._host.wake(self)
+            self._end = End(segment, segment.size_bytes, part_next)
+        if self._grown is not None:
+            with self._grown:
+                self._grown.notify_all()
+
+    def _woken(self) -> None:
+        self._host.wake(self)
+
+    def _weaken(self) -> None:
+        if self.strict:
+            self._host.weaken(self)
+            self.strict = False
+            self.configure(self._config)
+
+    def _commit(self, next_offset: int, level: int) -> None:
+        """Return once everything below ``next_offset`` is durable; concurrent callers share one sync."""
+        if level != FSYNC:
+            self._interval_wanted = True
+            return
+        self._waiting_count += 1
+        try:
+            if self._point.point.offset >= next_offset:
+                return
+            with self._sync_lock:
+                if self._point.point.offset >= next_offset:
+                    return
+                self._drain()
+                self._sync()
+        finally:
+            self._waiting_count -= 1
+
+    def _reject(self, reason: str, *numbers: int) -> None:
+        """Raise what the builder found."""
+        match reason:
+            case "size":
+                raise RecordTooLarge(numbers[0], numbers[1])
+            case "expected_offset":
+                raise UnexpectedOffset(self.topic, self.partition, numbers[0], numbers[1])
+            case "timestamp":
+                at, now, before, after = numbers
+                allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
+                raise InvalidTimestamp(at, f"{self.topic} accepts {allowed} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)")
+            case "key":
+                raise InvalidRecord(f"{self.topic} is compacted: every record needs a key")
+        raise self._host.refusal(self)
+
+    # ------------------------------------------------------------ segments
+
+    def _must_roll(self, segment: Segment, size_bytes: int, next_offset: int, now_ms: int) -> bool:
+        config = self._config
+        scanner = segment.scanner
+        return segment.size_bytes > 0 and (
+            segment.size_bytes + size_bytes > config.segment_bytes
+            or now_ms - segment.created_ms >= config.segment_ms
+            or next_offset - segment.base_offset > 2**31 - 1
+            or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
+        )
+
+    def _room(self) -> int:
+        """Bytes that still fit into the active segment, or all of a new one."""
+        room = self._config.segment_bytes - self._end.position
+        return room if room > 0 else self._config.segment_bytes
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Begin a new active segment; the old one is sealed in the background."""
+        if not self._epochs.entries:
+            self._epochs = self._epochs.begun(self.leader_epoch, base_offset)
+            self._save_epochs(sync=False)
+        segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
+        segment.create(now_ms)
+        if self._segments:
+            self._sealing.append(self._segments[-1])
+            self._host.wake(self)
+        self._segments = (*self._segments, segment)
+        return segment
+
+    def _write_error(self, error: OSError, size_bytes: int) -> LogdbError:
+        path = str(self._end.segment.path if self._end.segment else self.directory)
+        if error.errno in (ENOSPC, EDQUOT, EFBIG):
+            return DiskFull(path, size_bytes, error.strerror or str(error))
+        return WriteFailed(path, str(error))
+
+    # ------------------------------------------------------------ durability
+
+    def _sync(self) -> None:
+        """Make what was written durable and move the recovery point; under ``_sync_lock``.
+
+        Raises:
+            SyncFailed: Final.
+            DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
+        """
+        end, point = self._end, self._point.point
+        if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):
+            return
+        now_ms = self._io.monotonic_ms()
+        tail = self._segments[segment_slot(self._segments, point.offset) :]
+        for segment in tail:
+            if (file := segment.file) is not None and file.dirty:
+                file.sync()
+        if self._epochs_unsynced:
+            self._save_epochs(sync=True)
+        if any(segment.new for segment in tail):
+            sync_directory(self._io, self.directory)
+            for segment in tail:
+                segment.new = False
+        self._unsynced_since_ms = 0 if self._end is end else now_ms
+        self._interval_wanted = self._interval_wanted and self._end is not end
+        self._point.write(Point(end.segment.base_offset, end.offset, end.position))
+
+    def _save_epochs(self, *, sync: bool) -> None:
+        path = os.path.join(self.directory, epochs_file.FILE_NAME)
+        try:
+            epochs_file.save(self._io, path, self._epochs, sync=sync)
+        except OSError as error:
+            raise self._write_error(error, len(epochs_file.encode(self._epochs))) from error
+        self._epochs_unsynced = not sync
+
+    # ------------------------------------------------------------ what the store's threads call
+
+    def write_lingering(self, now_ms: int, linger_ms: int) -> bool:
+        """Write records that have waited for ``linger_ms``; returns whether some still wait."""
+        self._dirty = False  # from here on a new record wakes the store again
+        opened_ms = self._opened_ms
+        if opened_ms and now_ms - opened_ms >= linger_ms and not self._strict_now():
+            self._drain()
+        return bool(self._opened_ms)
+
+    def sync_due_ms(self) -> int | None:
+        """On the monotonic clock, when what is unsynced is to be synced; None: never on its own."""
+        since = self._unsynced_since_ms
+        if not since:
+            return None
+        if self._end.segment is not None and self._unsynced_bytes() >= CHECKPOINT_SIZE_BYTES:
+            return since
+        if self._level == OS and not self._interval_wanted:
+            return None
+        return since + self._config.flush_ms * 3 // 4  # begun early enough to be over by flush.ms
+
+    def sync(self) -> None:
+        """Make durable what was written; what waits in the open batch is left alone."""
+        with self._sync_lock:
+            self._sync()
+
+    def checkpoint_is_due(self, now_ms: int) -> bool:
+        """Whether the catalogue should learn the recovery point, or of a sealed segment."""
+        if self._sealing:
+            return True
+        point = self._point.point
+        moved = point.offset - self.checkpointed.offset
+        aged = now_ms - self._checkpointed_ms >= self._config.flush_ms
+        return moved > 0 and (aged or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES)
+
+    def needs_tending(self) -> bool:
+        """Whether there is something to sync, to seal or to tell the catalogue, now or later."""
+        return self.sync_due_ms() is not None or bool(self._sealing) or self._point.point.offset > self.checkpointed.offset
+
+    def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
+        """The catalogue has ``point`` and the ``sealed`` segments."""
+        self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
+        for segment in sealed:
+            self._sealing.remove(segment)
+
+    def take_sealing(self) -> list[Segment]:
+        """The segments that were rolled over and are to be sealed."""
+        return list(self._sealing)
+
+    def save_active_indexes(self) -> Point:
+        """Sync the active segment's indexes; returns the recovery point they reach at least."""
+        point, segment = self._point.point, self._end.segment
+        if segment is not None and segment.scanner is not None:
+            segment.save_indexes()
+        return point
+
+    def strengthen(self) -> bool:
+        """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
+
+        From then on a weaker append asks the host first, so the catalogue may be told.
+        """
+        if self._level == FSYNC and not self.strict and self._point.point.offset == self._next_offset:
+            self.strict = True
+            self.configure(self._config)
+            if self._point.point.offset != self._next_offset:  # one came in between
+                self.strict = False
+                self.configure(self._config)
+        return self.strict
+
+    def refuse(self, gate: int) -> None:
+        """Take no records from now on; the host's ``refusal`` says why."""
+        self._gate = gate
+        self.configure(self._config)
+
+    def note_unsynced(self) -> None:
+        """What lies past the recovery point was found there by a recovery: it is to be synced in time."""
+        if self._end.offset > self._point.point.offset:
+            self._unsynced_since_ms = self._io.monotonic_ms()
+
+    def close(self) -> tuple[int, str | None]:
+        """Write and sync everything, make the files fit for a clean open, and let go of them.
+
+        Returns:
+            How many records could not be written, and are lost; and why it was not a
+            clean close, None if it was.
+        """
+        reason = None
+        try:
+            if not self._gate:
+                self.refuse(1)
+                with self._sync_lock:
+                    self._drain()
+                    self._sync()
+                    self._finish_active()
+        except (LogdbError, OSError) as error:
+            reason = str(error)
+        lost = self.abandon()
+        return lost, reason or (f"{lost} records were still waiting" if lost else None)
+
+    def _finish_active(self) -> None:
+        segment = self._end.segment
+        if segment is not None and segment.scanner is not None:
+            segment.trim()
+            if (file := segment.file) is not None and file.dirty:
+                file.sync()
+            segment.save_indexes(final=True)
+
+    def abandon(self) -> int:
+        """Let go of everything; returns how many records waited to be written."""
+        lost = self._discard()
+        self._closed = True
+        self._positions.clear()
+        for segment in self._segments:
+            segment.file = None
+        self._point.file = None
+        if self._grown is not None:
+            with self._grown:
+                self._grown.notify_all()
+        return lost
+
+    def _strict_now(self) -> bool:
+        return self.strict and self._level == FSYNC  # its appenders write and sync in groups themselves
+
+    def _unsynced_bytes(self) -> int:
+        end, point = self._end, self._point.point
+        if end.segment is None or end.segment.base_offset != point.segment:
+            return sum(segment.size_bytes for segment in self._segments[segment_slot(self._segments, point.offset) :]) - point.position
+        return end.position - point.position
+
+
+def sync_directory(io: IO, path: str) -> None:
+    """fsync a directory; a failure is as final as that of a file."""
+    try:
+        io.fsync_dir(path)
+    except OSError as error:
+        raise condemn(io, os.path.join(path, ""), error) from error
+
+
+def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
+    """Cut checked batches into runs of at most ``size_bytes``, or one larger batch."""
+    parts, start, at = [], 0, 0
+    while at < len(batches):
+        size = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
+        if at > start and at + size - start > size_bytes:
+            parts.append(batches[start:at])
+            start = at
+        at += size
+    return [*parts, batches[start:at]] if at > start else parts
+
+
+def last_offset(batches: memoryview) -> int:
+    """The last offset of the last of some checked batches."""
+    at = 0
+    while (after := at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12) < len(batches):
+        at = after
+    return int.from_bytes(batches[at : at + 8], "big") + int.from_bytes(batches[at + 23 : at + 27], "big")

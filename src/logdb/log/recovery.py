@@ -1,0 +1,291 @@
+"""Finding the end of one log again, when it is opened for writing.
+
+Knows what may be believed after a clean close, after a crash of the process, and after
+one of the machine.  Does not know why the last stop was unclean: the store says so.
+
+    sealed (catalogue)        unnamed files, oldest first; the last one is active
+    [0 … 1000) [1000 … 2000)  [2000 …            [2700 …
+                                        ^ recovery point: before it, all was synced
+
+1. Before the recovery point a bad batch is corruption: reported, never cut.
+2. Past it, the first batch that is not whole and good ends the log.  What follows is cut;
+   it is set aside as ``.torn`` first if a whole good batch lies in it.
+3. If everything past the point was appended at level fsync, only the last group can be
+   torn: whole batches further behind mean corruption, and the log opens read-only.
+4. Every unclean open begins a new leader epoch.
+
+docs/durability.md tells it in full.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logdb.codec import Status, explain, find_batch
+from logdb.errors import CorruptionError
+from logdb.io import IO, pwrite_all
+from logdb.log import epochs as epochs_file
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.log import GROUP_SIZE_BYTES, sync_directory
+from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.meta import LogEntry, SegmentEntry
+from logdb.model import LogConfig
+from logdb.segment import buffers
+from logdb.segment.segment import Segment, fill, segment_path
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Recovered:
+    """A log as it was found: what ``Log`` is made of."""
+
+    segments: list[Segment] = field(default_factory=list)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    point: RecoveryPointFile
+    next_offset: int = 0
+    unsealed: list[Segment] = field(default_factory=list)
+    read_only_reason: str | None = None
+    reports: list[str] = field(default_factory=list)
+
+    def report(self, what: str) -> None:
+        logger.warning("%s", what)
+        self.reports.append(what)
+
+    def corrupt(self, error: CorruptionError) -> None:
+        """The log can be read, as far as it is good, and takes no more records."""
+        self.report(f"corruption: {error}")
+        self.read_only_reason = self.read_only_reason or str(error)
+
+
+def recover(
+    io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], config: LogConfig, *, clean: bool, distrust_cache: bool = False
+) -> Recovered:
+    """Open the files of one partition.
+
+    Args:
+        entry, sealed: What the catalogue says of the log and its sealed segments, by offset.
+        clean: The last writer closed it: the files end where the recovery point is.
+        distrust_cache: A sync failed: what the page cache shows may not be on the disk.
+    """
+    point = RecoveryPointFile(io, directory, writable=True)
+    found = Recovered(point=point, next_offset=entry.start_offset, read_only_reason=entry.read_only_reason)
+    catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+    if catalogued.offset >= found.point.point.offset:
+        found.point.point = catalogued
+    bases = sorted(int(name[:20]) for name in io.listdir(directory) if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
+    _take_sealed(io, directory, sealed, bases, config, found)
+    _load_epochs(io, directory, found)
+    tail = _take_tail(io, directory, entry, sealed, bases, config, found)
+    if distrust_cache:
+        for segment in tail:
+            file = segment.open()
+            file.sync()
+            io.drop_cache(file.fd)
+    for slot, segment in enumerate(tail):
+        if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
+            break
+    found.unsealed = found.segments[len(sealed) : -1]
+    if found.point.point.offset > found.next_offset and found.read_only_reason is None:
+        reason = f"the log ends at offset {found.next_offset}, before the recovery point {found.point.point.offset}"
+        found.corrupt(CorruptionError(directory, 0, reason))
+    if not clean and found.read_only_reason is None:
+        _begin_epoch(io, directory, found)
+    return found
+
+
+def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
+    """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
+    for named in sealed:
+        segment = Segment(io, directory, named.base_offset, writable=True, index_interval_bytes=config.index_interval_bytes)
+        segment.size_bytes = segment.room_bytes = named.size_bytes
+        segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms
+        if named.base_offset not in bases:
+            found.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
+        found.segments.append(segment)
+        found.next_offset = named.next_offset
+
+
+def _load_epochs(io: IO, directory: str, found: Recovered) -> None:
+    path = os.path.join(directory, epochs_file.FILE_NAME)
+    try:
+        epochs = epochs_file.load(io, path)
+    except CorruptionError as error:
+        if found.point.point.offset > 0:
+            found.corrupt(error)
+        return  # nothing was durable yet, nor was this file
+    if epochs is None and found.point.point.offset > 0:
+        found.corrupt(CorruptionError(path, 0, "the file is missing"))
+    found.epochs = epochs or LeaderEpochs()
+
+
+def _take_tail(
+    io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered
+) -> list[Segment]:
+    """The files after the sealed ones; what does not belong to the log is set aside or, if it is below its start, removed."""
+    named = {segment.base_offset for segment in sealed}
+    first = sealed[-1].next_offset if sealed else entry.start_offset
+    tail = []
+    for base in bases:
+        segment = Segment(io, directory, base, writable=True, index_interval_bytes=config.index_interval_bytes)
+        if base in named:
+            continue
+        if base >= first or (not sealed and not tail and base <= first):
+            tail.append(segment)
+        elif base < entry.start_offset:
+            segment.remove()
+            found.report(f"removed {segment.path}: it lies below the log start offset {entry.start_offset}")
+        else:
+            _set_aside(io, segment, ".orphan", found)
+    return tail
+
+
+def _open_tail(
+    io: IO, directory: str, entry: LogEntry, segment: Segment, later: Sequence[Segment], found: Recovered, *, clean: bool
+) -> bool:
+    """Make ``segment`` the log's last so far; False where the log ends in it and later files are no part of it."""
+    expected = found.next_offset if found.segments else segment.base_offset
+    point = found.point.point
+    if segment.base_offset != expected:
+        for stray in (segment, *later):
+            if found.read_only_reason is None and stray.base_offset > point.segment:
+                _set_aside(io, stray, ".orphan", found)
+        return False
+    size_bytes = io.size_bytes(segment.open().fd)
+    segment.size_bytes = segment.room_bytes = size_bytes
+    segment.created_ms = segment.append_ms = io.clock_ms()
+    found.segments.append(segment)
+    if segment.base_offset > point.segment or point.offset == 0:
+        trusted, next_offset = 0, segment.base_offset
+    elif segment.base_offset == point.segment:
+        trusted, next_offset = point.position, point.offset
+    else:
+        trusted, next_offset = size_bytes, later[0].base_offset if later else point.offset
+    found.next_offset = next_offset
+    if trusted > size_bytes or (clean and trusted != size_bytes):
+        found.corrupt(CorruptionError(segment.path, min(trusted, size_bytes), f"the file has {size_bytes} bytes, {trusted} were synced"))
+        segment.size_bytes, segment.next_offset = min(trusted, size_bytes), next_offset
+        return False
+    try:
+        segment.resume(trusted, next_offset)
+    except CorruptionError as error:
+        found.corrupt(error)
+        segment.size_bytes, segment.next_offset = trusted, next_offset
+        return False
+    return clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+
+
+def _scan_rest(
+    io: IO, directory: str, entry: LogEntry, segment: Segment, size_bytes: int, later: Sequence[Segment], found: Recovered
+) -> bool:
+    """Check everything past the recovery point; the first bad batch ends the log."""
+    scanner = segment.scanner
+    assert scanner is not None
+    synced = segment.size_bytes
+    scanner.require(check_crc=True, epochs=found.epochs.entries or None)
+    status = segment.scan_to(scanner, size_bytes)
+    scanner.require(check_crc=False, epochs=None)
+    segment.adopt(scanner)
+    found.next_offset = segment.next_offset
+    if segment.size_bytes > synced:
+        segment.open().dirty = True  # by the process that died
+    if segment.size_bytes == size_bytes and status is Status.OK:
+        return True
+    ends = segment.size_bytes
+    reason = f"{explain(status, scanner)} at byte {ends} of {size_bytes}"
+    only_zeroes = status is Status.ZERO and not later and is_zero(io, segment, ends, size_bytes)
+    if only_zeroes:  # reserved ahead, or a file that grew before its data came
+        _cut(segment)
+        return False
+    reach = _reach(io, [(segment, ends), *((file, 0) for file in later)])
+    if entry.strict and reach > GROUP_SIZE_BYTES:
+        found.corrupt(
+            CorruptionError(segment.path, ends, f"{reason}, yet whole batches follow up to {reach} bytes behind, more than one group")
+        )
+        return False
+    found.report(f"{segment.path} ends at offset {segment.next_offset}: {reason}")
+    if reach:
+        _keep_torn(io, directory, segment, ends, size_bytes, found)
+    for file in later:
+        if _reach(io, [(file, 0)]):
+            _set_aside(io, file, ".torn", found)
+        else:
+            file.remove()
+    _cut(segment)
+    return False
+
+
+def _reach(io: IO, files: Sequence[tuple[Segment, int]]) -> int:
+    """How many bytes behind the first of the (file, position) the last whole good batch ends; 0 if there is none."""
+    reach = behind = 0
+    for segment, start in files:
+        size_bytes = io.size_bytes(segment.open().fd)
+        if ends := _last_batch_end(io, segment, start, size_bytes):
+            reach = behind + ends - start
+        behind += size_bytes - start
+    return reach
+
+
+def _last_batch_end(io: IO, segment: Segment, position: int, size_bytes: int) -> int:
+    """Where the last whole good batch at or after ``position`` ends; 0 if there is none."""
+    ends, window = 0, 2 * buffers.READ_SIZE_BYTES
+    while position < size_bytes:
+        view = memoryview(buffers.take(window))
+        read = fill(io, segment.open(), view[: min(window, size_bytes - position)], position)
+        if read <= 0:
+            break
+        inside = find_batch(view[:read])
+        if inside >= 0:
+            ends = position = position + inside + int.from_bytes(view[inside + 8 : inside + 12], "big") + 12
+        elif position + read >= size_bytes:
+            break
+        else:
+            position += read // 2  # a batch may begin in this half and end in the next read
+    return ends
+
+
+def is_zero(io: IO, segment: Segment, position: int, size_bytes: int) -> bool:
+    """Whether the file holds nothing but zeroes from ``position`` to ``size_bytes``."""
+    buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
+    while position < size_bytes:
+        read = fill(io, segment.open(), buffer[: min(len(buffer), size_bytes - position)], position)
+        if read <= 0 or buffer[:read].tobytes().strip(b"\0"):
+            return False
+        position += read
+    return True
+
+
+def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, found: Recovered) -> None:
+    """Copy what is about to be cut to a ``.torn`` file, durably."""
+    path = segment_path(directory, segment.base_offset, f"-{position}.torn")
+    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        buffer, at = memoryview(buffers.take(buffers.READ_SIZE_BYTES)), position
+        while at < size_bytes and (read := fill(io, segment.open(), buffer[: min(len(buffer), size_bytes - at)], at)) > 0:
+            pwrite_all(io, fd, buffer[:read], at - position)
+            at += read
+        io.fdatasync(fd)
+    finally:
+        io.close(fd)
+    sync_directory(io, directory)
+    found.report(f"set {size_bytes - position} bytes aside as {path}")
+
+
+def _cut(segment: Segment) -> None:
+    segment.trim()
+    segment.open().sync()
+
+
+def _set_aside(io: IO, segment: Segment, suffix: str, found: Recovered) -> None:
+    """Rename a file that is no part of the log; never delete it."""
+    segment.file = None
+    io.rename(segment.path, segment.path + suffix)
+    sync_directory(io, os.path.dirname(segment.path))
+    found.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
+
+
+def _begin_epoch(io: IO, directory: str, found: Recovered) -> None:
+    """After an unclean stop: records written from here on are told from ones that may have been lost."""
+    found.epochs = found.epochs.begun(found.epochs.latest + 1, found.next_offset)
+    epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), found.epochs)

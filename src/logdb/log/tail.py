@@ -1,0 +1,149 @@
+"""One partition's log, read beside the process that writes it.
+
+Knows that the files may grow while it looks, and that past the recovery point the first
+batch that is not whole and good is "not there yet".  Repairs nothing, holds no lock.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from logdb.codec import Positions, Status
+from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, UnknownTopic
+from logdb.io import IO
+from logdb.log import epochs as epochs_file
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.log import End, Log
+from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.meta import LogEntry, SegmentEntry
+from logdb.model import OFFSET_MAX, Buffer, LogConfig
+from logdb.segment.segment import Segment, segment_path
+
+_POLL_MS_MIN, _POLL_MS_MAX = 1, 50
+
+
+class TailLog(Log):
+    """A log that another process may be appending to; takes no records itself."""
+
+    def __init__(self, *, config: LogConfig, entry: LogEntry, sealed: Sequence[SegmentEntry], io: IO, directory: str, **rest: Any) -> None:
+        segments = []
+        for named in sealed:
+            segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
+            segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
+            segments.append(segment)
+        point = RecoveryPointFile(io, directory, writable=False)
+        catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+        if catalogued.offset >= point.point.offset:
+            point.point = catalogued
+        super().__init__(
+            io=io,
+            directory=directory,
+            config=config,
+            segments=segments,
+            epochs=LeaderEpochs(),
+            point=point,
+            start_offset=entry.start_offset,
+            next_offset=segments[-1].next_offset if segments else entry.start_offset,
+            strict=False,
+            writable=False,
+            **rest,
+        )
+        self._refresh_lock = threading.Lock()
+        self._load_epochs()
+        self._catch_up()
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset that the writer will give, as far as it has written."""
+        self._catch_up()
+        return self._next_offset
+
+    def _readable_end(self, offset: int) -> int:
+        if self._closed:
+            raise Closed(f"{self.topic}-{self.partition} is closed")
+        if offset >= self._next_offset:
+            self._catch_up()
+        if not self.start_offset <= offset <= self._next_offset:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
+        return OFFSET_MAX  # looked up when the reading comes to it
+
+    def _chunks(self, offset: int, end_offset: int, positions: Positions | None | Literal["own"] = "own") -> Iterator[Buffer]:
+        if end_offset > self._end.offset:
+            self._catch_up()
+        return super()._chunks(offset, min(end_offset, self._end.offset), positions)
+
+    def _catch_up(self) -> None:
+        """Look for what was written since the last look."""
+        try:
+            with self._refresh_lock:
+                while self._grow():
+                    pass
+        except FileNotFoundError:
+            raise UnknownTopic(self.topic) from None  # deleted beside us
+
+    def _grow(self) -> bool:
+        """Take what the last segment has grown by; True if there is a next segment to look at."""
+        segment = self._segments[-1] if self._segments else None
+        if segment is not None and not self._is_sealed(segment):
+            self._scan(segment)
+        if segment is not None and segment.next_offset == segment.base_offset:
+            return False
+        following = segment.next_offset if segment is not None else self.start_offset
+        if not self._io.exists(segment_path(self.directory, following)):
+            return False
+        self._segments = (*self._segments, self._open_segment(following))
+        return True
+
+    def _is_sealed(self, segment: Segment) -> bool:
+        return segment.scanner is None
+
+    def _open_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._io, self.directory, base_offset, writable=False, index_interval_bytes=self._config.index_interval_bytes)
+        segment.open()
+        point = self._point.point
+        position, offset = (point.position, point.offset) if point.segment == base_offset and point.offset else (0, base_offset)
+        try:
+            segment.resume(position, offset)
+        except CorruptionError:  # reading will come to it, and say it
+            segment.begin_at(position, offset)
+        return segment
+
+    def _scan(self, segment: Segment) -> None:
+        size_bytes = self._io.size_bytes(segment.open().fd)
+        scanner = segment.scanner
+        if scanner is not None and size_bytes > segment.size_bytes:
+            scanner.require(check_crc=True, epochs=self._epochs.entries or None)
+            if segment.scan_to(scanner, size_bytes) is Status.EPOCH and self._load_epochs():
+                scanner.require(check_crc=True, epochs=self._epochs.entries or None)
+                segment.scan_to(scanner, size_bytes)
+            segment.adopt(scanner)
+        if self._end.offset != segment.next_offset or self._end.segment is not segment:
+            self._end = End(segment, segment.size_bytes, segment.next_offset)
+            self._next_offset = segment.next_offset
+
+    def _load_epochs(self) -> bool:
+        """Read the epoch checkpoint again; True if it is another one."""
+        try:
+            epochs = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
+        except CorruptionError:
+            return False  # without it epochs are not checked; verify reports it
+        if epochs is None or epochs.entries == self._epochs.entries:
+            return False
+        self._epochs = epochs
+        return True
+
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
+        while True:
+            self._catch_up()
+            if self._next_offset > offset:
+                return True
+            left = OFFSET_MAX if until is None else until - time.monotonic()
+            if left <= 0 or pause.wait(min(wait_ms / 1000, left)):
+                return False
+            if self._closed:
+                raise Closed(f"{self.topic}-{self.partition} was closed")
+            wait_ms = min(2 * wait_ms, _POLL_MS_MAX)

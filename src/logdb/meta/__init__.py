@@ -1,0 +1,23 @@
+"""What a database knows beside its logs: the catalogue, kept in LMDB.
+
+Knows entries, transactions and LMDB.  Does not know the files of a log, nor
+when an entry has to change: that is the store's business.
+"""
+
+from logdb.meta.catalogue import Catalogue, ReadTransaction, WriteTransaction, check_file, file_checksum
+from logdb.meta.dump import CatalogueDump, read_in_child
+from logdb.meta.entries import Intent, LogEntry, SegmentEntry, TopicEntry
+
+__all__ = [
+    "Catalogue",
+    "CatalogueDump",
+    "Intent",
+    "LogEntry",
+    "ReadTransaction",
+    "SegmentEntry",
+    "TopicEntry",
+    "WriteTransaction",
+    "check_file",
+    "file_checksum",
+    "read_in_child",
+]

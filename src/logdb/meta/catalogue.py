@@ -1,0 +1,336 @@
+"""The catalogue: which topics, logs and sealed segments there are, recovery points and intents.
+
+The logs are the truth.  The catalogue says which segments exist, how long they
+are and what their bytes add up to once sealed, up to where a log is known to be
+on the disk, and which steps were begun and have to be finished.  It lives in
+``catalogue/``: LMDB's ``data.mdb`` and ``lock.mdb`` (entries: ``entries``).
+
+Every write is one transaction, synced before ``write`` returns: that is its
+commit point.  Reads see one transaction, copy out and end within the call.
+
+Knows entries and transactions.  Does not know files of a log, nor what order
+they and the catalogue have to be synced in: that is the store's.
+Threading: all methods, from any thread; any number of handles and processes
+read beside one writer.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from logdb.codec.batch import crc32c
+from logdb.errors import CatalogueDamaged, Closed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
+from logdb.io import IO
+from logdb.meta import entries, environment
+from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
+from logdb.meta.environment import Access
+
+if TYPE_CHECKING:
+    import lmdb
+
+T = TypeVar("T")
+
+_CHUNK_SIZE_BYTES = 1 << 20
+
+
+class ReadTransaction:
+    """The catalogue as of one moment.  Valid inside the call that made it; what it returns stays."""
+
+    def __init__(self, path: str, txn: "lmdb.Transaction[bytes]") -> None:
+        self._path = path
+        self._txn = txn
+
+    def topics(self) -> dict[str, TopicEntry]:
+        """All topics by name, in the order of their names."""
+        found = (self._decode(entries.decode_topic, *item) for item in self._scan(entries.TOPIC_PREFIX))
+        return {entry.name: entry for entry in found}
+
+    def topic(self, name: str) -> TopicEntry | None:
+        return self._get(entries.topic_key(name), entries.decode_topic)
+
+    def log(self, topic: str, partition: int) -> LogEntry | None:
+        return self._get(entries.log_key(topic, partition), entries.decode_log)
+
+    def logs(self, topic: str | None = None) -> list[LogEntry]:
+        """The logs of one topic, or all of them, by topic and partition."""
+        prefix = entries.LOG_PREFIX if topic is None else entries.logs_prefix(topic)
+        return [self._decode(entries.decode_log, *item) for item in self._scan(prefix)]
+
+    def segments(self, topic: str, partition: int | None = None) -> list[SegmentEntry]:
+        """The sealed segments of a partition, or of a whole topic, by partition and base offset."""
+        prefix = entries.segments_prefix(topic, partition)
+        return [self._decode(entries.decode_segment, *item) for item in self._scan(prefix)]
+
+    def view(self, topic: str, partition: int) -> tuple[LogEntry, list[SegmentEntry]]:
+        """One log and its sealed segments.
+
+        Raises:
+            UnknownTopic, UnknownPartition: it is not, or no longer, there.
+        """
+        log = self.log(topic, partition)
+        if log is None:
+            owner = self.topic(topic)
+            if owner is None:
+                raise UnknownTopic(topic, known=tuple(self.topics()))
+            if not 0 <= partition < owner.partition_count:
+                raise UnknownPartition(topic, partition, owner.partition_count)
+            raise CatalogueDamaged(self._path, f"{entries.log_key(topic, partition).decode()} is missing")
+        return log, self.segments(topic, partition)
+
+    def intents(self) -> list[tuple[int, Intent]]:
+        """What was begun and not finished, oldest first."""
+        return [self._decode(entries.decode_intent, *item) for item in self._scan(entries.INTENT_PREFIX)]
+
+    def format(self) -> tuple[int, str] | None:
+        """Format number and database id; None in a catalogue that was never finished."""
+        return self._get(entries.FORMAT_KEY, lambda _key, value: entries.decode_format(value))
+
+    def _get(self, key: bytes, decode: Callable[[bytes, bytes], T]) -> T | None:
+        value = self._txn.get(key)
+        return None if value is None else self._decode(decode, key, value)
+
+    def _scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._txn.cursor() as cursor:
+            if not cursor.set_range(prefix):
+                return
+            for key, value in cursor:
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+
+    def _decode(self, decode: Callable[[bytes, bytes], T], key: bytes, value: bytes) -> T:
+        try:
+            return decode(key, value)
+        except DamagedEntry as error:
+            raise CatalogueDamaged(self._path, f"entry {key.decode('ascii', 'replace')}: {error}") from error
+
+
+class WriteTransaction(ReadTransaction):
+    """Reads that see its own writes, and writes that count once ``Catalogue.write`` returns."""
+
+    def __init__(self, path: str, txn: "lmdb.Transaction[bytes]") -> None:
+        super().__init__(path, txn)
+        self.put_size_bytes = 0
+
+    def put_format(self, database_id: str) -> None:
+        self._put(entries.FORMAT_KEY, entries.encode_format(database_id))
+
+    def put_topic(self, entry: TopicEntry) -> None:
+        self._put(*entries.encode_topic(entry))
+
+    def delete_topic(self, name: str) -> bool:
+        """Forget a topic with its logs and segments; False if it was not there."""
+        for prefix in (entries.segments_prefix(name), entries.logs_prefix(name)):
+            for key in [key for key, _ in self._scan(prefix)]:
+                self._txn.delete(key)
+        return self._txn.delete(entries.topic_key(name))
+
+    def put_log(self, entry: LogEntry) -> None:
+        self._put(*entries.encode_log(entry))
+
+    def put_logs(self, logs: Iterable[LogEntry]) -> None:
+        for entry in logs:
+            self.put_log(entry)
+
+    def put_segment(self, entry: SegmentEntry) -> None:
+        self._put(*entries.encode_segment(entry))
+
+    def delete_segment(self, topic: str, partition: int, base_offset: int) -> bool:
+        """Forget a segment; False if it was not there."""
+        return self._txn.delete(entries.segment_key(topic, partition, base_offset))
+
+    def add_intent(self, intent: Intent) -> int:
+        """Note an intent; returns the id to clear it by, above those of all open ones."""
+        pending = self.intents()
+        intent_id = pending[-1][0] + 1 if pending else 1
+        self._put(*entries.encode_intent(intent_id, intent))
+        return intent_id
+
+    def clear_intent(self, intent_id: int) -> bool:
+        """Forget an intent; False if it was not there."""
+        return self._txn.delete(entries.intent_key(intent_id))
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self.put_size_bytes += len(key) + len(value)
+        self._txn.put(key, value)
+
+
+class Catalogue:
+    """A handle on a catalogue; handles of one process share the LMDB environment underneath."""
+
+    def __init__(self, shared: environment.Environment, *, read_only: bool, database_id: str) -> None:
+        self.path = shared.path
+        self.read_only = read_only
+        self.database_id = database_id
+        self._environment = shared
+        self._closed = False
+
+    @staticmethod
+    def open(
+        path: str,
+        *,
+        create: bool,
+        read_only: bool = False,
+        no_lock: bool = False,
+        io: IO | None = None,
+        map_size_bytes: int = environment.MAP_SIZE_BYTES,
+    ) -> "Catalogue":
+        """Open the catalogue in the directory ``path``.
+
+        Args:
+            create: Make it if it is not there (or was never finished); its parent directory must exist.
+            read_only: Read beside a writer in any process.
+            no_lock: With ``read_only``: without LMDB's lock file.  For snapshots, which nobody
+                writes: beside a writer it may read garbage, or crash.
+            io: For making and syncing the directory.
+            map_size_bytes: Address space to begin with; it grows by itself.
+
+        Raises:
+            CatalogueDamaged: It is lost, or what is there is no catalogue.
+            UnsupportedFormat: A newer logdb wrote it.
+            DiskFull, WriteFailed, SyncFailed: It could not be made.
+        """
+        io = io or IO()
+        data_path = os.path.join(path, "data.mdb")
+        create = create and not read_only
+        if not create and not (os.path.exists(data_path) and os.path.getsize(data_path)):
+            # LMDB would make a new, empty one.
+            raise CatalogueDamaged(path, "data.mdb is empty" if os.path.exists(data_path) else "data.mdb is missing")
+        if create and not io.exists(path):
+            io.mkdir(path)
+        access = Access.WRITE if not read_only else Access.NO_LOCK if no_lock else Access.READ
+        shared = environment.acquire(path, access, map_size_bytes)
+        try:
+            return Catalogue(shared, read_only=read_only, database_id=_begin(shared, io, create))
+        except BaseException:
+            environment.release(shared)
+            raise
+
+    def close(self) -> None:
+        """Give the handle up; the last one of the process closes LMDB.  Closing twice is no error."""
+        if not self._closed:
+            self._closed = True
+            environment.release(self._environment)
+
+    def __enter__(self) -> "Catalogue":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ reads, each in a transaction of its own
+
+    def read(self, function: Callable[[ReadTransaction], T]) -> T:
+        """Several reads of one moment; ``function`` may be run again and returns no iterator.
+
+        Raises:
+            CatalogueDamaged: An entry's CRC is wrong, or LMDB met a page that is; the message has the key.
+            Closed, Forked: The handle is of no use any more.
+        """
+        self._check()
+        return self._environment.read(lambda txn: function(ReadTransaction(self.path, txn)))
+
+    def topics(self) -> dict[str, TopicEntry]:
+        return self.read(ReadTransaction.topics)
+
+    def topic(self, name: str) -> TopicEntry | None:
+        return self.read(lambda txn: txn.topic(name))
+
+    def log(self, topic: str, partition: int) -> LogEntry | None:
+        return self.read(lambda txn: txn.log(topic, partition))
+
+    def logs(self, topic: str | None = None) -> list[LogEntry]:
+        return self.read(lambda txn: txn.logs(topic))
+
+    def segments(self, topic: str, partition: int | None = None) -> list[SegmentEntry]:
+        return self.read(lambda txn: txn.segments(topic, partition))
+
+    def view(self, topic: str, partition: int) -> tuple[LogEntry, list[SegmentEntry]]:
+        return self.read(lambda txn: txn.view(topic, partition))
+
+    def intents(self) -> list[tuple[int, Intent]]:
+        return self.read(ReadTransaction.intents)
+
+    # ------------------------------------------------------------ writes
+
+    def write(self, function: Callable[[WriteTransaction], T]) -> T:
+        """Run ``function`` in one transaction; when this returns, what it wrote is on the disk.
+
+        Args:
+            function: Has no effect but on the transaction, since it is run again
+                when the map has to grow.  What it raises undoes the transaction.
+
+        Raises:
+            DiskFull, WriteFailed: Nothing has changed; the same call may succeed later.
+            SyncFailed: What the disk holds is unknown, and the catalogue takes no more writes.
+            CatalogueDamaged, ReadOnly, Closed, Forked: as they say.
+        """
+        self._check()
+        if self.read_only:
+            raise ReadOnly(f"the catalogue {self.path} was opened for reading")
+        return _write(self._environment, function)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed(f"the catalogue {self.path} was closed")
+
+
+def _write(shared: environment.Environment, function: Callable[[WriteTransaction], T]) -> T:
+    last: list[WriteTransaction] = []
+
+    def run(txn: "lmdb.Transaction[bytes]") -> T:
+        last[:] = [WriteTransaction(shared.path, txn)]
+        return function(last[0])
+
+    return shared.write(run, lambda: last[0].put_size_bytes if last else 0)
+
+
+def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
+    """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+    found = shared.read(lambda txn: ReadTransaction(shared.path, txn).format())
+    if found is not None:
+        number, database_id = found
+        if number > entries.FORMAT:
+            raise UnsupportedFormat(shared.path, number, entries.FORMAT)
+        return database_id
+    if not create:
+        raise CatalogueDamaged(shared.path, "data.mdb has no format entry")
+    made = str(uuid.uuid4())
+    _write(shared, lambda txn: txn.put_format(made))
+    io.fsync_dir(shared.path)
+    io.fsync_dir(os.path.dirname(os.path.abspath(shared.path)))
+    return made
+
+
+# ---------------------------------------------------------------- the data file as a whole
+
+
+def file_checksum(io: IO, path: str) -> tuple[int, int]:
+    """Size in bytes and CRC-32C of ``data.mdb`` in the catalogue's directory ``path``, which nobody may be writing."""
+    fd = io.open(os.path.join(path, "data.mdb"), os.O_RDONLY)
+    try:
+        size_bytes = crc = 0
+        while part := io.pread(fd, _CHUNK_SIZE_BYTES, size_bytes):
+            size_bytes += len(part)
+            crc = crc32c(part, crc)
+    finally:
+        io.close(fd)
+    return size_bytes, crc
+
+
+def check_file(io: IO, path: str, expected: tuple[int, int]) -> None:
+    """Compare ``data.mdb`` with what ``file_checksum`` said at the last clean close, before LMDB maps it.
+
+    Raises:
+        CatalogueDamaged: it differs, or is missing.
+    """
+    try:
+        found = file_checksum(io, path)
+    except FileNotFoundError:
+        raise CatalogueDamaged(path, "data.mdb is missing") from None
+    if found != expected:
+        raise CatalogueDamaged(
+            path,
+            f"data.mdb has {found[0]} bytes with CRC {found[1]:08x}; it was closed with {expected[0]} and {expected[1]:08x}",
+        )

@@ -1,0 +1,127 @@
+"""Everything in a catalogue, read by a child process that damage may kill.
+
+Knows the child's protocol and the entries.  Does not know what the entries
+ought to say about files: ``verify`` and ``repair`` do.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+from logdb.meta import child, entries
+from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(kw_only=True)
+class CatalogueDump:
+    """What could be read, and what is wrong with the rest.
+
+    ``format`` and ``database_id`` are None if their entry was not found.
+    ``problems`` is empty for a catalogue in which every entry has its CRC and
+    belongs to a topic that is there.
+    """
+
+    format: int | None = None
+    database_id: str | None = None
+    topics: dict[str, TopicEntry] = field(default_factory=dict)
+    logs: list[LogEntry] = field(default_factory=list)
+    segments: list[SegmentEntry] = field(default_factory=list)
+    intents: list[tuple[int, Intent]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_S) -> CatalogueDump:
+    """Read the catalogue in the directory ``path`` by a child process.
+
+    Args:
+        lock: Take a place in LMDB's lock file, as is needed beside a writer.
+        timeout_s: Seconds after which the child is killed: damaged pages may form a ring.
+
+    Returns:
+        All that was read.  Whatever went wrong is among its problems; nothing is raised.
+    """
+    dump = CatalogueDump()
+    if not os.path.exists(os.path.join(path, "data.mdb")):
+        dump.problems.append("data.mdb is missing")
+        return dump
+    for line in _run(dump, path, lock, timeout_s):
+        _take(dump, line)
+    _check_references(dump)
+    return dump
+
+
+def _run(dump: CatalogueDump, path: str, lock: bool, timeout_s: float) -> list[bytes]:
+    if not sys.executable:
+        dump.problems.append("there is no Python interpreter to read data.mdb in a process of its own")
+        return []
+    request = json.dumps({"path": os.path.abspath(path), "lock": lock, "sys_path": sys.path})
+    command = [sys.executable, "-I", "-S", str(child.__file__)]
+    try:
+        done = subprocess.run(command, input=request.encode() + b"\n", capture_output=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as expired:
+        dump.problems.append(f"reading data.mdb did not end within {timeout_s:g} s")
+        return (expired.stdout or b"").splitlines()
+    except OSError as error:
+        dump.problems.append(f"data.mdb cannot be read in a process of its own: {error}")
+        return []
+    lines = done.stdout.splitlines()
+    if done.returncode < 0:
+        dump.problems.append(f"reading data.mdb died of {signal.Signals(-done.returncode).name} after {len(lines)} entries")
+    elif done.returncode > 0 or not lines:
+        dump.problems.append(f"reading data.mdb failed: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
+    return lines
+
+
+def _take(dump: CatalogueDump, line: bytes) -> None:
+    try:
+        match json.loads(line):
+            case ["entry", str(key), str(value)]:
+                _take_entry(dump, base64.b64decode(key), base64.b64decode(value))
+            case ["error", str(text)]:
+                dump.problems.append(text)
+            case ["end", int(met), int(expected)]:
+                if met != expected:
+                    dump.problems.append(f"data.mdb counts {expected} entries, {met} were found")
+            case other:
+                dump.problems.append(f"the reader of data.mdb said {other!r}")
+    except ValueError:
+        dump.problems.append(f"the reader of data.mdb said {line[:100]!r}")
+
+
+def _take_entry(dump: CatalogueDump, key: bytes, value: bytes) -> None:
+    try:
+        if key == entries.FORMAT_KEY:
+            dump.format, dump.database_id = entries.decode_format(value)
+        elif key.startswith(entries.TOPIC_PREFIX):
+            topic = entries.decode_topic(key, value)
+            dump.topics[topic.name] = topic
+        elif key.startswith(entries.LOG_PREFIX):
+            dump.logs.append(entries.decode_log(key, value))
+        elif key.startswith(entries.SEGMENT_PREFIX):
+            dump.segments.append(entries.decode_segment(key, value))
+        elif key.startswith(entries.INTENT_PREFIX):
+            dump.intents.append(entries.decode_intent(key, value))
+        else:
+            raise DamagedEntry("no such kind of entry")
+    except DamagedEntry as error:
+        dump.problems.append(f"entry {key.decode('ascii', 'replace')}: {error}")
+
+
+def _check_references(dump: CatalogueDump) -> None:
+    if dump.format is None:
+        dump.problems.append("there is no format entry")
+    elif dump.format > entries.FORMAT:
+        dump.problems.append(f"format {dump.format}; this logdb knows up to {entries.FORMAT}")
+    logs = {(log.topic, log.partition) for log in dump.logs}
+    wanted = {(topic.name, partition) for topic in dump.topics.values() for partition in range(topic.partition_count)}
+    dump.problems.extend(f"entry {entries.log_key(*name).decode()} is missing" for name in sorted(wanted - logs))
+    dump.problems.extend(f"entry {entries.log_key(*name).decode()} belongs to no topic" for name in sorted(logs - wanted))
+    for segment in dump.segments:
+        if (segment.topic, segment.partition) not in logs:
+            dump.problems.append(f"entry {entries.segment_key(*segment[:3]).decode()} belongs to no log")

@@ -1,0 +1,248 @@
+"""The nouns that all layers share: topic partitions, metadata, topic configs.
+
+Knows names, ranges and defaults.  Does not know files, batches or threads.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from logdb.errors import InvalidConfig, InvalidTopic
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Durability: TypeAlias = Literal["os", "interval", "fsync"]
+ConfigValue: TypeAlias = str | int | float | bool
+
+DURABILITY_LEVELS: tuple[Durability, ...] = ("os", "interval", "fsync")
+COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")  # position = the codec's number in a batch's attributes
+OFFSET_MAX = 2**63 - 1
+SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
+PARTITION_COUNT_MAX = 100_000
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+def check_topic_name(name: str) -> str:
+    """Return ``name`` if Kafka would allow it as a topic's.
+
+    Raises:
+        InvalidTopic: with the reason.
+
+    Source: Kafka's ``Topic.validate``.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidTopic(name, "it is empty" if name == "" else "it is not a string")
+    if name in (".", ".."):
+        raise InvalidTopic(name, "it names a directory")
+    if len(name) > 249:
+        raise InvalidTopic(name, f"it has {len(name)} characters")
+    if bad := re.search(r"[^a-zA-Z0-9._-]", name):
+        raise InvalidTopic(name, f"it contains {bad.group()!r}")
+    return name
+
+
+# ---------------------------------------------------------------- topic configs
+
+
+def _whole(least: int, most: int) -> tuple[Callable[[object], int], str]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError
+        number = int(value)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    top = {2**63 - 1: "2^63-1", 2**31 - 1: "2^31-1"}.get(most, str(most))
+    return parse, f"a whole number in [{least}, {top}]"
+
+
+def _fraction() -> tuple[Callable[[object], float], str]:
+    def parse(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError
+        number = float(value)
+        if not 0 <= number <= 1:
+            raise ValueError
+        return number
+
+    return parse, "a number in [0, 1]"
+
+
+def _flag() -> tuple[Callable[[object], bool], str]:
+    def parse(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        return {"true": True, "false": False}[str(value).lower()]
+
+    return parse, "true or false"
+
+
+def _one_of(*names: str) -> tuple[Callable[[object], str], str]:
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return parse, "one of " + ", ".join(names)
+
+
+def _policies() -> tuple[Callable[[object], str], str]:
+    def parse(value: object) -> str:
+        parts = [part.strip() for part in str(value).split(",")]
+        if not set(parts) <= {"delete", "compact"} or len(set(parts)) != len(parts):
+            raise ValueError
+        return ",".join(sorted(parts))
+
+    return parse, "delete, compact, or both with a comma"
+
+
+_LONG, _INT = 2**63 - 1, 2**31 - 1
+
+
+class _Key(NamedTuple):
+    default: ConfigValue
+    parse: Callable[[object], ConfigValue]
+    allowed: str
+    meaning: str
+
+
+def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str], meaning: str) -> _Key:
+    return _Key(default, kind[0], kind[1], meaning)
+
+
+# Kafka's keys and defaults, but for: compression.type, durability, flush.ms and retention.ms (embedded stores
+# do not forget), and smaller segments than Kafka allows.
+TOPIC_CONFIGS: Mapping[str, _Key] = {
+    "cleanup.policy": _key("delete", _policies(), "what becomes of old records"),
+    "compression.type": _key("none", _one_of(*COMPRESSION_TYPES, "producer"), "codec of batches the library builds"),
+    "delete.retention.ms": _key(86_400_000, _whole(0, _LONG), "how long compaction keeps a tombstone"),
+    "durability": _key("", _one_of("", *DURABILITY_LEVELS), "level of the topic; empty: the database's"),
+    "file.delete.delay.ms": _key(60_000, _whole(0, _LONG), "stored, without effect: readers hold what they read"),
+    "flush.messages": _key(_LONG, _whole(1, _LONG), "stored, without effect: see durability"),
+    "flush.ms": _key(1_000, _whole(1, _LONG), "longest that a written record stays unsynced at level interval"),
+    "index.interval.bytes": _key(4_096, _whole(0, _INT), "log bytes between two entries of the offset index"),
+    "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
+    "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
+    "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
+    "max.message.bytes": _key(1_048_588, _whole(0, _INT), "largest record batch accepted"),
+    "message.timestamp.after.max.ms": _key(3_600_000, _whole(0, _LONG), "how far ahead of the clock a record's time may be"),
+    "message.timestamp.before.max.ms": _key(_LONG, _whole(0, _LONG), "how far behind the clock a record's time may be"),
+    "message.timestamp.type": _key("CreateTime", _one_of("CreateTime", "LogAppendTime"), "whose clock stamps records"),
+    "min.cleanable.dirty.ratio": _key(0.5, _fraction(), "share of uncompacted bytes that makes compaction worth it"),
+    "min.compaction.lag.ms": _key(0, _whole(0, _LONG), "how long a record stays uncompacted at least"),
+    "min.insync.replicas": _key(1, _whole(1, _INT), "stored, without effect on a single node"),
+    "preallocate": _key(False, _flag(), "stored, without effect: level fsync preallocates"),
+    "retention.bytes": _key(-1, _whole(-1, _LONG), "size over which the oldest segments go; -1: no limit"),
+    "retention.ms": _key(-1, _whole(-1, _LONG), "age over which the oldest segments go; -1: no limit"),
+    "segment.bytes": _key(1 << 30, _whole(1_024, _INT), "size at which a segment is sealed"),
+    "segment.index.bytes": _key(10 << 20, _whole(12, _INT), "largest offset index of a segment"),
+    "segment.jitter.ms": _key(0, _whole(0, _LONG), "stored, without effect"),
+    "segment.ms": _key(604_800_000, _whole(1, _LONG), "age at which a segment is sealed"),
+    "unclean.leader.election.enable": _key(False, _flag(), "stored, without effect on a single node"),
+}
+
+
+def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """Parse topic configs; strings are taken as Kafka's tools write them.
+
+    Returns:
+        The given keys with parsed values; defaults are not filled in.
+
+    Raises:
+        InvalidConfig: names the key and what is allowed.
+    """
+    parsed: dict[str, ConfigValue] = {}
+    for name, value in given.items():
+        if name not in TOPIC_CONFIGS:
+            near = ", ".join(known for known in TOPIC_CONFIGS if known.split(".")[0] == str(name).split(".")[0])
+            raise InvalidConfig(name, value, "unknown key; allowed are " + (near or ", ".join(TOPIC_CONFIGS)))
+        key = TOPIC_CONFIGS[name]
+        try:
+            parsed[name] = key.parse(value)
+        except (ValueError, KeyError, TypeError):
+            raise InvalidConfig(name, value, f"allowed is {key.allowed}") from None
+    return parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogConfig:
+    """The configs one partition's log works by, parsed, with defaults filled in."""
+
+    durability: Durability = "interval"
+    compression_type: str = "none"
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4_096
+    max_message_bytes: int = 1_048_588
+    flush_ms: int = 1_000
+    compacted: bool = False
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = _LONG
+    timestamp_after_max_ms: int = 3_600_000
+
+    @staticmethod
+    def of(config: Mapping[str, ConfigValue], durability: Durability) -> "LogConfig":
+        """From parsed topic configs and the level of the store, which a topic's own level overrides."""
+        full = {name: config.get(name, key.default) for name, key in TOPIC_CONFIGS.items()}
+        level = str(full["durability"] or durability)
+        codec = str(full["compression.type"])
+        return LogConfig(
+            durability=next(known for known in DURABILITY_LEVELS if known == level),
+            compression_type="none" if codec == "producer" else codec,
+            segment_bytes=int(full["segment.bytes"]),
+            segment_ms=int(full["segment.ms"]),
+            segment_index_bytes=int(full["segment.index.bytes"]),
+            index_interval_bytes=int(full["index.interval.bytes"]),
+            max_message_bytes=int(full["max.message.bytes"]),
+            flush_ms=int(full["flush.ms"]),
+            compacted="compact" in str(full["cleanup.policy"]),
+            log_append_time=full["message.timestamp.type"] == "LogAppendTime",
+            timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
+            timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionInfo:
+    """One partition, as ``describe_topic`` and ``logdb topics --describe`` show it."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    segment_count: int
+    leader_epoch: int
+    read_only_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicInfo:
+    """One topic; ``config`` holds only the keys that were set."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    config: Mapping[str, ConfigValue]
+    internal: bool = False
+    partitions: tuple[PartitionInfo, ...] = ()

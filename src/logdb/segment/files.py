@@ -1,0 +1,158 @@
+"""Open files, their number bounded, and the devices that failed a sync.
+
+Knows descriptors and when they may be closed.  Does not know what the files hold.
+Threading: any thread may use any file.  A file is closed when the last reference
+to its ``File`` goes, so whoever reads holds the ``File`` and needs no lock.
+"""
+
+import logging
+import os
+import resource
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from logdb.errors import SyncFailed
+from logdb.io import IO, pwrite_all
+from logdb.model import Buffer
+
+logger = logging.getLogger(__name__)
+
+
+class File:
+    """An open descriptor, closed with its last reference."""
+
+    __slots__ = ("__weakref__", "dirty", "fd", "indexes", "io", "path", "used")
+
+    def __init__(self, io: IO, path: str, flags: int) -> None:
+        self.fd = -1
+        self.fd = io.open(path, flags)
+        self.io, self.path = io, path
+        self.dirty = False  # written to since the last sync
+        self.used = True  # since the cache last looked
+        self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once looked at: they go with the file
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            try:
+                self.io.close(self.fd)
+            except OSError as error:  # nobody is left to tell; what mattered was synced before
+                logger.warning("closing %s: %s", self.path, error)
+
+    def write(self, view: Buffer, position: int) -> None:
+        """Write all of ``view`` at ``position``; raises OSError."""
+        self.dirty = True
+        pwrite_all(self.io, self.fd, view, position)
+
+    def sync(self) -> None:
+        """Make what was written durable.
+
+        Raises:
+            SyncFailed: after it, every store on the device is read-only.
+        """
+        self.dirty = False
+        try:
+            self.io.fdatasync(self.fd)
+        except OSError as error:
+            self.dirty = True
+            raise condemn(self.io, self.path, error) from error
+
+
+class FileCache:
+    """At most ``limit`` files open at a time; the one unused for longest gives way (second chance).
+
+    A file with unsynced data is synced before it gives way: closed, the kernel
+    could forget that writing it back failed.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._holders: deque[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = deque()
+        self._lock = threading.Lock()
+
+    def add(self, holder: "FileHolder", file: File) -> None:
+        """Note that ``holder`` keeps ``file`` open, after making room for it."""
+        with self._lock:
+            self._holders.append((weakref.ref(holder), weakref.ref(file)))
+            surplus = len(self._holders) - self._limit
+            chances = 2 * len(self._holders)
+            victims = []
+            while surplus > 0 and chances > 0:
+                chances -= 1
+                oldest_holder, oldest_file = self._holders.popleft()
+                owner, old = oldest_holder(), oldest_file()
+                if owner is None or old is None or owner.file is not old:
+                    surplus -= 1
+                elif old.used or old is file:
+                    old.used = False
+                    self._holders.append((oldest_holder, oldest_file))
+                else:
+                    victims.append((owner, old))
+                    surplus -= 1
+        for owner, old in victims:
+            if old.dirty:
+                old.sync()
+            if owner.file is old:
+                owner.file = None
+
+    def drop_all(self) -> None:
+        with self._lock:
+            self._holders.clear()
+
+
+class FileHolder:
+    """What opens its one file when it is needed, and lets the cache take it away."""
+
+    __slots__ = ("__weakref__", "file", "io", "path", "writable")
+
+    def __init__(self, io: IO, path: str, *, writable: bool) -> None:
+        self.io, self.path, self.writable = io, path, writable
+        self.file: File | None = None
+
+    def open(self, *, create: bool = False) -> File:
+        """The open file; hold on to it while using its descriptor."""
+        file = self.file
+        if file is None:
+            flags = (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0)
+            file = self.file = File(self.io, self.path, flags)
+            FILES.add(self, file)
+        file.used = True
+        return file
+
+
+def _limit() -> int:
+    """A quarter of the descriptors the process may have, so that the application keeps the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 512 if soft == resource.RLIM_INFINITY else max(16, min(512, soft // 4))
+
+
+FILES = FileCache(_limit())
+
+# ---------------------------------------------------------------- devices that failed a sync
+
+_watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
+_watchers_lock = threading.Lock()
+
+
+class Watcher:
+    """Told when the device it stands on failed a sync; one for each store that writes."""
+
+    def __init__(self, device: int, failed: Callable[[SyncFailed], None]) -> None:
+        self.device, self.failed = device, failed
+        with _watchers_lock:
+            _watchers.add(self)
+
+
+def condemn(io: IO, path: str, error: OSError) -> SyncFailed:
+    """Tell every store on the device of ``path`` that a sync failed; returns the error to raise."""
+    failure = SyncFailed(path, str(error))
+    try:
+        device = io.device(os.path.dirname(path))
+    except OSError:
+        device = None
+    with _watchers_lock:
+        told = [watcher for watcher in _watchers if device in (None, watcher.device)]
+    for watcher in told:
+        watcher.failed(failure)
+    return failure

@@ -1,0 +1,369 @@
+"""One segment: a file of record batches plus two sparse indexes.
+
+Knows files, positions and offsets.  Does not know topics, levels or retention.
+Threading: one writer at a time (the caller's lock); any number of readers, which
+see the batches below ``size_bytes``.
+
+    <base offset, 20 digits>.log        batches back to back
+    <base offset, 20 digits>.index      last offset of a batch -> its position
+    <base offset, 20 digits>.timeindex  largest timestamp so far -> offset
+
+An active segment grows, and keeps its indexes in memory; a sealed one never
+changes, and reads them when they are needed.  The indexes are hints: what they
+say is checked against the batch they point to.  Format: docs/format.md.
+"""
+
+import logging
+import os
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
+
+from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
+from logdb.errors import CorruptionError, DiskFull, SyncFailed
+from logdb.io import IO, pread_exact, pwrite_all, read_file
+from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
+from logdb.segment import buffers
+from logdb.segment.files import File, FileHolder
+
+logger = logging.getLogger(__name__)
+
+INDEX_ENTRY_SIZE = 8
+TIME_INDEX_ENTRY_SIZE = 12
+PREALLOCATION_SIZE_BYTES = 8 << 20
+HEADER_SIZE = 61
+
+
+def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
+    return os.path.join(directory, f"{base_offset:020d}{suffix}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin reading for an offset, as the index has it.
+
+    A batch that ends at ``last_offset`` should begin at ``position`` (None: nothing is said,
+    position 0); ``size_bytes`` from there should hold the batch wanted.
+    """
+
+    position: int
+    size_bytes: int
+    last_offset: int | None
+
+
+FROM_THE_BEGIN = Place(0, buffers.READ_SIZE_BYTES, None)
+
+
+class Segment(FileHolder):
+    """One segment of one partition.
+
+    ``size_bytes`` and ``next_offset`` are where its batches end; ``scanner`` is there while it is active.
+    """
+
+    __slots__ = (
+        "append_ms",
+        "base_offset",
+        "created_ms",
+        "index_interval_bytes",
+        "max_timestamp",
+        "new",
+        "next_offset",
+        "room_bytes",
+        "saved_bytes",
+        "scanner",
+        "size_bytes",
+    )
+
+    def __init__(self, io: IO, directory: str, base_offset: int, *, writable: bool, index_interval_bytes: int = 4096) -> None:
+        super().__init__(io, segment_path(directory, base_offset), writable=writable)
+        self.base_offset = self.next_offset = base_offset
+        self.size_bytes = 0
+        self.room_bytes = 0  # of the file, zeroes reserved ahead included
+        self.max_timestamp = -1
+        self.append_ms = self.created_ms = 0
+        self.index_interval_bytes = index_interval_bytes
+        self.scanner: Scanner | None = None
+        self.saved_bytes = 0  # of the offset index, on the disk
+        self.new = False  # its directory entry is not synced yet
+
+    def __repr__(self) -> str:
+        kind = "sealed" if self.scanner is None else "active"
+        return f"<Segment {self.path} {kind} [{self.base_offset}, {self.next_offset}) {self.size_bytes} bytes>"
+
+    # ------------------------------------------------------------ writing
+
+    def create(self, now_ms: int) -> None:
+        """Make the file and become active; the directory entry is the caller's to sync."""
+        self.open(create=True)
+        self.new = True
+        self.created_ms = self.append_ms = now_ms
+        self.scanner = self._new_scanner(check_crc=False)
+
+    def append(self, batches: memoryview, next_offset: int, *, preallocate: bool = False) -> None:
+        """Write checked batches at the end.
+
+        Raises OSError with nothing changed but bytes past ``size_bytes``; the caller
+        writes the same bytes to the same place when it tries again.
+        """
+        scanner = self.scanner
+        assert scanner is not None, f"{self} is sealed"
+        size_bytes = len(batches)
+        file = self.file or self.open()
+        file.used = True
+        end = self.size_bytes + size_bytes
+        if preallocate and end > self.room_bytes:
+            self._preallocate(file, end)
+        file.write(batches, end - size_bytes)
+        status = scanner.scan(batches, size_bytes)
+        assert status is Status.OK and scanner.next_offset == next_offset, f"built {status.name} batches for {self}"
+        self.max_timestamp = scanner.max_timestamp
+        self.next_offset = next_offset
+        self.size_bytes = end
+
+    def _preallocate(self, file: File, end: int) -> None:
+        """Reserve room ahead: a sync is a third cheaper where it need not grow the file."""
+        self.room_bytes = min(end + PREALLOCATION_SIZE_BYTES, SEGMENT_SIZE_BYTES_MAX)
+        try:
+            self.io.allocate(file.fd, self.size_bytes, self.room_bytes - self.size_bytes)
+        except OSError as error:  # no room for more than is needed: the write itself will tell
+            logger.debug("preallocating %s: %s", self.path, error)
+
+    def trim(self) -> None:
+        """Give back what was preallocated past the last batch."""
+        file = self.open()
+        if self.io.size_bytes(file.fd) != self.size_bytes:
+            file.dirty = True
+            self.io.truncate(file.fd, self.size_bytes)
+        self.room_bytes = self.size_bytes
+
+    def save_indexes(self, *, final: bool = False) -> None:
+        """Bring the index files up to the batches written so far, and sync them."""
+        scanner = self.scanner
+        assert scanner is not None, f"{self} is sealed"
+        if final:
+            scanner.close_time_index()
+        index, time_index = bytes(scanner.index), bytes(scanner.time_index)
+        if len(index) != self.saved_bytes or final:
+            _save(self.io, self._index_path(), index)
+            _save(self.io, self._time_index_path(), time_index)
+            self.saved_bytes = len(index)
+
+    def seal(self) -> int:
+        """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file."""
+        self.trim()
+        self.open().sync()
+        self.save_indexes(final=True)
+        crc = self.checksum()
+        self.scanner = None
+        return crc
+
+    def checksum(self) -> int:
+        """CRC-32C of the whole file, read back from the operating system."""
+        file, crc, position = self.open(), 0, 0
+        buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
+        while position < self.size_bytes:
+            wanted = min(len(buffer), self.size_bytes - position)
+            read = self.io.preadinto(file.fd, buffer[:wanted], position)
+            if read <= 0:
+                raise CorruptionError(self.path, position, f"the file ends before its {self.size_bytes} bytes")
+            crc = crc32c(buffer[:read], crc)
+            position += read
+        return crc
+
+    def remove(self) -> None:
+        """Unlink the files; whoever reads them goes on."""
+        for path in (self.path, self._index_path(), self._time_index_path()):
+            if self.io.exists(path):
+                self.io.unlink(path)
+
+    # ------------------------------------------------------------ finding
+
+    def locate(self, offset: int) -> Place:
+        """Where to read for the batch that holds ``offset``, in [base_offset, next_offset)."""
+        index, _ = self._indexes()
+        count = len(index) // INDEX_ENTRY_SIZE
+        slot = index_search(index, count, offset - self.base_offset)
+        stop = _position(index, slot + 1) if slot + 1 < count else self.size_bytes
+        if slot == 0:
+            return Place(0, _read_size(stop), None)
+        position, last_offset = _position(index, slot - 1), self.base_offset + _offset(index, slot - 1)
+        if last_offset >= offset or not 0 < position < self.size_bytes:
+            return FROM_THE_BEGIN
+        return Place(position, _read_size(stop - position), last_offset)
+
+    def offset_before_timestamp(self, timestamp_ms: int) -> int:
+        """An offset that every record older than ``timestamp_ms``, and indexed, is at or below; to scan on from."""
+        _, time_index = self._indexes()
+        slot = time_index_search(time_index, len(time_index) // TIME_INDEX_ENTRY_SIZE, timestamp_ms)
+        if slot < 0:
+            return self.base_offset
+        return self.base_offset + _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8)
+
+    def _is_batch(self, position: int, last_offset: int) -> bool:
+        """Whether a batch that ends at ``last_offset`` begins at ``position``, as an index says."""
+        if position + HEADER_SIZE > self.size_bytes:
+            return False
+        status, found = header(self._pread(HEADER_SIZE, position))
+        return status in (Status.OK, Status.SHORT) and found is not None and found.last_offset == last_offset
+
+    def _indexes(self) -> tuple[Buffer, Buffer]:
+        """The offset and the time index, from memory or from their files."""
+        scanner = self.scanner
+        if scanner is not None:
+            return scanner.index, scanner.time_index
+        file = self.open()
+        if file.indexes is None:
+            file.indexes = self._load_indexes()
+        return file.indexes
+
+    def _load_indexes(self) -> tuple[bytes, bytes]:
+        try:
+            index = read_file(self.io, self._index_path(), SEGMENT_SIZE_BYTES_MAX)
+            time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
+        except FileNotFoundError:
+            index = time_index = b""
+        if index or self.size_bytes <= self.index_interval_bytes:
+            return index, time_index
+        logger.warning("%s has no index; making one in memory", self.path)
+        return self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> tuple[bytes, bytes]:
+        """Both indexes made anew from the batches; raises CorruptionError where those are damaged."""
+        scanner = self._new_scanner(check_crc=False)
+        self.scan_to(scanner, self.size_bytes)
+        if scanner.position != self.size_bytes:
+            raise CorruptionError(self.path, scanner.position, "no whole batch where the log goes on")
+        scanner.close_time_index()
+        return bytes(scanner.index), bytes(scanner.time_index)
+
+    # ------------------------------------------------------------ scanning
+
+    def resume(self, position: int, next_offset: int) -> None:
+        """Become active again with batches up to ``position``, which ``next_offset`` follows.
+
+        Takes the indexes on the disk as far as they agree with the log and walks
+        the batch headers from there.
+
+        Raises:
+            CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
+        """
+        scanner = self._resume_from_indexes(position) or self._new_scanner(check_crc=False)
+        status = self.scan_to(scanner, position)
+        if scanner.position != position or scanner.next_offset != next_offset:
+            reason = explain(status, scanner) if status not in (Status.OK, Status.SHORT) else "the batches do not lead to the recovery point"
+            raise CorruptionError(
+                self.path, scanner.position, f"{reason}; expected offset {next_offset} at byte {position}, got to {scanner.next_offset}"
+            )
+        self.adopt(scanner)
+
+    def adopt(self, scanner: Scanner) -> None:
+        """Become active with the state of a scan that began at position 0."""
+        self.scanner = scanner
+        self.size_bytes, self.next_offset = scanner.position, scanner.next_offset
+        self.max_timestamp = scanner.max_timestamp
+
+    def begin_at(self, position: int, next_offset: int) -> None:
+        """Become active at a place that is taken on trust, without indexes of what lies before."""
+        scanner = self._new_scanner(check_crc=False)
+        scanner.position, scanner.next_offset = position, next_offset
+        self.adopt(scanner)
+
+    def _resume_from_indexes(self, position: int) -> Scanner | None:
+        """A scan that stands at the last index entry on the disk below ``position``; None if there is no sound one."""
+        try:
+            index = read_file(self.io, self._index_path(), SEGMENT_SIZE_BYTES_MAX)
+            time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        count = bisect_left(range(len(index) // INDEX_ENTRY_SIZE), position, key=lambda slot: _position(index, slot))
+        if not count:
+            return None
+        at, last_offset = _position(index, count - 1), _offset(index, count - 1)
+        if not self._is_batch(at, self.base_offset + last_offset):
+            return None
+        time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
+        times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
+        base_offset = int.from_bytes(self._pread(8, at), "big")
+        self.saved_bytes = count * INDEX_ENTRY_SIZE
+        scanner = self._new_scanner(check_crc=False)
+        scanner.next_offset, scanner.position = base_offset, at
+        scanner.resume(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE])
+        return scanner
+
+    def _new_scanner(self, *, check_crc: bool) -> Scanner:
+        return Scanner(
+            segment_base_offset=self.base_offset,
+            check_crc=check_crc,
+            gaps=not check_crc,
+            index_interval_bytes=self.index_interval_bytes,
+        )
+
+    def scan_to(self, scanner: Scanner, stop: int) -> Status:
+        """Let ``scanner`` walk from its position to ``stop``, or to the first batch that is not whole and good.
+
+        Returns the status of that batch, OK at ``stop``; SHORT also where the file ends first.
+        """
+        size_bytes = buffers.READ_SIZE_BYTES
+        file = self.open()
+        while scanner.position < stop:
+            view, position = memoryview(buffers.take(size_bytes)), scanner.position
+            read = fill(self.io, file, view[: min(size_bytes, stop - position)], position)
+            status = scanner.scan(view, read)
+            if scanner.used:
+                continue
+            _, found = header(view[:read])
+            if status is not Status.SHORT or found is None or position + found.size_bytes > stop or read < min(size_bytes, stop - position):
+                return status
+            size_bytes = found.size_bytes
+        return Status.OK
+
+    def _pread(self, size_bytes: int, position: int) -> bytes:
+        """New bytes from the file; shorter only where it ends.  (The record iterator calls it for point reads.)"""
+        file = self.file or self.open()
+        file.used = True
+        data = self.io.pread(file.fd, size_bytes, position)
+        return data if len(data) == size_bytes else data + pread_exact(self.io, file.fd, size_bytes - len(data), position + len(data))
+
+    def _index_path(self) -> str:
+        return self.path[:-4] + ".index"
+
+    def _time_index_path(self) -> str:
+        return self.path[:-4] + ".timeindex"
+
+
+def fill(io: IO, file: File, view: memoryview, position: int) -> int:
+    """Read into ``view`` until it is full or the file ends; returns the bytes read."""
+    done = 0
+    while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
+        done += read
+    return done
+
+
+def _save(io: IO, path: str, data: bytes) -> None:
+    """Write an index over its shorter self and sync it: at no moment is there less than before."""
+    fd = io.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        pwrite_all(io, fd, data, 0)
+        io.truncate(fd, len(data))
+        io.fdatasync(fd)
+    except OSError as error:
+        raise SyncFailed(path, str(error)) if error.errno not in (ENOSPC, EDQUOT) else DiskFull(path, len(data), str(error)) from error
+    finally:
+        io.close(fd)
+
+
+def _int32(buffer: Buffer, at: int) -> int:
+    return int.from_bytes(buffer[at : at + 4], "big")
+
+
+def _position(index: Buffer, slot: int) -> int:
+    return _int32(index, slot * INDEX_ENTRY_SIZE + 4)
+
+
+def _offset(index: Buffer, slot: int) -> int:
+    """Relative to the segment's base offset."""
+    return _int32(index, slot * INDEX_ENTRY_SIZE)
+
+
+def _read_size(size_bytes: int) -> int:
+    return min(max(size_bytes, HEADER_SIZE), buffers.READ_SIZE_BYTES)

@@ -1,0 +1,1 @@
+"""Topics and partitions of one directory."""

@@ -1,0 +1,122 @@
+"""The two threads of a store: one writes what has lingered, the other syncs, seals and moves recovery points.
+
+Knows when something is due.  Does not know how it is done: logs and the store do it.
+An idle store wakes neither thread.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from logdb.errors import LogdbError, SyncFailed
+from logdb.io import IO
+from logdb.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+_SYNC_TICK_MS = 50
+_RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
+
+
+class Flusher:
+    """Tends the logs that were woken until there is nothing left to do for them."""
+
+    def __init__(self, io: IO, linger_ms: int, checkpoint: Callable[[list[Log]], None]) -> None:
+        self._io, self._linger_ms, self._checkpoint = io, linger_ms, checkpoint
+        self._lingering: set[Log] = set()
+        self._unsynced: set[Log] = set()
+        self._failed: set[Log] = set()  # of which a failure was already reported
+        self._checkpointed_ms = io.monotonic_ms()
+        self._wake_writer, self._wake_syncer = threading.Event(), threading.Event()
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._write_loop, name="logdb-writer", daemon=True),
+            threading.Thread(target=self._sync_loop, name="logdb-syncer", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End both threads, after what they are at."""
+        self._stopped.set()
+        self._wake_writer.set()
+        self._wake_syncer.set()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join()
+
+    def wake(self, log: Log) -> None:
+        """``log`` has something to write, sync or seal; called from any thread, cheap."""
+        self._lingering.add(log)
+        self._unsynced.add(log)
+        self._wake_writer.set()
+        self._wake_syncer.set()
+
+    def forget(self, log: Log) -> None:
+        self._lingering.discard(log)
+        self._unsynced.discard(log)
+
+    def _write_loop(self) -> None:
+        while not self._stopped.is_set():
+            self._wake_writer.wait()
+            self._wake_writer.clear()
+            wait_ms = self._linger_ms
+            while self._lingering and not self._stopped.wait(wait_ms / 1000):
+                failed = self._write_lingering()
+                wait_ms = _RETRY_MS if failed else max(self._linger_ms, 1)
+
+    def _write_lingering(self) -> bool:
+        """One round over the logs with records in the open batch; True if a write failed."""
+        failed, now_ms = False, self._io.monotonic_ms()
+        for log in list(self._lingering):
+            self._lingering.discard(log)  # before looking: what comes later adds it again
+            try:
+                waits = log.write_lingering(now_ms, self._linger_ms)
+                self._failed.discard(log)
+            except LogdbError as error:
+                waits, failed = not isinstance(error, SyncFailed), True
+                self._report(log, error)
+            if waits:
+                self._lingering.add(log)
+        return failed
+
+    def _sync_loop(self) -> None:
+        while not self._stopped.is_set():
+            self._wake_syncer.wait()
+            self._wake_syncer.clear()
+            while self._unsynced and not self._stopped.wait(_SYNC_TICK_MS / 1000):
+                self._sync_due()
+
+    def _sync_due(self) -> None:
+        """One round over the logs with unsynced or unsealed data."""
+        now_ms = self._io.monotonic_ms()
+        ready = []
+        for log in list(self._unsynced):
+            self._unsynced.discard(log)
+            due_ms = log.sync_due_ms()
+            try:
+                if due_ms is not None and due_ms <= now_ms:
+                    log.sync()
+                if log.checkpoint_is_due(now_ms):
+                    ready.append(log)
+                self._failed.discard(log)
+            except LogdbError as error:
+                self._report(log, error)
+                if isinstance(error, SyncFailed):
+                    continue
+            if log.needs_tending():
+                self._unsynced.add(log)
+        if ready:
+            try:
+                self._checkpoint(ready)
+            except LogdbError as error:
+                self._report(ready[0], error)
+                if not isinstance(error, SyncFailed):
+                    self._unsynced.update(ready)
+
+    def _report(self, log: Log, error: LogdbError) -> None:
+        if log not in self._failed:
+            self._failed.add(log)
+            logger.error("in the background, %s-%d: %s", log.topic, log.partition, error)

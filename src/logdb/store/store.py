@@ -1,0 +1,662 @@
+"""The topics and partitions of one directory, open for writing or for reading.
+
+Knows the catalogue, the lock, which logs are open, and the order in which files and the
+catalogue become durable.  Does not know clients, partitioners or protocols.
+
+    LOCK  catalogue/  <topic>-<partition>/ …        names ending in .tmp, -delete: unfinished work
+
+Creating and deleting a topic take several steps, each an intent that opening replays:
+
+    create: directories as .tmp, synced -> catalogue names them (the commit point) -> renamed -> intent cleared
+    delete: catalogue forgets the topic (the commit point) -> directories renamed -delete -> removed -> intent cleared
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from logdb.errors import (
+    CatalogueDamaged,
+    Closed,
+    CloseIncomplete,
+    CorruptionError,
+    Forked,
+    InvalidConfig,
+    InvalidPartitions,
+    LogdbError,
+    NotADatabase,
+    ReadOnly,
+    SyncFailed,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from logdb.io import IO
+from logdb.log.log import Log, sync_directory
+from logdb.log.recovery import recover
+from logdb.log.recovery_point import Point
+from logdb.log.tail import TailLog
+from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, check_file, file_checksum
+from logdb.model import (
+    DURABILITY_LEVELS,
+    INTERNAL_TOPICS,
+    PARTITION_COUNT_MAX,
+    Durability,
+    LogConfig,
+    PartitionInfo,
+    TopicInfo,
+    TopicPartition,
+    check_config,
+    check_topic_name,
+)
+from logdb.segment.files import Watcher
+from logdb.store import lock, topic_file
+from logdb.store.flusher import Flusher
+from logdb.store.topic_file import TopicFile
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["a", "r"]
+_GATE_CLOSED = 1
+_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+class Store:
+    """One directory, open.  Made by ``Store.open``."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        mode: Mode,
+        durability: Durability,
+        batch_size: int,
+        linger_ms: int,
+        io: IO,
+        clock: Callable[[], int] | None,
+    ) -> None:
+        self.path, self.mode, self.durability = path, mode, durability
+        self._io, self._clock, self._batch_size = io, clock, batch_size
+        self._logs: dict[TopicPartition, Log] = {}
+        self._entries: dict[TopicPartition, LogEntry] = {}
+        self._lock = threading.RLock()  # topics, and opening of logs
+        self._catalogue_lock = threading.Lock()  # log entries and their transactions
+        self._closed, self._owner = False, os.getpid()
+        self._sync_failed: SyncFailed | None = None
+        self._lock_file: lock.LockFile | None = None
+        self._flusher: Flusher | None = None
+        self._recovery: threading.Thread | None = None
+        self._stop_recovery = threading.Event()
+        self._clean, self._distrust_cache = True, False
+        self.reports: list[str] = []
+        if mode == "a":
+            self._open_for_writing(linger_ms)
+        else:
+            self._open_for_reading()
+        _stores.add(self)
+
+    @staticmethod
+    def open(
+        path: str,
+        *,
+        mode: Mode = "a",
+        durability: Durability = "interval",
+        batch_size: int = 16_384,
+        linger_ms: int = 5,
+        io: IO | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> "Store":
+        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors."""
+        if mode not in ("a", "r"):
+            raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
+        if durability not in DURABILITY_LEVELS:
+            raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")
+        if not 61 + 40 <= batch_size <= 1 << 20:
+            raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
+        if not 0 <= linger_ms <= 60_000:
+            raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        return Store(
+            os.path.abspath(path), mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io or IO(), clock=clock
+        )
+
+    # ------------------------------------------------------------ opening
+
+    def _open_for_writing(self, linger_ms: int) -> None:
+        io = self._io
+        os.makedirs(self.path, exist_ok=True)
+        names = set(io.listdir(self.path))
+        new = not names - {"LOCK"}
+        if not new and "LOCK" not in names and "catalogue" not in names and not self._holds_partitions(names):
+            raise NotADatabase(f"{self.path} is not empty and holds no logdb database")
+        self._lock_file = lock.LockFile.acquire(io, self._file("LOCK"))
+        try:
+            previous = self._lock_file.previous
+            if previous.clean and previous.catalogue_size is not None and previous.catalogue_crc is not None:
+                check_file(io, self._file("catalogue"), (previous.catalogue_size, previous.catalogue_crc))
+            create = new or (previous.sequence == 0 and not self._holds_partitions(names))
+            self._catalogue = Catalogue.open(self._file("catalogue"), create=create, io=io)
+            try:
+                self._clean = previous.clean or create
+                self._distrust_cache = previous.failed_sync
+                self._lock_file.mark_open()
+                self._replay_intents()
+                self._load_entries()
+            except BaseException:
+                self._catalogue.close()
+                raise
+        except BaseException:
+            self._lock_file.release()
+            raise
+        self._watcher = Watcher(io.device(self.path), self._fail)
+        self._flusher = Flusher(io, linger_ms, self.checkpoint)
+        self._flusher.start()
+        if not self._clean:
+            self._recovery = threading.Thread(target=self._recover_rest, name="logdb-recovery", daemon=True)
+            self._recovery.start()
+
+    def _open_for_reading(self) -> None:
+        io = self._io
+        if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
+            raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
+        state = lock.read_state(io, self._file("LOCK"))
+        alive = lock.writer_alive(io, self._file("LOCK"))
+        if state.clean and not alive and state.catalogue_size is not None and state.catalogue_crc is not None:
+            with contextlib.suppress(FileNotFoundError):
+                check_file(io, self._file("catalogue"), (state.catalogue_size, state.catalogue_crc))
+        writable = os.access(self._file("catalogue"), os.W_OK)
+        self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=not writable, io=io)
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _holds_partitions(self, names: set[str]) -> bool:
+        return any(self._io.exists(self._file(os.path.join(name, topic_file.FILE_NAME))) for name in names)
+
+    def _load_entries(self) -> None:
+        self._entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+
+    def _replay_intents(self) -> None:
+        """Finish what was begun, then remove what was begun and never committed."""
+        for number, intent in self._catalogue.intents():
+            logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
+            match intent.kind:
+                case "create" | "grow":
+                    self._finish_create(number, intent)
+                case "delete":
+                    self._finish_delete(number, intent)
+                case other:
+                    raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
+        for name in self._io.listdir(self.path):
+            if name.endswith((".tmp", "-delete")):
+                self._remove_tree(self._file(name))
+
+    def _recover_rest(self) -> None:
+        """After an unclean stop: open the logs that nobody has asked for yet, so that all are known to be whole."""
+        try:
+            for topic, partition in sorted(self._entries):
+                if self._stop_recovery.is_set():
+                    return
+                with contextlib.suppress(UnknownTopic, UnknownPartition):
+                    self.log(topic, partition)
+            if self._lock_file is not None:
+                self._lock_file.mark_recovered()
+        except LogdbError as error:
+            logger.error("recovery in the background: %s", error)
+
+    # ------------------------------------------------------------ topics
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        """All topics by name, without their partitions."""
+        self._check_open()
+        found = [_topic_info(entry) for entry in self._catalogue.topics().values()]
+        return [info for info in found if internal or not info.internal]
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic with its partitions as they are now."""
+        entry = self._topic(name)
+        partitions = []
+        for partition in range(entry.partition_count):
+            log = self.log(name, partition)
+            partitions.append(
+                PartitionInfo(
+                    partition=partition,
+                    start_offset=log.start_offset,
+                    end_offset=log.end_offset,
+                    size_bytes=log.size_bytes,
+                    segment_count=len(log.segments),
+                    leader_epoch=log.epochs.latest,
+                    read_only_reason=log.read_only_reason,
+                )
+            )
+        return _topic_info(entry, tuple(partitions))
+
+    def partition_count(self, topic: str) -> int:
+        return self._topic(topic).partition_count
+
+    def _topic(self, name: str) -> TopicEntry:
+        self._check_open()
+        entry = self._catalogue.topic(name) if isinstance(name, str) else None
+        if entry is None:
+            raise UnknownTopic(name, known=tuple(self._catalogue.topics()))
+        return entry
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    ) -> TopicInfo:
+        """Create a topic, durably; see ``Database.create_topic``."""
+        check_topic_name(name)
+        parsed = check_config(config or {})
+        _check_partition_count(name, partitions, 1)
+        with self._lock:
+            self._check_writable()
+            if (entry := self._catalogue.topic(name)) is not None:
+                if if_not_exists:
+                    return _topic_info(entry)
+                raise TopicExists(name)
+            entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
+            self._make_partitions(entry, range(partitions), "create")
+            return _topic_info(entry)
+
+    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``."""
+        given = dict(config or {})
+        parsed = check_config({key: value for key, value in given.items() if value is not None})
+        check_config({key: _any_value(key) for key, value in given.items() if value is None})
+        with self._lock:
+            self._check_writable()
+            entry = self._topic(name)
+            if partitions is not None and partitions != entry.partition_count:
+                _check_partition_count(name, partitions, entry.partition_count)
+                grown = entry._replace(partition_count=partitions)
+                self._make_partitions(grown, range(entry.partition_count, partitions), "grow")
+                entry = grown
+            if given:
+                kept = {key: value for key, value in entry.config.items() if key not in given}
+                entry = entry._replace(config={**kept, **parsed})
+                self._change_config(entry)
+            return _topic_info(entry)
+
+    def _change_config(self, entry: TopicEntry) -> None:
+        for partition in range(entry.partition_count):
+            start_offset = self._entries[TopicPartition(entry.name, partition)].start_offset
+            topic_file.replace(self._io, self._partition_path(entry.name, partition), _topic_file(entry, partition, start_offset))
+        self._catalogue.write(lambda txn: txn.put_topic(entry))
+        for partition in range(entry.partition_count):
+            if (log := self._logs.get(TopicPartition(entry.name, partition))) is not None:
+                log.configure(LogConfig.of(entry.config, self.durability))
+
+    def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"]) -> None:
+        """Make the directories of new partitions and let the catalogue name them."""
+        io, config = self._io, LogConfig.of(entry.config, self.durability)
+        for partition in partitions:
+            path = self._partition_path(entry.name, partition)
+            if io.exists(path):
+                raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
+            temporary = path + ".tmp"
+            if io.exists(temporary):
+                self._remove_tree(temporary)
+            io.mkdir(temporary)
+            topic_file.create(io, temporary, _topic_file(entry, partition, 0))
+            sync_directory(io, temporary)
+        sync_directory(io, self.path)
+        logs = [LogEntry(topic=entry.name, partition=partition, strict=config.durability == "fsync") for partition in partitions]
+        intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop]})
+        with self._catalogue_lock:
+            number = self._catalogue.write(lambda txn: (txn.put_topic(entry), txn.put_logs(logs), txn.add_intent(intent))[-1])
+            self._entries.update({TopicPartition(log.topic, log.partition): log for log in logs})
+        self._finish_create(number, intent)
+
+    def _finish_create(self, number: int, intent: Intent) -> None:
+        start, stop = intent.body["partitions"]
+        for partition in range(start, stop):
+            path = self._partition_path(intent.topic, partition)
+            if self._io.exists(path + ".tmp"):
+                self._io.rename(path + ".tmp", path)
+        sync_directory(self._io, self.path)
+        self._catalogue.write(lambda txn: txn.clear_intent(number))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records, durably."""
+        with self._lock:
+            self._check_writable()
+            entry = self._topic(name)
+            for partition in range(entry.partition_count):
+                self._entries.pop(TopicPartition(name, partition), None)
+                if (log := self._logs.pop(TopicPartition(name, partition), None)) is not None:
+                    self._drop(log)
+            intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
+            with self._catalogue_lock:
+                number = self._catalogue.write(lambda txn: (txn.delete_topic(name), txn.add_intent(intent))[-1])
+            self._finish_delete(number, intent)
+
+    def _drop(self, log: Log) -> None:
+        """Let go of a log whose topic goes; what it has not written does not matter any more."""
+        assert self._flusher is not None
+        self._flusher.forget(log)
+        log.refuse(_GATE_CLOSED)
+        log.abandon()
+
+    def _finish_delete(self, number: int, intent: Intent) -> None:
+        doomed = []
+        for partition in range(intent.body["partition_count"]):
+            path = self._partition_path(intent.topic, partition)
+            doomed.append(f"{path}.{intent.body['topic_id']}-delete")
+            if self._io.exists(path):
+                self._io.rename(path, doomed[-1])
+        sync_directory(self._io, self.path)
+        for path in doomed:
+            if self._io.exists(path):
+                self._remove_tree(path)
+        self._catalogue.write(lambda txn: txn.clear_intent(number))
+
+    def _remove_tree(self, path: str) -> None:
+        """Remove a partition's directory; it holds files only."""
+        for name in self._io.listdir(path):
+            self._io.unlink(os.path.join(path, name))
+        self._io.rmdir(path)
+
+    def _partition_path(self, topic: str, partition: int) -> str:
+        return os.path.join(self.path, f"{topic}-{partition}")
+
+    # ------------------------------------------------------------ logs
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """The one ``Log`` object of a partition, recovered when it is first asked for."""
+        found = self._logs.get(TopicPartition(topic, partition))
+        if found is not None and not self._closed:
+            return found
+        with self._lock:
+            entry = self._topic(topic)
+            if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < entry.partition_count:
+                raise UnknownPartition(topic, partition, entry.partition_count)
+            name = TopicPartition(topic, partition)
+            if name not in self._logs:
+                self._logs[name] = self._open_log(entry, partition) if self.mode == "a" else self._open_tail(entry, partition)
+            return self._logs[name]
+
+    def _open_log(self, topic: TopicEntry, partition: int) -> Log:
+        name, config = TopicPartition(topic.name, partition), LogConfig.of(topic.config, self.durability)
+        directory, entry = self._partition_path(*name), self._entries[name]
+        self._reconcile_topic_file(topic, entry)
+        found = recover(
+            self._io,
+            directory,
+            entry,
+            self._catalogue.segments(*name),
+            config,
+            clean=self._clean,
+            distrust_cache=self._distrust_cache,
+        )
+        self.reports += found.reports
+        log = Log(
+            io=self._io,
+            clock=self._clock,
+            host=self,
+            directory=directory,
+            topic=topic.name,
+            partition=partition,
+            config=config,
+            batch_size=self._batch_size,
+            segments=found.segments,
+            epochs=found.epochs,
+            point=found.point,
+            start_offset=entry.start_offset,
+            next_offset=found.next_offset,
+            strict=entry.strict,
+            unsealed=found.unsealed,
+        )
+        log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+        if found.read_only_reason is not None:
+            log.read_only_reason = found.read_only_reason
+            log.refuse(_GATE_CLOSED)
+            self._put_entry(entry._replace(read_only_reason=found.read_only_reason))
+        elif self._sync_failed is not None:
+            log.refuse(_GATE_CLOSED)
+        else:
+            log.note_unsynced()
+            if log.needs_tending():
+                self.wake(log)
+        return log
+
+    def _reconcile_topic_file(self, topic: TopicEntry, entry: LogEntry) -> None:
+        """A change of configs that was cut off may have left ``topic.json`` behind; the catalogue wins."""
+        if self._clean:
+            return
+        wanted, directory = _topic_file(topic, entry.partition, entry.start_offset), self._partition_path(topic.name, entry.partition)
+        try:
+            same = topic_file.load(self._io, directory) == wanted
+        except (FileNotFoundError, CorruptionError) as error:
+            self.reports.append(f"{directory}: {error}; rewritten from the catalogue")
+            same = False
+        if not same:
+            topic_file.replace(self._io, directory, wanted)
+
+    def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
+        entry, sealed = self._catalogue.view(topic.name, partition)
+        log = TailLog(
+            config=LogConfig.of(topic.config, self.durability),
+            entry=entry,
+            sealed=sealed,
+            io=self._io,
+            directory=self._partition_path(topic.name, partition),
+            clock=self._clock,
+            host=self,
+            topic=topic.name,
+            partition=partition,
+            batch_size=self._batch_size,
+        )
+        log.read_only_reason = entry.read_only_reason
+        return log
+
+    # ------------------------------------------------------------ what logs ask (log.Host)
+
+    def wake(self, log: Log) -> None:
+        if self._flusher is not None:
+            self._flusher.wake(log)
+
+    def weaken(self, log: Log) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._catalogue_lock:
+            self._put(self._entries[name]._replace(strict=False))
+
+    def refusal(self, log: Log) -> LogdbError:
+        where = TopicPartition(log.topic, log.partition)
+        if os.getpid() != self._owner:
+            return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+        if self._closed:
+            return Closed(f"the database {self.path} is closed")
+        if self.mode == "r":
+            return ReadOnly(f"{self.path} was opened with mode='r': {where} can be read only")
+        if self._sync_failed is not None:
+            return SyncFailed(self._sync_failed.path, self._sync_failed.reason)
+        if log.read_only_reason is not None:
+            return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
+        return Closed(f"{where} is closed: its topic was deleted")
+
+    # ------------------------------------------------------------ durability
+
+    def checkpoint(self, logs: Sequence[Log]) -> None:
+        """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs."""
+        sealed, segments = {}, []
+        for log in logs:
+            sealed[log] = log.take_sealing()
+            for segment in sealed[log]:
+                crc = segment.seal()
+                segments.append(
+                    SegmentEntry(
+                        topic=log.topic,
+                        partition=log.partition,
+                        base_offset=segment.base_offset,
+                        size_bytes=segment.size_bytes,
+                        crc=crc,
+                        next_offset=segment.next_offset,
+                        max_timestamp=segment.max_timestamp,
+                        append_ms=segment.append_ms,
+                    )
+                )
+            if any(segment.new for segment in sealed[log]):
+                sync_directory(self._io, log.directory)
+        with self._catalogue_lock:
+            points = {log: log.save_active_indexes() for log in logs if TopicPartition(log.topic, log.partition) in self._entries}
+            entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
+            self._catalogue.write(lambda txn: ([txn.put_segment(entry) for entry in segments], txn.put_logs(entries)))
+            self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+        for log, point in points.items():
+            log.checkpoint_done(point, sealed[log])
+
+    def _entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
+        entry = self._entries[TopicPartition(log.topic, log.partition)]
+        return entry._replace(
+            generation=entry.generation + grown,
+            recovery_segment=point.segment,
+            recovery_offset=point.offset,
+            recovery_position=point.position,
+            strict=log.strengthen(),
+        )
+
+    def _put_entry(self, entry: LogEntry) -> None:
+        with self._catalogue_lock:
+            self._put(entry)
+
+    def _put(self, entry: LogEntry) -> None:
+        self._catalogue.write(lambda txn: txn.put_log(entry))
+        self._entries[TopicPartition(entry.topic, entry.partition)] = entry
+
+    def _fail(self, error: SyncFailed) -> None:
+        """The device failed a sync: from here on nothing is written."""
+        if self._sync_failed is None:
+            self._sync_failed = error
+            for log in list(self._logs.values()):
+                log.refuse(_GATE_CLOSED)
+            if self._lock_file is not None:
+                self._lock_file.mark_failed_sync()
+
+    def flush(self, sync: bool = True) -> None:
+        """``Log.flush`` of every log that is open."""
+        self._check_open()
+        for log in list(self._logs.values()):
+            if log.read_only_reason is None and self.mode == "a":
+                log.flush(sync)
+
+    # ------------------------------------------------------------ closing
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+        if self._closed:
+            raise Closed(f"the database {self.path} is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.mode == "r":
+            raise ReadOnly(f"{self.path} was opened with mode='r': it can be read only")
+        if self._sync_failed is not None:
+            raise SyncFailed(self._sync_failed.path, self._sync_failed.reason)
+
+    def close(self) -> None:
+        """Write, sync and close everything; closing twice is no error.
+
+        Raises:
+            CloseIncomplete: Some records could not be written; it says how many.
+        """
+        if os.getpid() != self._owner:
+            self._closed = True
+            return
+        if self.mode == "a":
+            self._finish_recovery()
+        with self._lock:
+            if self._closed:
+                return
+            failures = self._close_logs() if self.mode == "a" else self._close_tails()
+            self._closed = True
+            _stores.discard(self)
+        if failures:
+            lost, reason = sum(count for count, _ in failures), failures[0][1]
+            raise CloseIncomplete(self.path, lost, reason)
+
+    def _finish_recovery(self) -> None:
+        if self._recovery is not None and self._recovery.is_alive() and self._recovery is not threading.current_thread():
+            self._recovery.join()
+        if self._flusher is not None:
+            self._flusher.stop()
+
+    def _close_tails(self) -> list[tuple[int, str]]:
+        for log in self._logs.values():
+            log.abandon()
+        self._catalogue.close()
+        return []
+
+    def _close_logs(self) -> list[tuple[int, str]]:
+        """Close every log and, if all went well, leave the marks of a clean close."""
+        failures, good = [], []
+        for log in self._logs.values():
+            lost, reason = log.close()
+            if reason is not None:
+                failures.append((lost, reason))
+            elif log.read_only_reason is None:
+                good.append(log)
+        reason = self._sync_failed.reason if self._sync_failed else None
+        try:
+            if reason is None:
+                changed = [log for log in good if log.point != log.checkpointed or log.take_sealing()]
+                if changed:
+                    self.checkpoint(changed)
+        except (LogdbError, OSError) as error:
+            failures.append((0, str(error)))
+        self._catalogue.close()
+        assert self._lock_file is not None
+        try:
+            if not failures and reason is None:
+                self._lock_file.mark_clean(*file_checksum(self._io, self._catalogue.path))
+        except LogdbError as error:
+            failures.append((0, str(error)))
+        finally:
+            self._lock_file.release()
+        return failures
+
+
+def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:
+    return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
+
+
+def _topic_info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> TopicInfo:
+    return TopicInfo(
+        name=entry.name,
+        topic_id=entry.topic_id,
+        partition_count=entry.partition_count,
+        config=entry.config,
+        internal=entry.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
+
+
+def _check_partition_count(topic: str, count: int, least: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= PARTITION_COUNT_MAX:
+        raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+
+
+def _any_value(key: str) -> object:
+    from logdb.model import TOPIC_CONFIGS
+
+    if key not in TOPIC_CONFIGS:
+        raise InvalidConfig(key, None, "unknown key")
+    return TOPIC_CONFIGS[key].default
+
+
+def _after_fork_in_child() -> None:
+    """Logs of the parent take no records in the child."""
+    for store in list(_stores):
+        for log in list(store._logs.values()):
+            log.refuse(_GATE_CLOSED)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,83 @@
+"""``topic.json``: what a partition's directory says about itself, so that a lost catalogue can be rebuilt.
+
+Knows the file.  Does not know the catalogue, which wins where the two differ.
+
+One line of compact JSON with the keys below, in this order, and a newline:
+
+    {"format":1,"topic":"trades","topic_id":"<uuid>","partition":0,"partition_count":3,
+     "config":{"retention.ms":604800000},"start_offset":0,"crc":"<8 hex digits>"}
+
+``crc`` is the CRC-32C of the same line without the key ``crc``.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+from logdb.codec import crc32c
+from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.io import IO, read_file, replace_file, write_file
+from logdb.model import ConfigValue, check_config, check_topic_name
+
+FILE_NAME = "topic.json"
+FORMAT = 1
+_SIZE_BYTES_MAX = 1 << 20
+
+
+class TopicFile(NamedTuple):
+    """The content of one ``topic.json``."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    partition_count: int
+    config: dict[str, ConfigValue]
+    start_offset: int = 0
+
+
+def encode(content: TopicFile) -> bytes:
+    fields = {"format": FORMAT, **content._asdict()}
+    line = json.dumps(fields, separators=(",", ":"))
+    return json.dumps({**fields, "crc": f"{crc32c(line.encode()):08x}"}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(data: bytes, path: str) -> TopicFile:
+    """Parse a ``topic.json``.
+
+    Raises:
+        CorruptionError: It is not exactly what ``encode`` writes.
+        UnsupportedFormat: A newer logdb wrote it.
+    """
+    try:
+        fields = json.loads(data)
+        found = int(fields.pop("format"))
+        fields.pop("crc")
+        if found > FORMAT:
+            raise UnsupportedFormat(path, found, FORMAT)
+        content = TopicFile(**fields)
+        check_topic_name(content.topic)
+        check_config(content.config)
+        same = encode(content) == data
+    except UnsupportedFormat:
+        raise
+    except Exception as error:
+        raise CorruptionError(path, 0, f"not a topic description: {error}") from None
+    if not same:
+        raise CorruptionError(path, 0, "its CRC does not fit")
+    return content
+
+
+def load(io: IO, directory: str) -> TopicFile:
+    """Read the file of a partition's directory; raises FileNotFoundError, CorruptionError, UnsupportedFormat."""
+    path = os.path.join(directory, FILE_NAME)
+    return decode(read_file(io, path, _SIZE_BYTES_MAX), path)
+
+
+def create(io: IO, directory: str, content: TopicFile) -> None:
+    """Write the file into a new directory, synced; its entry is the caller's to sync."""
+    write_file(io, os.path.join(directory, FILE_NAME), encode(content))
+
+
+def replace(io: IO, directory: str, content: TopicFile) -> None:
+    """Replace the file, durably."""
+    replace_file(io, os.path.join(directory, FILE_NAME), encode(content))

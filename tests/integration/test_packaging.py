@@ -1,0 +1,83 @@
+"""The sdist and the wheel, each installed into a clean environment of its own, and what `import logdb` brings with it."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys, logdb
+
+with logdb.open(sys.argv[1]) as db:
+    db.create_topic("t")
+    log = db.log("t", partition=0)
+    assert log.append_many([b"a", b"b"], keys=[b"k", None]) == range(2)
+with logdb.open(sys.argv[1], mode="r") as db:
+    print([(r.offset, r.key, r.value) for r in db.log("t", partition=0).read(0)])
+"""
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Both distributions, as `make wheel` makes them; the wheel comes out of the sdist, so the sdist is complete."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", out)
+    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
+    return {"sdist": sdist, "wheel": wheel}
+
+
+@pytest.fixture(scope="module", params=["sdist", "wheel"])
+def clean(request: pytest.FixtureRequest, built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with nothing in it but logdb, without extras."""
+    path = tmp_path_factory.mktemp(request.param) / "venv"
+    venv.create(path, with_pip=True)
+    run(path / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", built[request.param])
+    return path / "bin"
+
+
+def test_appends_and_reads_in_a_clean_environment(clean: Path, tmp_path: Path) -> None:
+    printed = run(clean / "python", "-c", PROGRAM, tmp_path / "db", cwd=tmp_path)
+    assert printed.strip() == "[(0, b'k', b'a'), (1, None, b'b')]"
+
+
+def test_the_command_without_its_extra_says_what_to_install(clean: Path) -> None:
+    done = subprocess.run([str(clean / "logdb"), "topics"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "pip install 'logdb[cli]'" in done.stderr
+
+
+def test_the_wheel_holds_the_library_and_nothing_else(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"logdb"}
+    assert {"logdb/py.typed", "logdb/_native/_hot.pyi"} <= set(names)
+    assert [name for name in names if name.startswith("logdb/_native/_hot.") and name.endswith(".so")]
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_holds_the_c_sources(built: dict[str, Path]) -> None:
+    with tarfile.open(built["sdist"]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    native = ROOT / "src" / "logdb" / "_native"
+    sources = [path.relative_to(ROOT).as_posix() for path in native.iterdir() if path.suffix in {".c", ".h"} and path.name != "_core.c"]
+    assert set(sources) <= names
+    assert "LICENSE" in names
+
+
+def test_importing_the_library_brings_nothing_heavy() -> None:
+    heavy = {"aiohttp", "asyncio", "click", "numpy", "pandas", "pyarrow", "rich"}
+    printed = run(sys.executable, "-c", f"import sys, logdb; print(*sorted({heavy!r} & set(sys.modules)))", cwd=Path(os.sep))
+    assert printed.split() == []

@@ -1,0 +1,230 @@
+"""Arrow columns against the records that went in, read back by pyarrow with full validation."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logdb.codec import arrow
+from logdb.errors import InvalidBatch
+from logdb.model import OFFSET_MAX
+from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CONTROL = encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=48, base_offset=3)
+
+
+def row_of(offset: int, record: Rec) -> dict[str, Any]:
+    timestamp = BASE_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
+    headers = [{"key": key, "value": value} for key, value in record.headers]
+    when = EPOCH + timedelta(milliseconds=timestamp)
+    return {"offset": offset, "timestamp": when, "key": record.key, "value": record.value, "headers": headers}
+
+
+def read(
+    chunks: Iterable[bytes | bytearray | memoryview],
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    columns: Sequence[str] | None = None,
+) -> list[dict[str, Any]]:
+    """All rows; every batch is validated."""
+    rows = []
+    for batch in arrow.record_batches(chunks, from_offset, to_offset, columns):
+        batch.validate(full=True)
+        assert batch.schema.equals(arrow.schema(columns))
+        assert batch.num_rows > 0
+        rows += batch.to_pylist()
+    return rows
+
+
+records_of_one = st.builds(
+    Rec,
+    key=st.none() | st.binary(max_size=20),
+    value=st.none() | st.binary(max_size=200),
+    headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    timestamp_ms=st.none() | st.integers(0, 2 * BASE_TIMESTAMP),
+    offset_delta=st.none(),
+)
+chunks_of_batches = st.lists(st.lists(st.lists(records_of_one, min_size=1, max_size=12), max_size=4), max_size=4)
+
+
+# ---------------------------------------------------------------- schema
+
+
+def test_the_schema_is_the_documented_one() -> None:
+    assert str(arrow.schema()).split("\n") == [
+        "offset: int64 not null",
+        "timestamp: timestamp[ms, tz=UTC] not null",
+        "key: binary",
+        "value: binary",
+        "headers: list<item: struct<key: string, value: binary>>",
+        "  child 0, item: struct<key: string, value: binary>",
+        "      child 0, key: string",
+        "      child 1, value: binary",
+    ]
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    assert arrow.schema(["value", "offset"]).names == ["value", "offset"]
+    assert read([encode_log([[b"a", b"b"]])], columns=("value", "offset")) == [{"value": b"a", "offset": 0}, {"value": b"b", "offset": 1}]
+
+
+@pytest.mark.parametrize("columns", [["value", "nope"], [], ["key", "key"]], ids=["unknown", "none", "twice"])
+def test_other_columns_are_refused_by_the_call(columns: list[str]) -> None:
+    with pytest.raises(ValueError, match="offset, timestamp, key, value, headers") as caught:
+        arrow.record_batches([], 0, 1, columns)
+    assert "'nope'" in str(caught.value) or columns != ["value", "nope"]
+
+
+# ---------------------------------------------------------------- rows
+
+
+@given(chunks_of_batches, st.data())
+def test_rows_are_the_records(chunks: list[list[list[Rec]]], data: st.DataObject) -> None:
+    encoded, expected, offset = [], [], 0
+    for batches in chunks:
+        encoded.append(encode_log(batches, base_offset=offset))
+        for record in (record for batch in batches for record in batch):
+            expected.append(row_of(offset, record))
+            offset += 1
+    columns = data.draw(st.none() | st.permutations(arrow.COLUMNS).flatmap(lambda p: st.integers(1, 5).map(lambda n: p[:n])))
+    begin, end = data.draw(st.integers(0, offset + 1)), data.draw(st.integers(0, offset + 1))
+    wanted = [{name: row[name] for name in columns or arrow.COLUMNS} for row in expected[begin:end]]
+    assert read(encoded, begin, end, columns) == wanted
+
+
+def test_null_is_not_empty() -> None:
+    records = [Rec(None, b""), Rec(b"", None), Rec(b"", b"", (("", None), ("", b"")))]
+    assert read([encode_batch(records)]) == [row_of(offset, record) for offset, record in enumerate(records)]
+
+
+def test_nothing_in_range_gives_no_batches() -> None:
+    chunk = encode_log([[b"a", b"b"], [b"c"]])
+    for chunks, begin, end in (([], 0, 9), ([b""], 0, 9), ([chunk], 3, 9), ([chunk], 1, 1), ([chunk], 2, 1), ([CONTROL], 0, 9)):
+        assert read(chunks, begin, end) == []
+
+
+def test_an_offset_that_compaction_took_gives_no_batch() -> None:
+    gappy = encode_batch([Rec(value=b"a"), Rec(value=b"b", offset_delta=5)])
+    assert read([gappy], 1, 5) == []
+    assert [row["offset"] for row in read([gappy], 0, 6)] == [0, 5]
+
+
+def test_control_records_are_left_out() -> None:
+    chunk = encode_log([[b"a", b"b", b"c"]]) + CONTROL + encode_batch([b"d"], base_offset=4)
+    assert [row["offset"] for row in read([chunk])] == [0, 1, 2, 4]
+
+
+def test_append_time_is_every_records_time() -> None:
+    chunk = encode_batch([Rec(timestamp_ms=BASE_TIMESTAMP - 5), Rec(timestamp_ms=7)], attributes=8, max_timestamp=BASE_TIMESTAMP + 1)
+    assert {row["timestamp"] for row in read([chunk])} == {EPOCH + timedelta(milliseconds=BASE_TIMESTAMP + 1)}
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf8\x88", b"\xc0\x80"])
+def test_header_keys_that_are_no_text_stay_readable(bad: bytes) -> None:
+    headers = ((b"a" + bad, b"1"), (b"\xa9", b"2"), ("é€😀", b"3"))
+    (row,) = read([encode_batch([Rec(headers=headers)])])
+    assert row["headers"] == [{"key": "a" + "?" * len(bad), "value": b"1"}, {"key": "?", "value": b"2"}, {"key": "é€😀", "value": b"3"}]
+
+
+def test_contradicting_records_raise() -> None:
+    short = encode_batch([b"a"], body=b"\x14" + bytes(9))
+    compressed = encode_batch([b"a"], codec=1)
+    for chunk in (short, compressed, encode_log([[b"a"]])[:-1]):
+        with pytest.raises(InvalidBatch):
+            read([chunk])
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_one_batch_a_chunk() -> None:
+    chunks = [encode_log([[b"a"], [b"b"]], base_offset=0), encode_log([[b"c"]], base_offset=2)]
+    assert [batch.num_rows for batch in arrow.record_batches(chunks, 0, 9)] == [2, 1]
+
+
+def test_chunks_are_asked_for_one_by_one_and_may_be_overwritten() -> None:
+    asked = []
+
+    def reused() -> Iterator[bytearray]:
+        chunk = bytearray()
+        for number in range(3):
+            asked.append(number)
+            chunk.clear()  # refused while anything still borrows it
+            chunk += encode_log([[Rec(b"key %d" % number, b"value %d" % number, (("h", b"%d" % number),))]], base_offset=number)
+            yield chunk
+        chunk.clear()
+
+    batches = arrow.record_batches(reused(), 0, 9)
+    first = next(batches)
+    assert asked == [0]
+    rows = [row for batch in [first, *batches] for row in batch.to_pylist()]
+    assert rows == [row_of(n, Rec(b"key %d" % n, b"value %d" % n, (("h", b"%d" % n),))) for n in range(3)]
+
+
+def test_memory_is_given_back() -> None:
+    before = pa.total_allocated_bytes()
+    batches = list(arrow.record_batches([encode_log([[Rec(b"k", b"v" * 1000, (("h", b"x"),))] * 50])] * 20, 0, 99))
+    assert pa.total_allocated_bytes() > before + 20 * 50_000
+    del batches
+    assert pa.total_allocated_bytes() == before
+
+
+@given(chunks_of_batches, st.integers(1, 60), st.none() | st.just(["value"]) | st.just(["headers", "key"]))
+def test_a_column_that_is_too_large_is_split(chunks: list[list[list[Rec]]], most: int, columns: list[str] | None) -> None:
+    records = [record for batches in chunks for batch in batches for record in batch]
+    chunk = encode_log([batch for batches in chunks for batch in batches])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "_COLUMN_BYTES_MAX", most)
+        names = columns or arrow.COLUMNS
+        counts = [record_sizes(record, names) for record in records]
+        if any(max(sizes) > most for sizes in counts):
+            with pytest.raises(InvalidBatch, match=f"one record is over {most} bytes"):
+                read([chunk], columns=columns)
+            return
+        rows = []
+        for batch in arrow.record_batches([chunk], 0, 999, columns):
+            rows += batch.to_pylist()
+            sizes = counts[len(rows) - batch.num_rows : len(rows)]
+            assert max(sum(column) for column in zip(*sizes, strict=True)) <= most
+    assert rows == [{name: row_of(offset, record)[name] for name in names} for offset, record in enumerate(records)]
+
+
+def record_sizes(record: Rec, names: Sequence[str]) -> tuple[int, ...]:
+    """What one record adds to each array that has 32-bit offsets."""
+    key = len(record.key or b"") if "key" in names else 0
+    value = len(record.value or b"") if "value" in names else 0
+    headers = record.headers if "headers" in names else ()
+    keys = sum(len(k.encode() if isinstance(k, str) else k) for k, _ in headers)
+    return key, value, len(headers), keys, sum(len(v or b"") for _, v in headers)
+
+
+def test_a_chunk_of_4_gib_is_refused() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "_CHUNK_BYTES_MAX", 100)
+        with pytest.raises(ValueError, match="a chunk of 101 bytes; at most 100"):
+            read([bytes(101)])
+
+
+# ---------------------------------------------------------------- the package
+
+
+def test_pyarrow_is_imported_when_it_is_used() -> None:
+    script = """if 1:
+        import sys
+        from logdb.codec import arrow
+        assert "pyarrow" not in sys.modules
+        sys.modules["pyarrow"] = None
+        try:
+            arrow.schema()
+        except ImportError as error:
+            assert "logdb[arrow]" in str(error)
+        else:
+            raise SystemExit("no ImportError")
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)

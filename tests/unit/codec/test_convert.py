@@ -1,0 +1,262 @@
+"""Whole buffers of batches: what is refused on the way in, and that conversions keep all that they should."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logdb.codec import compression, convert
+from logdb.codec.batch import Status, check
+from logdb.errors import InvalidBatch, RecordTooLarge
+from logdb.model import COMPRESSION_TYPES, OFFSET_MAX
+from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log, encode_records, varint
+
+CODECS = pytest.mark.parametrize("codec", range(5), ids=COMPRESSION_TYPES)
+RECORDS = [Rec(b"key", b"value", (("h", b"x"), ("n", None)), BASE_TIMESTAMP + 5), Rec(None, None), Rec(b"", b"", (), BASE_TIMESTAMP - 9)]
+MIB = 1 << 20
+
+
+def check_incoming(batches: bytes, **given: Any) -> convert.Incoming:
+    options = {"keys_required": False, "size_bytes_max": MIB, "decompressed_size_bytes_max": MIB}
+    return convert.check_incoming(batches, **{**options, **given})
+
+
+def encode_compressed(records: list[Rec], codec: int, **given: Any) -> bytes:
+    return encode_batch(records, codec=codec, compress=lambda data: compression.compress(codec, data), **given)
+
+
+def without_crc(batches: bytes | bytearray | memoryview) -> bytes:
+    image, position = bytearray(batches), 0
+    while position < len(image):
+        image[position + 17 : position + 21] = bytes(4)
+        position += 12 + struct.unpack_from(">i", image, position + 8)[0]
+    return bytes(image)
+
+
+records_of_one = st.builds(
+    Rec,
+    key=st.none() | st.binary(max_size=20),
+    value=st.none() | st.binary(max_size=200),
+    headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    timestamp_ms=st.none() | st.integers(0, 2 * BASE_TIMESTAMP),
+    offset_delta=st.none(),
+)
+logs = st.lists(st.lists(records_of_one, min_size=1, max_size=8), max_size=6).map(encode_log)
+
+
+# ---------------------------------------------------------------- check_incoming
+
+
+@CODECS
+def test_good_batches_are_summed_up(codec: int) -> None:
+    one = encode_compressed(RECORDS, codec, base_offset=0)
+    two = encode_compressed(RECORDS[:1], codec, base_offset=0, attributes=16, base_timestamp=BASE_TIMESTAMP - 7)
+    found = check_incoming(one + two)
+    assert found == convert.Incoming(2, 4, BASE_TIMESTAMP + 5, codec | 16, [(0, 3), (len(one), 1)])
+
+
+def test_an_empty_buffer_has_nothing_wrong() -> None:
+    assert check_incoming(b"") == convert.Incoming(0, 0, -1, 0, [])
+
+
+def test_offsets_between_batches_are_free() -> None:
+    batches = b"".join(encode_batch(RECORDS, base_offset=offset) for offset in (100, 0, 0, 2**62))
+    assert check_incoming(batches).record_count == 12
+
+
+@given(logs, st.integers(0, 4))
+def test_what_is_well_formed_is_taken(log: bytes, codec: int) -> None:
+    found = check_incoming(convert.compress_batches(log, codec))
+    assert found.record_count == check_incoming(log).record_count
+    assert found.attributes in (0, codec)
+
+
+FORGED = {
+    "magic": ({"magic": 1}, "magic byte is not 2: it is 1"),
+    "crc": ({"crc": 7}, "stored 0x00000007, computed 0x"),
+    "short header": ({"length": 48}, "length of the batch is out of bounds: 60 bytes"),
+    "negative length": ({"length": -1}, "out of bounds: 11 bytes"),
+    "goes on": ({"length": 500}, "cut off: it has 512 bytes"),
+    "codec": ({"attributes": 5}, "unknown codec or attribute: attributes 0x0005"),
+    "attribute": ({"attributes": 128}, "unknown codec or attribute: attributes 0x0080"),
+    "count 0": ({"record_count": 0, "body": b""}, "0 records for the offset deltas 0 to 2"),
+    "count low": ({"record_count": 2}, "2 records for the offset deltas 0 to 2"),
+    "count high": ({"record_count": 4}, "record count does not fit"),
+    "count negative": ({"record_count": -1}, "record count does not fit"),
+    "deltas beyond the count": ({"last_offset_delta": 3}, "3 records for the offset deltas 0 to 3"),
+    "offset overflow": ({"base_offset": OFFSET_MAX - 1}, "offsets do not follow those before or overflow"),
+    "negative offset": ({"base_offset": -1}, "offsets do not follow those before or overflow"),
+    "control": ({"attributes": 48}, "a control batch: only a broker writes those"),
+    "max timestamp": ({"max_timestamp": 5}, "max timestamp is not the largest of the records: stored 5 ms"),
+    "garbage behind": ({"body": encode_records(RECORDS) + b"x"}, "record count does not fit"),
+    "records cut off": ({"body": encode_records(RECORDS)[:-1]}, "a record overruns the batch"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_batch_is_refused_with_its_position(name: str) -> None:
+    fields, reason = FORGED[name]
+    good = encode_batch(RECORDS)
+    with pytest.raises(InvalidBatch) as caught:
+        check_incoming(good + encode_batch(RECORDS, **fields))
+    assert caught.value.position == len(good)
+    assert reason in caught.value.reason
+
+
+@CODECS
+def test_forged_records_are_refused_in_every_codec(codec: int) -> None:
+    gap = [Rec(value=b"a"), Rec(value=b"b", offset_delta=2)]
+    back = [Rec(value=b"a", offset_delta=1), Rec(value=b"b", offset_delta=0)]
+    late = encode_records([Rec(value=b"a")]) + encode_records([Rec(value=b"b", offset_delta=2)])
+    for records, fields in ((gap, {}), (back, {"last_offset_delta": 1}), (gap, {"body": compression.compress(codec, late)})):
+        with pytest.raises(InvalidBatch, match=r"offset deltas"):
+            check_incoming(encode_compressed(records, codec, **fields))
+    with pytest.raises(InvalidBatch, match="contradicts itself"):
+        check_incoming(encode_batch(RECORDS, codec=codec, body=compression.compress(codec, varint(40) + bytes(40))))
+
+
+@CODECS
+def test_keys_are_required_of_compacted_topics(codec: int) -> None:
+    keyed = encode_compressed([Rec(b"", b"v"), Rec(b"k", None)], codec)
+    assert check_incoming(keyed, keys_required=True).record_count == 2
+    with pytest.raises(InvalidBatch, match="without a key"):
+        check_incoming(encode_compressed([Rec(b"k", b"v"), Rec(None, b"v")], codec), keys_required=True)
+
+
+def test_the_bound_on_a_batch_is_exact() -> None:
+    batch = encode_batch(RECORDS)
+    assert check_incoming(batch, size_bytes_max=len(batch)).batch_count == 1
+    with pytest.raises(RecordTooLarge) as caught:
+        check_incoming(batch, size_bytes_max=len(batch) - 1)
+    assert (caught.value.size_bytes, caught.value.size_bytes_max) == (len(batch), len(batch) - 1)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=COMPRESSION_TYPES[1:])
+def test_the_bound_on_decompressed_records_is_exact(codec: int) -> None:
+    records = [Rec(value=bytes(10_000))] * 9
+    size, batch = len(encode_records(records)), encode_compressed(records, codec)
+    good = encode_batch(RECORDS)
+    assert check_incoming(good + batch, decompressed_size_bytes_max=size).record_count == 12
+    with pytest.raises(InvalidBatch, match=f"{COMPRESSION_TYPES[codec]}: at most {size - 1} bytes") as caught:
+        check_incoming(good + batch, decompressed_size_bytes_max=size - 1)
+    assert caught.value.position == len(good)
+
+
+def test_control_batches_are_taken_from_a_leader() -> None:
+    marker = encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=48)
+    assert check_incoming(marker, control_allowed=True).attributes == 48
+
+
+def test_append_time_is_the_batch_own() -> None:
+    assert check_incoming(encode_batch(RECORDS, attributes=8, max_timestamp=5)).max_timestamp == 5
+
+
+def test_half_a_batch_is_refused_wherever_it_ends() -> None:
+    log = encode_log([RECORDS, RECORDS])
+    for size in range(len(log) // 2 + 1, len(log)):
+        with pytest.raises(InvalidBatch, match="cut off") as caught:
+            check_incoming(log[:size])
+        assert caught.value.position == len(log) // 2
+
+
+@given(codec=st.integers(0, 4), position=st.integers(0, 1 << 20), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_refused(codec: int, position: int, bit: int) -> None:
+    batch = bytearray(encode_compressed(RECORDS, codec))
+    at_stake = [*range(8, 12), *range(16, len(batch))]  # not base offset and epoch, which the log sets
+    batch[at_stake[position % len(at_stake)]] ^= 1 << bit
+    with pytest.raises((InvalidBatch, RecordTooLarge)):
+        check_incoming(bytes(batch))
+
+
+# ---------------------------------------------------------------- compress_batches, decompress_batches
+
+
+@CODECS
+def test_compressed_batches_keep_their_header(codec: int) -> None:
+    batch = encode_batch(
+        RECORDS, base_offset=70, leader_epoch=3, attributes=8 | 16, max_timestamp=9, producer_id=5, producer_epoch=2, base_sequence=11
+    )
+    image = convert.compress_batches(batch, codec)
+    status, header, _ = check(image)
+    assert (status, header is not None) == (Status.OK, True)
+    _, before, _ = check(batch)
+    assert header == before._replace(size_bytes=len(image), crc=header.crc, attributes=8 | 16 | codec)
+    assert compression.decompress(codec, image[61:], MIB) == batch[61:]
+
+
+@given(logs, st.integers(1, 4))
+def test_decompression_undoes_compression(log: bytes, codec: int) -> None:
+    image = convert.decompress_batches(memoryview(convert.compress_batches(log, codec)), MIB)
+    assert without_crc(image) == without_crc(log)
+
+
+def test_mixed_codecs_in_one_buffer() -> None:
+    plain = [encode_batch(RECORDS, base_offset=3 * n) for n in range(5)]
+    mixed = b"".join(convert.compress_batches(batch, codec) for codec, batch in enumerate(plain))
+    assert without_crc(convert.decompress_batches(memoryview(mixed), MIB)) == without_crc(b"".join(plain))
+
+
+def test_uncompressed_batches_are_handed_back() -> None:
+    for batches in (memoryview(b""), memoryview(bytearray(encode_log([RECORDS] * 3)))):
+        assert convert.decompress_batches(batches, 0) is batches
+
+
+def test_control_empty_and_compressed_batches_pass_through_compression() -> None:
+    control = encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=48)
+    empty = encode_batch([], last_offset_delta=9, base_offset=1)
+    gzipped = encode_compressed(RECORDS, 1, base_offset=20)
+    buffer = control + empty + gzipped
+    assert convert.compress_batches(buffer, 4) == buffer
+    assert convert.compress_batches(memoryview(buffer), 0) == buffer
+
+
+@CODECS
+def test_an_empty_batch_with_a_codec_is_only_its_header(codec: int) -> None:
+    for body in (b"", compression.compress(codec, b"")):
+        image = convert.decompress_batches(memoryview(encode_batch([], codec=codec, body=body, last_offset_delta=4)), MIB)
+        assert without_crc(image) == without_crc(encode_batch([], last_offset_delta=4))
+
+
+def test_decompression_is_bounded_per_batch() -> None:
+    records = [Rec(value=bytes(10_000))]
+    size = len(encode_records(records))
+    one, two = (encode_compressed(records, 1, base_offset=offset) for offset in (0, 1))
+    assert len(convert.decompress_batches(memoryview(one + two), size)) == 2 * (61 + size)
+    with pytest.raises(InvalidBatch, match=f"at most {size - 1} bytes") as caught:
+        convert.decompress_batches(memoryview(encode_batch(RECORDS) + encode_compressed(records, 1, base_offset=3)), size - 1)
+    assert caught.value.position == len(encode_batch(RECORDS))
+
+
+def test_half_a_batch_is_refused_by_conversions() -> None:
+    cut = encode_log([RECORDS, RECORDS])[:-1]
+    for convert_it in (
+        lambda: convert.compress_batches(cut, 1),
+        lambda: convert.decompress_batches(memoryview(cut), MIB),
+        lambda: convert.stamp_append_time(bytearray(cut), 5),
+    ):
+        with pytest.raises(InvalidBatch, match="cut off") as caught:
+            convert_it()
+        assert caught.value.position == (len(cut) + 1) // 2
+
+
+# ---------------------------------------------------------------- stamp_append_time
+
+
+@CODECS
+def test_append_time_is_stamped_on_every_batch(codec: int) -> None:
+    one = encode_compressed(RECORDS, codec, attributes=16)
+    batches = bytearray(one + encode_compressed(RECORDS, codec, base_offset=3))
+    convert.stamp_append_time(memoryview(batches), 12_345)
+    for position, attributes in ((0, codec | 16 | 8), (len(one), codec | 8)):
+        status, header, _ = check(memoryview(batches)[position:])
+        assert status == Status.OK
+        assert header is not None
+        assert (header.max_timestamp, header.attributes, header.base_timestamp) == (12_345, attributes, BASE_TIMESTAMP)
+    assert check_incoming(bytes(batches)).max_timestamp == 12_345
+
+
+@pytest.mark.parametrize("timestamp", [-1, 1 << 63])
+def test_no_time_outside_its_range(timestamp: int) -> None:
+    with pytest.raises(ValueError, match=f"timestamp_ms={timestamp}"):
+        convert.stamp_append_time(bytearray(encode_batch(RECORDS)), timestamp)

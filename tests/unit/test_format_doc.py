@@ -1,0 +1,84 @@
+"""The worked examples of docs/format.md, taken out of the page and decoded by the library."""
+
+import re
+from pathlib import Path
+
+from logdb.codec import RecordIterator, Status, check, crc32c
+from logdb.log import recovery_point
+from logdb.log.recovery_point import Point
+from logdb.meta import entries
+from support.batches import varint
+
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+
+
+def example(name: str) -> bytes:
+    """The bytes of the fenced block after ``<!-- example: name -->``, without the positions at the left."""
+    found = re.search(rf"<!-- example: {name} -->\n```\n(.*?)```", PAGE, re.DOTALL)
+    assert found, f"docs/format.md has no example {name!r}"
+    lines = [line.split(maxsplit=1)[1] for line in found.group(1).splitlines()]
+    return bytes.fromhex(" ".join(lines))
+
+
+def test_the_batch_header_is_what_the_page_says() -> None:
+    status, header, computed_crc = check(example("batch"))
+    assert status is Status.OK
+    assert header is not None
+    assert header._asdict() == {
+        "base_offset": 42,
+        "last_offset": 43,
+        "base_timestamp": 1357034400000,
+        "max_timestamp": 1357034460000,
+        "producer_id": -1,
+        "size_bytes": 99,
+        "leader_epoch": 7,
+        "base_sequence": -1,
+        "record_count": 2,
+        "crc": 0x13AE1A6F,
+        "attributes": 0,
+        "producer_epoch": -1,
+        "magic": 2,
+    }
+    assert computed_crc == header.crc
+
+
+def test_the_records_are_what_the_page_says() -> None:
+    records = RecordIterator(lambda _offset, _end_offset: iter([example("batch")]), 42, 44, "t", 0)
+    assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers, r.leader_epoch) for r in records] == [
+        (42, 1357034400000, b"N14228", b"UA1545", (), 7),
+        (43, 1357034460000, None, b"", (("to", b"IAH"), ("x", None)), 7),
+    ]
+
+
+def test_the_table_beside_the_example_quotes_its_bytes() -> None:
+    batch = example("batch")
+    rows = re.findall(r"^\| ([0-9a-f]{4}) \| (.+?) \|", PAGE, re.MULTILINE)
+    position = 0
+    for at, quoted in rows:
+        assert int(at, 16) == position
+        data = b"".join(
+            bytes.fromhex(cell) * int(times or 1) for cell, times in re.findall(r"`([0-9a-f ]+)`(?: × (\d+))?", quoted)
+        )
+        assert batch[position : position + len(data)] == data, f"at {at}"
+        position += len(data)
+    assert position == len(batch)
+
+
+def test_varints_are_what_the_page_says() -> None:
+    rows = re.search(r"^\| value \|(.*)\|\n\|[-|]+\n\| bytes \|(.*)\|$", PAGE, re.MULTILINE)
+    assert rows
+    numbers, encoded = (row.replace("−", "-").replace("`", "").split("|") for row in rows.groups())
+    assert [varint(int(number)) for number in numbers] == [bytes.fromhex(data) for data in encoded]
+
+
+def test_the_recovery_point_is_what_the_page_says() -> None:
+    assert recovery_point.decode(example("recovery-point")) == (1, Point(segment=0, offset=44, position=99))
+    assert recovery_point.encode(1, Point(0, 44, 99)) == example("recovery-point")
+
+
+def test_the_catalogue_entry_is_what_the_page_says() -> None:
+    data = example("catalogue")
+    key, value = data[:1], data[1:]
+    assert (key, value[:-4]) == (entries.FORMAT_KEY, b'{"format":1}')
+    assert entries.decode_format(value)[0] == 1
+    assert int.from_bytes(value[-4:], "big") == crc32c(value[:-4], crc32c(key))
