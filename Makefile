@@ -23,7 +23,7 @@ test: .venv/dev
 	$(BIN)/pytest -n auto
 
 check: .venv/dev lint import-time
-	$(MAKE) -C tests/fuzz sanitize PYTHON=$(abspath $(BIN))/python
+	$(MAKE) -C tests/fuzz sanitize
 	LOGDB_TEST_SCALE=5 $(BIN)/pytest -n auto tests/property tests/crash
 	$(MAKE) contract
 
@@ -46,8 +46,8 @@ contract: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benches
 
-fuzz: .venv/dev
-	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS) PYTHON=$(abspath $(BIN))/python
+fuzz:
+	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
 
 wheel: .venv/dev
 	rm -rf build dist

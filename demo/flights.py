@@ -27,16 +27,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
+from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import logdb
+from logdb.model import Durability
 
 TOPIC, PARTITIONS = "flights", 3
 CHUNK = 10_000
 INDEPENDENCE_DAY = datetime(2013, 7, 4, tzinfo=UTC)
-KILL_AFTER = {"fsync": 2_000, "interval": 100_000, "os": 100_000}  # appends, then SIGKILL
+KILL_AFTER: dict[Durability, int] = {"fsync": 2_000, "interval": 100_500, "os": 100_500}  # appends
 
 console = Console(highlight=False)
 
@@ -92,40 +94,13 @@ class Delays:
         return {carrier: total / count for carrier, (total, count) in sorted(self.sums.items())}
 
 
-# ---------------------------------------------------------------- the rates
-
-
-class Rate(NamedTuple):
-    work: str
-    record_count: int
-    size_bytes: int
-    seconds: float
-
-
-class Rates(list[Rate]):
-    @contextlib.contextmanager
-    def measure(self, work: str, flights: list[Flight]) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        seconds = time.perf_counter() - began
-        self.append(Rate(work, len(flights), sum(len(flight.row) for flight in flights), seconds))
-
-    def show(self) -> None:
-        table = Table("work", "records", "seconds", "records/s", "MB/s of values")
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for work, count, size_bytes, seconds in self:
-            table.add_row(work, f"{count:,}", f"{seconds:.2f}", f"{count / seconds:,.0f}", f"{size_bytes / seconds / 1e6:,.0f}")
-        console.print(table)
-
-
 # ---------------------------------------------------------------- the acts
 
 
 def append(db: logdb.Database, flights: list[Flight]) -> None:
     """Append all flights; the default partitioner sends an aircraft's flights to one partition, in order."""
     db.create_topic(TOPIC, partitions=PARTITIONS)
-    for begin in track(range(0, len(flights), CHUNK), "appending", console=console, transient=True):
+    for begin in track(range(0, len(flights), CHUNK), "appending", console=console, transient=True, disable=not console.is_terminal):
         chunk = flights[begin : begin + CHUNK]
         db.append_many(
             TOPIC,
@@ -145,6 +120,7 @@ def consume(db: logdb.Database, header: bytes) -> dict[str, float]:
     delays = Delays(header)
     for log in logs(db):
         for record in log.read(log.start_offset):
+            assert record.value is not None  # a null value would be a tombstone; flights have none
             delays.add(record.value)
     return delays.means()
 
@@ -169,7 +145,7 @@ def dataframe(db: logdb.Database, header: bytes) -> dict[str, float]:
 # ---------------------------------------------------------------- the crash
 
 
-def write_until_killed(path: str, level: str) -> None:
+def write_until_killed(path: str, level: Durability) -> None:
     """What the victim does: append one flight after another and say on stdout how far it is.
 
     A record is acknowledged by any append at level fsync, and by a flush below it.
@@ -189,7 +165,7 @@ def write_until_killed(path: str, level: str) -> None:
             os.write(sys.stdout.fileno(), b"%d %d\n" % (appended, acknowledged))
 
 
-def kill_a_writer(path: str, level: str) -> tuple[int, int]:
+def kill_a_writer(path: str, level: Durability) -> tuple[int, int]:
     """Start a writer, kill it in mid-append; returns how many records it had appended and how many were acknowledged."""
     command = [sys.executable, __file__, "--write", path, "--durability", level]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
@@ -204,13 +180,12 @@ def kill_a_writer(path: str, level: str) -> tuple[int, int]:
 
 
 def survive(scratch: str, rows: list[bytes]) -> None:
-    """Kill a writer at each level, reopen, and hold what is there against what the level promised."""
-    table = Table("durability", "appended", "acknowledged", "found", "acknowledged but lost", "others lost", "open")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for level in ("fsync", "interval", "os"):
+    """Kill a writer at each level, open again, and hold what is there against what the level promised."""
+    table = report("level", "appended", "acknowledged", "found", "broken promises", "others lost", "opened in")
+    for level in KILL_AFTER:
         path = os.path.join(scratch, f"killed-{level}")
-        appended, acknowledged = kill_a_writer(path, level)
+        with console.status(f"killing a writer at level {level}"):
+            appended, acknowledged = kill_a_writer(path, level)
         began = time.perf_counter()
         with logdb.open(path) as db:
             log = db.log(TOPIC, partition=0)
@@ -218,71 +193,101 @@ def survive(scratch: str, rows: list[bytes]) -> None:
             open_ms = (time.perf_counter() - began) * 1000
             for record, row in zip(log.read(0), itertools.cycle(rows), strict=False):
                 assert record.value == row, f"record {record.offset} came back changed"
-        lost = max(0, acknowledged - found)
-        assert lost == 0, f"{lost} acknowledged records lost at level {level}"
-        others = max(0, appended - max(acknowledged, found))
-        table.add_row(level, *(f"{count:,}" for count in (appended, acknowledged, found, lost, others)), f"{open_ms:.1f} ms")
+        broken, others = max(0, acknowledged - found), max(0, appended - max(acknowledged, found))
+        table.add_row(level, *(f"{count:,}" for count in (appended, acknowledged, found, broken, others)), f"{open_ms:.1f} ms")
+        assert broken == 0, f"{broken} acknowledged records lost at level {level}"
     console.print(table)
-    console.print("A kill spares the operating system's cache, so each level kept its promise. A power cut may cost `interval`")
-    console.print("its last second and `os` whatever the system had not written out; `fsync` nothing that was acknowledged.\n")
+    console.print(
+        "A kill spares the operating system's cache, so each level kept its promise. The others waited in memory, and nobody had "
+        "been told that they were written; one more may be found, where the kill came before the writer could say so. A power cut "
+        "may also cost `interval` its last second and `os` what the system had not written out, but `fsync` nothing acknowledged."
+    )
 
 
-# ---------------------------------------------------------------- the play
+# ---------------------------------------------------------------- what is printed
 
 
-def equal(means: dict[str, float], others: dict[str, float]) -> bool:
-    return means.keys() == others.keys() and all(math.isclose(means[carrier], others[carrier]) for carrier in means)
+def report(*columns: str) -> Table:
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
 
 
 def show_means(columns: dict[str, dict[str, float]]) -> None:
-    table = Table("carrier", *columns, title="Mean departure delay, minutes", title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = report("carrier", *columns)
     for carrier in next(iter(columns.values())):
         table.add_row(carrier, *(f"{means[carrier]:.4f}" for means in columns.values()))
     console.print(table)
 
 
+class Rates:
+    """How fast each act was."""
+
+    def __init__(self) -> None:
+        self._table = report("work", "records", "seconds", "records/s", "MB/s")
+
+    @contextlib.contextmanager
+    def measure(self, work: str, flights: list[Flight]) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        count, size_bytes = len(flights), sum(len(flight.row) for flight in flights)
+        self._table.add_row(work, f"{count:,}", f"{seconds:.2f}", f"{count / seconds:,.0f}", f"{size_bytes / seconds / 1e6:,.0f}")
+
+    def show(self) -> None:
+        console.print(self._table)
+        console.print("MB are those of the values. All of it is one Python thread; the sums over the records are most of the reading.")
+
+
+# ---------------------------------------------------------------- the play
+
+
 def main(data_dir: str, scratch: str, count: int | None) -> None:
     rates = Rates()
-    header, rows = read_table()
-    rows = rows[:count]
+    header, every_row = read_table()
+    rows = every_row[:count]
     flights = flights_of(header, rows)
-    console.print(f"{len(flights):,} flights of 2013, {sum(map(len, rows)) / 1e6:.0f} MB\n")
 
+    console.rule(f"Append {len(flights):,} flights")
     with logdb.open(data_dir) as db:
-        with rates.measure("append_many, keyed, three partitions, flushed to the disk", flights):
+        with rates.measure("append_many, then flush", flights):
             append(db, flights)
         for partition in db.describe_topic(TOPIC).partitions:
-            console.print(f"  partition {partition.partition}: {partition.end_offset:,} records, {partition.size_bytes:,} bytes")
-        console.print()
+            console.print(f"{TOPIC}-{partition.partition}: {partition.end_offset:,} records, {partition.size_bytes:,} bytes")
 
-    with logdb.open(data_dir) as db:  # from here on, what a later run of a program would find
-        with rates.measure("read, Python sums it up", flights):
+    with logdb.open(data_dir, mode="r") as db:  # as another program would
+        console.rule("Consume: mean departure delay of each carrier, minutes")
+        with rates.measure("read, sums in Python", flights):
             consumed = consume(db, header)
-        with rates.measure("read_arrow, pandas sums it up", flights):
+        with rates.measure("read_arrow, sums in pandas", flights):
             framed = dataframe(db, header)
         truth = Delays(header)
         for row in rows:
             truth.add(row)
         show_means({"from the table": truth.means(), "consumed": consumed, "by dataframe": framed})
-        assert consumed == truth.means() and equal(framed, consumed)
-        console.print("All three are equal.\n")
+        assert consumed == truth.means()
+        assert framed.keys() == consumed.keys()
+        assert all(math.isclose(framed[carrier], consumed[carrier]) for carrier in consumed)
+        console.print("All three are equal.")
 
+        console.rule(f"Replay from {INDEPENDENCE_DAY:%d %B}")
         since_ms = round(INDEPENDENCE_DAY.timestamp() * 1000)
         later = [flight for flight in flights if flight.scheduled_ms >= since_ms]
         with rates.measure("replay from a timestamp", later):
             replayed = replay(db, since_ms)
-        console.print(f"Replay from {INDEPENDENCE_DAY:%d %B}: {replayed:,} flights; the table has {len(later):,}.\n")
+        console.print(f"{replayed:,} flights were replayed; the table has {len(later):,}.")
         assert replayed == len(later)
 
-        with rates.measure("verify", flights):
-            report = db.verify()
-        found = "no problem" if report.ok else "\n".join(map(str, report.problems))
-        console.print(f"verify: {found} in {report.record_count:,} records, {report.size_bytes:,} bytes, {report.file_count} files\n")
-        assert report.ok
+        console.rule("Verify")
+        with rates.measure("verify, every byte", flights):
+            found = db.verify()
+        assert found.ok, "\n".join(map(str, found.problems))
+        console.print(f"{found.record_count:,} records, {found.size_bytes:,} bytes, {found.file_count} files: no problem.")
 
-    survive(scratch, rows)
+    console.rule("Kill -9 in mid-append, and open again")
+    survive(scratch, every_row)
+    console.rule("Rates")
     rates.show()
 
 

@@ -4,20 +4,22 @@ Writes are at level `os`, because that is what the peers give: in the page cache
 """
 
 import contextlib
+import itertools
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from benches.peers import not_importable
 from benches.peers._kill import open_after_kill, write_until_killed
 from benches.workload import BATCH_COUNT, Keys, Measure, Values, Work, Wrong, rate
 
 if TYPE_CHECKING:
-    from logdb import Database, Durability, Log
+    from logdb import Log
+    from logdb.model import Durability
 
 _READY_COUNT = 100
 _READ_SIZE_BYTES = 1 << 20
@@ -26,7 +28,7 @@ _IMPORT_COUNT = 11
 
 
 def missing() -> str | None:
-    return not_importable("logdb")
+    return not_importable("logdb") or not_importable("kafka.record")
 
 
 # ---------------------------------------------------------------- writing
@@ -134,48 +136,35 @@ def append_durable_8_threads(work: Work) -> Measure:
 # ---------------------------------------------------------------- ready-made batches
 
 
-def _ready(work: Work, log: "Log") -> list[bytes]:
-    """Batches of BATCH_COUNT records, as a door would get them; built by ``log``, which must be empty."""
+def _ready(work: Work) -> list[bytes]:
+    """Batches of BATCH_COUNT records, as a door would get them: built by another maker."""
+    from kafka.record.default_records import DefaultRecordBatchBuilder as Builder
+
     ready = []
-    for number, (keys, values) in enumerate(work.batches()):
-        if number == _READY_COUNT:
-            break
-        log.append_many(values, keys=keys)
-        view, next_offset = log.read_batches(number * BATCH_COUNT, size_bytes_max=4 << 20)
-        if next_offset != (number + 1) * BATCH_COUNT:
-            raise Wrong(f"{BATCH_COUNT} records are not one batch: the next offset is {next_offset}")
-        ready.append(bytes(view))
+    for keys, values in itertools.islice(work.batches(), _READY_COUNT):
+        builder = Builder(2, 0, False, -1, -1, -1, 1 << 30)
+        for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+            builder.append(number, 1_700_000_000_000 + number, key, value, [])
+        ready.append(bytes(builder.build()))
     return ready
-
-
-def _append_ready(work: Work, db: "Database") -> tuple["Log", Measure]:
-    db.create_topic("builder", config={"max.message.bytes": 4 << 20})
-    db.create_topic("t", config={"max.message.bytes": 4 << 20})
-    ready = _ready(work, db.log("builder"))
-    log = db.log("t")
-    began = work.start()
-    for number in range(work.count // BATCH_COUNT):
-        log.append_batches(ready[number % len(ready)])
-    log.flush(sync=False)
-    return log, rate(work.count, time.perf_counter() - began)
 
 
 def append_ready(work: Work) -> Measure:
     """What a door does: batches of other makers are checked, placed and written."""
-    import logdb
-
-    with logdb.open(str(work.directory), durability="os", batch_size=4 << 20) as db:
-        log, measure = _append_ready(work, db)
-        work.check(_scan_values(log))
-    return measure
+    ready = _ready(work)
+    with _log(work) as log:
+        began = work.start()
+        for number in range(work.count // BATCH_COUNT):
+            log.append_batches(ready[number % len(ready)])
+        log.flush(sync=False)
+        return rate(work.count, time.perf_counter() - began)
 
 
 def read_batches(work: Work) -> Measure:
     """What a door does: batches are checked and handed out as they lie."""
     import logdb
 
-    with logdb.open(str(work.directory), durability="os", batch_size=4 << 20) as db:
-        _append_ready(work, db)
+    append_ready(work)
     with logdb.open(str(work.directory), mode="r") as db:
         log = db.log("t")
 
@@ -209,7 +198,8 @@ def _filled(work: Work) -> "Iterator[Log]":
 
 def _scan_values(log: "Log") -> tuple[int, int]:
     count = size_bytes = 0
-    for record in log.read(0):
+    records: Iterator[Any] = log.read(0)  # no value is None here
+    for record in records:
         size_bytes += len(record.value)
         count += 1
     return count, size_bytes
@@ -217,7 +207,8 @@ def _scan_values(log: "Log") -> tuple[int, int]:
 
 def _scan_all(log: "Log") -> tuple[int, int]:
     count = size_bytes = 0
-    for record in log.read(0):
+    records: Iterator[Any] = log.read(0)
+    for record in records:
         record.offset, record.timestamp_ms, record.key  # noqa: B018  # looking at them is the work
         size_bytes += len(record.value)
         count += 1
@@ -262,7 +253,7 @@ def arrow_all(work: Work) -> Measure:
 def _get(work: Work, log: "Log", offsets: list[int]) -> Measure:
     size_bytes = 0
     began = work.start()
-    read = log.read
+    read: Callable[[int], Iterator[Any]] = log.read
     for offset in offsets:
         size_bytes += len(next(read(offset)).value)
     seconds = time.perf_counter() - began
@@ -318,7 +309,7 @@ def memory(work: Work) -> Measure:
         for log in logs:
             log.append(bytes(work.value_size))
         for log in logs:
-            work.check((log.end_offset, len(next(log.read(0)).value)), 1)
+            work.check((log.end_offset, len(next(log.read(0)).value or b"")), 1)
         return Measure(_resident_bytes() / 1e6, "MB", f"{before / 1e6:.0f} MB before they were created")
 
 

@@ -1,14 +1,14 @@
 """logdb: an embeddable log database.  SQLite's place, Kafka's shape.
 
-    import logdb
-
-    with logdb.open("events") as db:
-        db.create_topic("trades", partitions=3, if_not_exists=True)
-        log = db.log("trades", partition=0)
-        log.append(b"value", b"key")
-        log.flush()
-        for record in log.read(log.start_offset):
-            print(record.offset, record.key, record.value)
+>>> import logdb
+>>> with logdb.open("events") as db:
+...     _ = db.create_topic("trades", partitions=3, if_not_exists=True)
+...     log = db.log("trades", partition=0)
+...     offset = log.append(b"value", b"key")
+...     log.flush()
+...     for record in log.read(offset):
+...         print(record.key, record.value)
+b'key' b'value'
 """
 
 from logdb import errors

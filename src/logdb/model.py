@@ -41,7 +41,7 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-def check_topic_name(name: str) -> str:
+def check_topic_name(name: object) -> str:
     """Return ``name`` if Kafka would allow it as a topic's.
 
     Raises:
@@ -50,7 +50,7 @@ def check_topic_name(name: str) -> str:
     Source: Kafka's ``Topic.validate``.
     """
     if not isinstance(name, str) or not name:
-        raise InvalidTopic(name, "it is empty" if name == "" else "it is not a string")
+        raise InvalidTopic(str(name), "it is empty" if name == "" else f"it is not a string, but {type(name).__name__}")
     if name in (".", ".."):
         raise InvalidTopic(name, "it names a directory")
     if len(name) > 249:

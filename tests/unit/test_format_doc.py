@@ -7,17 +7,23 @@ from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import recovery_point
 from logdb.log.recovery_point import Point
 from logdb.meta import entries
+from logdb.store import topic_file
+from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
 
-def example(name: str) -> bytes:
-    """The bytes of the fenced block after ``<!-- example: name -->``, without the positions at the left."""
+def text(name: str) -> str:
+    """The fenced block after ``<!-- example: name -->``."""
     found = re.search(rf"<!-- example: {name} -->\n```\n(.*?)```", PAGE, re.DOTALL)
     assert found, f"docs/format.md has no example {name!r}"
-    lines = [line.split(maxsplit=1)[1] for line in found.group(1).splitlines()]
-    return bytes.fromhex(" ".join(lines))
+    return found.group(1)
+
+
+def example(name: str) -> bytes:
+    """The bytes of a block of hex, without the positions at the left."""
+    return bytes.fromhex(" ".join(line.split(maxsplit=1)[1] for line in text(name).splitlines()))
 
 
 def test_the_batch_header_is_what_the_page_says() -> None:
@@ -74,6 +80,12 @@ def test_varints_are_what_the_page_says() -> None:
 def test_the_recovery_point_is_what_the_page_says() -> None:
     assert recovery_point.decode(example("recovery-point")) == (1, Point(segment=0, offset=44, position=99))
     assert recovery_point.encode(1, Point(0, 44, 99)) == example("recovery-point")
+
+
+def test_the_topic_file_is_what_the_page_says() -> None:
+    content = TopicFile("trades", "2f6a7c1e-6d0b-4a51-9a54-0f6c2f1f2a77", 0, 3, {"retention.ms": 604_800_000}, 0)
+    assert topic_file.encode(content) == text("topic.json").encode()
+    assert topic_file.decode(text("topic.json").encode(), "topic.json") == content
 
 
 def test_the_catalogue_entry_is_what_the_page_says() -> None:

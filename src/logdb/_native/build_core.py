@@ -1,8 +1,7 @@
 """Builds ``logdb._native._core``: the C core behind cffi, in API mode.
 
 The headers are the definition: what cffi cannot parse of them (the preprocessor's
-lines) is left out, nothing is written twice.  setup.py names ``ffibuilder``; to
-build the core alone, in place: ``python src/logdb/_native/build_core.py``.
+lines) is left out, nothing is written twice.  setup.py names ``ffibuilder``.
 """
 
 import os
@@ -11,7 +10,7 @@ from cffi import FFI
 
 HEADERS = ("crc32c.h", "murmur2.h", "logdb_native.h")
 SOURCES = ("crc32c.c", "murmur2.c", "batch.c", "scan.c", "columns.c")
-WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow")
+FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow")
 
 
 def definition(folder: str) -> str:
@@ -24,7 +23,7 @@ def definition(folder: str) -> str:
 
 
 def builder(folder: str) -> FFI:
-    """The definition and how to compile it, sources by their path under ``folder``."""
+    """The definition, and how to compile the sources in ``folder``."""
     ffi = FFI()
     ffi.cdef(definition(folder))
     ffi.set_source(
@@ -33,13 +32,9 @@ def builder(folder: str) -> FFI:
         sources=[os.path.join(folder, name) for name in SOURCES],
         depends=[os.path.join(folder, name) for name in (*HEADERS, "batch.h", "bytes.h")],
         include_dirs=[folder],
-        extra_compile_args=["-O2", "-std=c11", *WARNINGS],
+        extra_compile_args=list(FLAGS),
     )
     return ffi
 
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-ffibuilder = builder(os.path.relpath(_HERE))  # setuptools wants paths relative to setup.py, where it runs
-
-if __name__ == "__main__":
-    builder(_HERE).compile(tmpdir=os.path.dirname(os.path.dirname(_HERE)), verbose=True)
+ffibuilder = builder(os.path.relpath(os.path.dirname(os.path.abspath(__file__))))  # setuptools wants relative paths

@@ -199,7 +199,7 @@ static void headers_gather(const uint8_t *buf, const logdb_row *rows, const logd
     bitmap_fill(columns->header_value_validity, sizes->header_count);
     for (int64_t row = 0; row < sizes->row_count; row++) {
         const uint8_t *p = buf + rows[row].headers, *end = buf + rows[row].end;
-        for (header_view header; p && at < columns->header_offsets[row + 1]; at++) {
+        for (header_view header; at < columns->header_offsets[row + 1]; at++) {
             if (!(p = header_parse(p, end, &header)))
                 break;
             columns->header_key_offsets[at] = (int32_t)key_bytes;
@@ -210,7 +210,8 @@ static void headers_gather(const uint8_t *buf, const logdb_row *rows, const logd
                 bitmap_clear(columns->header_value_validity, at);
                 continue;
             }
-            memcpy(columns->header_value + value_bytes, header.value, (size_t)header.value_size);
+            if (header.value_size > 0)
+                memcpy(columns->header_value + value_bytes, header.value, (size_t)header.value_size);
             value_bytes += header.value_size;
         }
     }
@@ -222,11 +223,11 @@ void logdb_columns_gather(const uint8_t *buf, const logdb_row *rows, int32_t wan
                           const logdb_column_sizes *sizes, logdb_columns *columns)
 {
     const int32_t *offsets = columns->key_offsets;
-    if (wanted & LOGDB_COLUMN_KEY)
+    if (wanted & LOGDB_COLUMN_KEY && sizes->key_bytes > 0)
         for (int64_t row = 0; row < sizes->row_count; row++)
             memcpy(columns->key + offsets[row], buf + rows[row].key, (size_t)(offsets[row + 1] - offsets[row]));
     offsets = columns->value_offsets;
-    if (wanted & LOGDB_COLUMN_VALUE)
+    if (wanted & LOGDB_COLUMN_VALUE && sizes->value_bytes > 0)
         for (int64_t row = 0; row < sizes->row_count; row++)
             memcpy(columns->value + offsets[row], buf + rows[row].value, (size_t)(offsets[row + 1] - offsets[row]));
     if (wanted & LOGDB_COLUMN_HEADERS)

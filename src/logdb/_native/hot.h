@@ -115,8 +115,17 @@ typedef struct {
 
 int signature_ready(signature *s);
 
+int signature_take_slow(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+
 /* Sorts arguments into out, in the order of s->names; what is absent stays NULL. */
-int signature_take(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+static inline int signature_take(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
+{
+    if (UNLIKELY(kwnames != NULL || nargs < s->required || nargs > s->positional_max))
+        return signature_take_slow(s, args, nargs, kwnames, out);
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        out[i] = args[i];
+    return 0;
+}
 
 /* ---------------------------------------------------------------- hot_buffer.c */
 
@@ -200,10 +209,11 @@ static inline int64_t builder_next_offset(const builder *b)
     return b->base_offset + b->count;
 }
 
-/* The most that a record may take in a batch; at most 36 bytes over what it does. */
-static inline size_t new_record_size_max(const new_record *r)
+/* Bytes of a record's parts, and how many its framing takes at least and at most: length, attributes, deltas, sizes. */
+enum { FRAME_SIZE_MIN = 7, FRAME_SIZE_MAX = 41 };
+static inline size_t payload_size(const new_record *r)
 {
-    return (size_t)(r->value_size + r->key_size + 2) + r->headers_size + 40;
+    return (size_t)((r->value_size > 0 ? r->value_size : 0) + (r->key_size > 0 ? r->key_size : 0)) + r->headers_size;
 }
 
 /* Whether a record can be put in at once; builder_admit looks closer where this says no. */
@@ -211,7 +221,7 @@ static inline bool builder_has_room(const builder *b, const new_record *r, const
 {
     bool usual = b->gate == 0 && !b->broken && t->expected_offset < 0 && (t->many || !b->many);
     bool told = t->level == LEVEL_FSYNC || (!b->strict && (b->dirty || t->many));
-    return usual && told && b->count > 0 && b->used - b->start + new_record_size_max(r) <= b->batch_limit;
+    return usual && told && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
 }
 
 int64_t builder_now(builder *b); /* INT64_MIN with an exception set */

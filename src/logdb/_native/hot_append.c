@@ -23,7 +23,7 @@ static bool given(PyObject *argument)
 
 /* ---------------------------------------------------------------- terms and ends, common to all */
 
-static int terms_get(const builder *b, PyObject *expected_offset, PyObject *durability, terms *t)
+static int terms_get_slow(const builder *b, PyObject *expected_offset, PyObject *durability, terms *t)
 {
     if (!b->ready) {
         PyErr_SetString(PyExc_RuntimeError, "BatchBuilder.__init__ was not called");
@@ -40,6 +40,15 @@ static int terms_get(const builder *b, PyObject *expected_offset, PyObject *dura
     }
     t->level = level_get(durability, b->level);
     return t->level < 0 ? -1 : 0;
+}
+
+static inline int terms_get(const builder *b, PyObject *expected_offset, PyObject *durability, terms *t)
+{
+    if (UNLIKELY(!b->ready || expected_offset != NULL || durability != NULL))
+        return terms_get_slow(b, expected_offset, durability, t);
+    t->expected_offset = -1;
+    t->level = b->level;
+    return 0;
 }
 
 /* Says on the exception which records are kept, and sees to it that the flusher tries them again. */
@@ -72,11 +81,11 @@ static int timestamp_check(builder *b, int64_t timestamp_ms, int64_t now)
     return builder_reject(b, "timestamp", 4, (const int64_t[]){timestamp_ms, now, before, after});
 }
 
-static int record_check(builder *b, const new_record *r)
+static inline int record_check(builder *b, const new_record *r)
 {
-    if (b->keys_required && r->key_size < 0)
+    if (UNLIKELY(b->keys_required && r->key_size < 0))
         return builder_reject(b, "key", 0, NULL);
-    if (BATCH_HEADER_SIZE + new_record_size_max(r) <= b->message_size_max)
+    if (BATCH_HEADER_SIZE + FRAME_SIZE_MAX + payload_size(r) <= b->message_size_max)
         return 0;
     size_t size = builder_single_size(r);
     if (size <= b->message_size_max)
@@ -124,8 +133,8 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     key.data = NULL;
     key.size = -1;
     key.view.obj = NULL;
-    growing headers;
-    headers.data = NULL;
+    growing headers; /* set up only where there are any */
+    bool headed = given(in[2]);
     new_record r = {.header_count = 0};
     if (blob_get(in[0], "value", &value))
         return NULL;
@@ -133,7 +142,7 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
         goto done_value;
     if (timestamp_get(b, in[3], &r.timestamp_ms))
         goto done_key;
-    if (given(in[2])) {
+    if (headed) {
         growing_init(&headers);
         if ((r.header_count = headers_encode(in[2], -1, &headers)) < 0)
             goto done;
@@ -147,7 +156,8 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     if (record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
         result = append_end(b, builder_put(b, &r), t.level);
 done:
-    growing_free(&headers);
+    if (headed)
+        growing_free(&headers);
 done_key:
     blob_release(&key);
 done_value:
@@ -225,6 +235,18 @@ static int many_headers(many_records *m, PyObject *headers)
     return result;
 }
 
+enum { PREFETCH_COUNT = 8 };
+
+/* Records lie scattered over memory: asks for the bytes of an item before its turn comes. */
+static inline void item_prefetch(PyObject *items, Py_ssize_t i)
+{
+    if (i >= PyTuple_GET_SIZE(items))
+        return;
+    const char *item = (const char *)PyTuple_GET_ITEM(items, i);
+    __builtin_prefetch(item + 64);
+    __builtin_prefetch(item + 128);
+}
+
 static inline void item_get(PyObject *items, Py_ssize_t i, const uint8_t **data, int64_t *size)
 {
     PyObject *item = PyTuple_GET_ITEM(items, i);
@@ -292,6 +314,9 @@ static int many_put(builder *b, const many_records *m, terms *t, int64_t *first)
         builder_close_batch(b);
     new_record r = {.key_size = -1, .timestamp_ms = m->now};
     for (Py_ssize_t i = 0; i < m->count; i++) {
+        item_prefetch(m->values, i + PREFETCH_COUNT);
+        if (m->keys != NULL)
+            item_prefetch(m->keys, i + PREFETCH_COUNT);
         many_get(m, i, &r);
         if (!builder_has_room(b, &r, t) && builder_admit(b, &r, t))
             return 1;

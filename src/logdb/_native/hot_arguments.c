@@ -244,7 +244,7 @@ static int signature_find(const signature *s, PyObject *name)
     return -1;
 }
 
-int signature_take(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
+int signature_take_slow(const signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
 {
     if (nargs > s->positional_max) {
         PyErr_Format(PyExc_TypeError, "%s() takes at most %zd positional arguments (%zd given)", s->function, s->positional_max, nargs);

@@ -280,16 +280,11 @@ int builder_write_until(builder *b, int64_t offset)
 
 /* ---------------------------------------------------------------- batches */
 
-static inline size_t size_or_none(int64_t size)
-{
-    return size > 0 ? (size_t)size : 0;
-}
-
 /* bytes after the length field */
 static inline size_t body_size(const new_record *r, int64_t timestamp_delta, int64_t offset_delta)
 {
-    return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(r->key_size) + size_or_none(r->key_size) +
-           varint_size(r->value_size) + size_or_none(r->value_size) + varint_size(r->header_count) + r->headers_size;
+    return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(r->key_size) + varint_size(r->value_size) +
+           varint_size(r->header_count) + payload_size(r);
 }
 
 static inline size_t record_size(const new_record *r, int64_t timestamp_delta, int64_t offset_delta)
@@ -332,6 +327,17 @@ void builder_close_batch(builder *b)
     b->start = b->used;
 }
 
+/* Bytes of the length field: for most records the payload alone tells, and nothing needs to be added up first. */
+static inline size_t length_size(const new_record *r, int64_t timestamp_delta, int64_t offset_delta)
+{
+    size_t payload = payload_size(r);
+    if (payload + FRAME_SIZE_MIN - 1 >= 1 << 6 && payload + FRAME_SIZE_MAX < 1 << 13)
+        return 2;
+    if (payload + FRAME_SIZE_MAX < 1 << 6)
+        return 1;
+    return varint_size((int64_t)body_size(r, timestamp_delta, offset_delta));
+}
+
 int64_t builder_put(builder *b, const new_record *r)
 {
     if (b->count == 0) {
@@ -342,9 +348,8 @@ int64_t builder_put(builder *b, const new_record *r)
         b->max_timestamp = r->timestamp_ms;
     }
     int64_t delta = timestamp_delta(b, r);
-    uint8_t *p = b->data + b->used;
-    p = varint_store(p, (int64_t)body_size(r, delta, b->count));
-    *p++ = 0;
+    uint8_t *length = b->data + b->used, *body = length + length_size(r, delta, b->count), *p = body;
+    *p++ = 0; /* attributes */
     p = varint_store(p, delta);
     p = varint_store(p, b->count);
     p = varint_store(p, r->key_size);
@@ -356,6 +361,7 @@ int64_t builder_put(builder *b, const new_record *r)
     p = varint_store(p, r->header_count);
     if (r->headers_size > 0)
         p = (uint8_t *)memcpy(p, r->headers, r->headers_size) + r->headers_size;
+    varint_store(length, p - body);
     b->used = (size_t)(p - b->data);
     return b->base_offset + b->count++;
 }

@@ -127,9 +127,9 @@ typedef struct {
  * LOGDB_E_ROOM   an index array is full
  * otherwise      what is wrong with the batch at `used`
  *
- * An entry is added to both indexes before a batch where more than index_interval_bytes lie behind the last
- * entry (Kafka's rule: the entry holds the last offset of that batch; a time index entry only where
- * max_timestamp grew since the last).  The time entry's max timestamp includes that batch. */
+ * Index entries are Kafka's (LogSegment.append): a batch that begins more than index_interval_bytes behind the last
+ * indexed one (or the segment's begin) gets an offset entry (its last offset, its position), and a time entry
+ * (max_timestamp, that batch included, and its offset) where max_timestamp grew since the last time entry. */
 logdb_status logdb_scan(const uint8_t *buf, size_t len, logdb_scan_state *state);
 
 /* Looks for a whole batch with a good CRC and a base offset of at least offset_min that begins anywhere in buf;
@@ -143,7 +143,8 @@ int64_t logdb_index_search(const uint8_t *index, int64_t count, int64_t relative
 int64_t logdb_time_index_search(const uint8_t *time_index, int64_t count, int64_t timestamp);
 
 /* First record at or after from_offset whose timestamp is >= timestamp, in a buffer of checked, uncompressed
- * batches; its offset and timestamp, or LOGDB_E_SHORT if there is none.  Control batches are skipped. */
+ * batches; its offset and timestamp, or LOGDB_E_SHORT if there is none.  Control batches are skipped, and batches
+ * whose max timestamp is earlier; where LOG_APPEND_TIME is set it is every record's. */
 logdb_status logdb_find_timestamp(const uint8_t *buf, size_t len, int64_t from_offset, int64_t timestamp,
                                   int64_t *offset, int64_t *found_timestamp);
 
@@ -162,8 +163,8 @@ typedef struct {
     int64_t header_value_null_count;
 } logdb_column_sizes;
 
-/* Arrow buffers to fill; a NULL column is not wanted.  Offsets have row_count + 1 entries, validity bitmaps
- * (row_count + 7) / 8 bytes. */
+/* Arrow buffers to fill; those of columns that are not wanted are left alone.  For n rows, or n headers, offsets
+ * have n + 1 entries and validity bitmaps (n + 7) / 8 bytes. */
 typedef struct {
     int64_t *offset;
     int64_t *timestamp;
@@ -189,7 +190,7 @@ enum {
     LOGDB_COLUMN_HEADERS = 16,
 };
 
-/* Where a record's wanted parts lie in the buffer: scratch between the two passes, row_room entries. */
+/* Where the wanted parts of a record lie in the buffer: scratch that pass 1 fills for pass 2. */
 typedef struct {
     uint32_t key;
     uint32_t value;
@@ -197,15 +198,20 @@ typedef struct {
     uint32_t end;
 } logdb_row;
 
-/* Pass 1 over checked, uncompressed batches: sizes of the records in [from_offset, to_offset), control batches
- * left out; fills `offset`, `timestamp` and all `*_offsets`/`*_validity` arrays that are not NULL (each sized for
- * row_room rows) and the scratch rows.  LOGDB_E_ROOM where row_room is too small (row_count then says what is
- * needed), LOGDB_E_COUNT where a column would pass 2^31 - 1 bytes. */
+/* Pass 1 over checked, uncompressed batches: the records with offsets in [from_offset, to_offset), those of control
+ * batches left out.  Fills *sizes, rows, and of the wanted columns offset, timestamp, key_offsets, key_validity,
+ * value_offsets, value_validity and header_offsets, each with room for row_room rows.
+ *
+ * LOGDB_E_ROOM        row_room is too small; row_count says how many rows there may be, and nothing else was done
+ * LOGDB_E_COUNT       a column would pass 2^31 - 1 bytes or headers, or the count is not that of the records
+ * LOGDB_E_ATTRIBUTES  a batch is compressed
+ * otherwise           what is wrong with a batch or its records */
 logdb_status logdb_columns_walk(const uint8_t *buf, size_t len, int64_t from_offset, int64_t to_offset,
                                 int32_t wanted, logdb_row *rows, int64_t row_room,
                                 logdb_columns *columns, logdb_column_sizes *sizes);
 
-/* Pass 2: copies keys, values and headers into buffers of the exact sizes of pass 1. */
+/* Pass 2 over the same bytes: copies keys, values and headers into buffers of the sizes that pass 1 found.  Header
+ * keys are made UTF-8, which Arrow relies on: a byte that is not becomes '?'. */
 void logdb_columns_gather(const uint8_t *buf, const logdb_row *rows, int32_t wanted,
                           const logdb_column_sizes *sizes, logdb_columns *columns);
 

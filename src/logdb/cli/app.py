@@ -88,12 +88,12 @@ class Root(click.Group):
                 for verb in verbs:
                     command = self.get_command(ctx, verb)
                     assert command is not None
-                    rows.append((click.style(f"{verb:<12}", fg="cyan"), command.get_short_help_str(limit=90)))
+                    rows.append((click.style(f"{verb:<12}", fg="cyan"), command.get_short_help_str()))
                 formatter.write_dl(rows)
         with formatter.section(heading("First steps")):
             for line in FIRST_STEPS.splitlines():
                 formatter.write(f"  {click.style('$', fg='bright_black')} {line}\n")
-        self.format_options(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)  # the group's own would list the verbs once more
         with formatter.section(heading("Exit codes")):
             formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call\n")
 

@@ -94,9 +94,9 @@ def measure(directory: str, record_count: int, value_size_bytes: int, bar: Progr
             yield Result(name, count, count * (value_size_bytes + KEY_SIZE_BYTES), seconds)
 
 
-@click.command()
+@click.command(short_help="Measure appends and reads on this machine.")
 @common
-@click.option("-n", "--records", "record_count", type=click.IntRange(min=CALL_COUNT), default=500_000, show_default=True, help="Records.")
+@click.option("-n", "--records", "record_count", type=click.IntRange(min=CALL_COUNT), default=1_000_000, show_default=True, help="Records.")
 @click.option("-s", "--value-size", type=click.IntRange(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes.")
 @click.option("--scratch", type=click.Path(exists=True, file_okay=False, writable=True), help="Disk to measure; else the temporary one.")
 @pass_session

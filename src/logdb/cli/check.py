@@ -17,19 +17,22 @@ def show_problems(report: "logdb.Report") -> None:
 
 
 def checked_text(report: "logdb.Report") -> str:
-    checked = report.checked
     return (
-        f"checked {counted(checked.files, 'file')}, {size_text(checked.bytes)}, "
-        f"{counted(checked.batches, 'batch')}, {counted(checked.records, 'record')}"
+        f"checked {counted(report.file_count, 'file')}, {size_text(report.size_bytes)}, "
+        f"{counted(report.batch_count, 'batch')}, {counted(report.record_count, 'record')}"
     )
 
 
 def checked_document(report: "logdb.Report") -> dict[str, int]:
-    checked = report.checked
-    return {"files": checked.files, "bytes": checked.bytes, "batches": checked.batches, "records": checked.records}
+    return {
+        "files": report.file_count,
+        "size_bytes": report.size_bytes,
+        "batches": report.batch_count,
+        "records": report.record_count,
+    }
 
 
-@click.command()
+@click.command(short_help="Check every byte of a database.")
 @common
 @pass_session
 def verify(session: Session) -> None:
@@ -48,7 +51,7 @@ def verify(session: Session) -> None:
     say(f"{checked_text(report)}: {found}")
 
 
-@click.command()
+@click.command(short_help="Mend what verify finds; shows it first.")
 @common
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show what would be done.")
 @pass_session

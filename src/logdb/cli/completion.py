@@ -12,7 +12,7 @@ Put this into the shell's start file:
   fish  (~/.config/fish/config.fish)  logdb completion fish | source"""
 
 
-@click.command(epilog=INSTALL)
+@click.command(short_help="Print the completion script of a shell.", epilog=INSTALL)
 @common
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

@@ -69,6 +69,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
 
 
 @click.group(
+    short_help="List, show and change what topics are configured to do.",
     invoke_without_command=True,
     epilog="The flags of kafka-configs work too: --describe [--all] or --alter with --entity-type topics --entity-name TOPIC "
     "(or --topic TOPIC), --add-config, --delete-config.",
@@ -97,7 +98,7 @@ def configs(
     """Show and change what topics are configured to do; list all keys."""
     if context.invoked_subcommand is not None:
         return
-    if describe_flag and alter_flag or (session.kafka and not (describe_flag or alter_flag)):
+    if (describe_flag and alter_flag) or (session.kafka and not (describe_flag or alter_flag)):
         raise click.UsageError("exactly one of --describe and --alter is needed")
     if alter_flag:
         if name is None:

@@ -5,6 +5,7 @@ Knows where to begin and when to end.  Does not know how a record is written
 """
 
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import click
 
 import logdb
-from logdb.cli.formats import Record, Render, console, envelope, kcat, unescape
+from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
 from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place
 from logdb.cli.session import Session, common, pass_session
@@ -98,7 +99,7 @@ def write(records: Iterator[Record | None], render: Render, count_max: int | Non
     Returns:
         How many were written.
     """
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     count, parts = 0, []
     if count_max == 0:
         return 0
@@ -206,7 +207,7 @@ Examples:
   logdb consume clicks --json | jq .payload           JSON lines, kcat's envelope"""
 
 
-@click.command(epilog=LETTERS)
+@click.command(epilog=LETTERS, short_help="Print records, once or as they come.")
 @common
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)

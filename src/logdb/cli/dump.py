@@ -9,7 +9,8 @@ from logdb.cli import offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
 from logdb.cli.session import Session, common, pass_session
-from logdb.codec import Record, Status, explain
+from logdb.codec import Record, Status, control, explain
+from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.model import COMPRESSION_TYPES
 
@@ -56,14 +57,14 @@ def batch_document(path: str, batch: Batch) -> dict[str, object]:
         "producer_id": head.producer_id,
         "producer_epoch": head.producer_epoch,
         "leader_epoch": head.leader_epoch,
-        "transactional": bool(head.attributes & 16),
-        "control": bool(head.attributes & 32),
-        "delete_horizon_ms": head.base_timestamp if head.attributes & 64 else None,
-        "timestamp_type": "LogAppendTime" if head.attributes & 8 else "CreateTime",
+        "transactional": bool(head.attributes & TRANSACTIONAL),
+        "control": bool(head.attributes & CONTROL),
+        "delete_horizon_ms": head.base_timestamp if head.attributes & DELETE_HORIZON else None,
+        "timestamp_type": "LogAppendTime" if head.attributes & LOG_APPEND_TIME else "CreateTime",
         "base_timestamp": head.base_timestamp,
         "max_timestamp": head.max_timestamp,
         "magic": head.magic,
-        "compression": COMPRESSION_TYPES[head.attributes & 7],
+        "compression": COMPRESSION_TYPES[head.attributes & CODEC_MASK],
         "crc": head.crc,
         "computed_crc": batch.computed_crc,
         "valid": batch.status is Status.OK,
@@ -110,7 +111,7 @@ def record_document(path: str, batch: Batch, record: Record, *, print_data: bool
 def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
     """One record, as kafka-dump-log prints it."""
     d = record_document("", batch, record, print_data=False)
-    stamped = "LogAppendTime" if batch.header.attributes & 8 else "CreateTime"
+    stamped = "LogAppendTime" if batch.header.attributes & LOG_APPEND_TIME else "CreateTime"
     line = (
         f"| offset: {record.offset} {stamped}: {record.timestamp_ms} keySize: {d['key_size_bytes']} "
         f"valueSize: {d['value_size_bytes']} sequence: {d['sequence']} headerKeys: [{','.join(name for name, _ in record.headers)}]"
@@ -121,16 +122,31 @@ def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
     return line
 
 
+def control_document(path: str, batch: Batch) -> dict[str, object]:
+    """The one record of a control batch."""
+    marker = control.parse(batch.data)
+    name = marker.type.name if isinstance(marker.type, control.ControlType) else str(marker.type)
+    offset, epoch = batch.header.base_offset, marker.coordinator_epoch
+    return {"file": path, "kind": "control", "offset": offset, "type": name, "coordinator_epoch": epoch}
+
+
 def dump_records(path: str, batch: Batch, *, as_json: bool, print_data: bool) -> bool:
     """Print the records of a batch; False if they cannot be read."""
+    is_control = batch.header.attributes & CONTROL
     try:
-        records = offline.read_records(batch)
+        marker = control_document(path, batch) if is_control else {}
+        records = [] if is_control else offline.read_records(batch)
     except (InvalidBatch, CodecMissing) as error:
         if as_json:
             emit_line({"file": path, "kind": "damage", "position": batch.position, "reason": str(error)})
         else:
             click.echo(f"| {error}")
         return False
+    if is_control:
+        if as_json:
+            emit_line(marker)
+        else:
+            click.echo(f"| offset: {marker['offset']} endTxnMarker: {marker['type']} coordinatorEpoch: {marker['coordinator_epoch']}")
     for record in records:
         if as_json:
             emit_line(record_document(path, batch, record, print_data=print_data))
@@ -213,7 +229,7 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 # ---------------------------------------------------------------- the verb
 
 
-@click.command()
+@click.command(short_help="Print batches, records, index entries of files.")
 @common
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--files", metavar="FILE,...", help="Files with commas between, as kafka-dump-log takes them.")

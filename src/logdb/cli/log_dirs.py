@@ -22,7 +22,7 @@ def document(data_dir: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
     return {"version": 1, "brokers": [{"broker": 0, "logDirs": [log_dir]}]}
 
 
-@click.command("log-dirs")
+@click.command("log-dirs", short_help="Show what each partition takes on the disk.")
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("--describe", is_flag=True, hidden=True)  # kafka-log-dirs demands it; there is nothing else to do

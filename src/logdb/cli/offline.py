@@ -8,10 +8,12 @@ ends; ``verify`` can.
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from struct import iter_unpack
 from typing import BinaryIO, NamedTuple
 
 from logdb.codec import Header, Record, RecordIterator, Status, check, convert, explain, find_batch, header, records_check
+from logdb.errors import InvalidBatch
 from logdb.model import OFFSET_MAX
 
 HEADER_SIZE_BYTES = 61
@@ -133,7 +135,7 @@ def read_records(batch: Batch) -> list[Record]:
     image = convert.decompress_batches(memoryview(batch.data), DECOMPRESSED_SIZE_BYTES_MAX)
     status = records_check(image[HEADER_SIZE_BYTES:], batch.header)
     if status is not Status.OK:
-        raise convert.InvalidBatch(batch.position, explain(status, batch.header))
+        raise InvalidBatch(batch.position, explain(status, batch.header))
     return list(RecordIterator(lambda _begin, _end: iter([image]), batch.header.base_offset, OFFSET_MAX, "", 0))
 
 
@@ -183,7 +185,7 @@ def check_sanity(path: str) -> list[str]:
         problems.append(f"{os.path.getsize(path)} bytes are not whole entries of {entry_size_bytes}: {extra} too many")
     base = base_offset_of(path)
     entries: Sequence[IndexEntry | TimeIndexEntry] = read_time_index(path) if time_index else read_index(path)
-    for number, (before, after) in enumerate(zip(entries, entries[1:], strict=False), 1):
+    for number, (before, after) in enumerate(pairwise(entries), 1):
         # the last time entry may repeat a timestamp: it is written once more when a segment is sealed
         if not (before[0] <= after[0] and before[1] <= after[1] if time_index else before[0] < after[0] and before[1] < after[1]):
             problems.append(f"entry {number} {tuple(after)} does not follow {tuple(before)}")

@@ -11,13 +11,13 @@ import click
 import logdb
 from logdb.cli.consume import offset_of
 from logdb.cli.output import emit, table
-from logdb.cli.params import TIME, TOPIC, Place
+from logdb.cli.params import TIME, TOPIC, Kind, Place
 from logdb.cli.session import Session, common, pass_session
-from logdb.cli.topics import matching
+from logdb.errors import UnknownTopic
 from logdb.model import TopicPartition
 
 
-class OffsetTime(click.ParamType):
+class OffsetTime(Kind):
     """latest (-1), earliest (-2), or a moment."""
 
     name = "time"
@@ -33,6 +33,9 @@ class OffsetTime(click.ParamType):
         if moment < 0:
             self.fail(f"{value!r} is none of -1 (latest), -2 (earliest), and no time", param, ctx)
         return Place("from-time", moment)
+
+
+OFFSET_TIME = OffsetTime()
 
 
 def numbers(text: str) -> set[int]:
@@ -53,16 +56,16 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
 
     Raises:
         click.BadParameter: The partition is no number.
+        UnknownTopic: No topic matches.
     """
     topic, _, partitions = pattern.partition(":")
     try:
         wanted = numbers(partitions) if partitions else None
     except ValueError:
-        raise click.BadParameter(f"{partitions!r} is no partition; write TOPIC:0 or TOPIC:0-3", param_hint="--topic-partitions") from None
-    if topic in known or not known:
-        names = [topic]  # unknown where there are none: the library says so
-    else:
-        names = [name for name in known if re.fullmatch(topic, name)] or matching(db, topic)
+        raise click.BadParameter(f"{partitions!r} is no partition; write TOPIC:0 or TOPIC:0-3", param_hint=repr(pattern)) from None
+    names = [topic] if topic in known else [name for name in known if re.fullmatch(topic, name)]
+    if not names:
+        raise UnknownTopic(topic, known=tuple(known))
     return [
         TopicPartition(name, partition)
         for name in names
@@ -70,13 +73,36 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
     ]
 
 
-@click.command()
+def queries(
+    db: "logdb.Database", patterns: Sequence[str], known: Sequence[str], moment: Place | None
+) -> dict[TopicPartition, Place | None]:
+    """What to ask of which partition; a pattern of three parts, kcat's ``topic:partition:time``, has its own moment."""
+    asked: dict[TopicPartition, Place | None] = {}
+    for pattern in patterns:
+        head, _, time = pattern.rpartition(":")
+        if ":" in head:
+            asked |= dict.fromkeys(selected(db, head, known), OFFSET_TIME.convert(time, None, None))
+        else:
+            asked |= dict.fromkeys(selected(db, pattern, known), moment)
+    return asked
+
+
+def answer(log: "logdb.Log", moment: Place | None) -> dict[str, object]:
+    """Both ends of a partition, or the offset at a moment (None where no record is that late)."""
+    where: dict[str, object] = {"topic": log.topic, "partition": log.partition}
+    if moment is None:
+        return {**where, "start_offset": log.start_offset, "end_offset": log.end_offset}
+    offset = log.offset_for_timestamp(moment.number) if moment.kind == "from-time" else offset_of(log, moment)
+    return {**where, "offset": offset}
+
+
+@click.command(short_help="Show where partitions begin and end, or a time lies.")
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", "patterns", multiple=True, type=TOPIC, help="A topic, or a regular expression of them.")
 @click.option("--partitions", metavar="N,...", help="Only these partitions.")
 @click.option("--topic-partitions", metavar="TOPIC:N,...", help="Only these: TOPIC, TOPIC:0 or TOPIC:0-3, with commas between.")
-@click.option("--time", "moment", type=OffsetTime(), help="latest (-1), earliest (-2), or a time: ms, 2013-07-04T12:00:00 (UTC).")
+@click.option("--time", "moment", type=OFFSET_TIME, help="latest (-1), earliest (-2), or a time: ms, 2013-07-04T12:00:00 (UTC).")
 @click.option("--exclude-internal-topics", is_flag=True, hidden=True)
 @pass_session
 def offsets(
@@ -91,30 +117,19 @@ def offsets(
     """Show where partitions begin and end, or the first offset at a --time."""
     if session.kafka and moment is None:
         moment = Place("end")
+    try:
+        only = None if partitions is None else numbers(partitions)
+    except ValueError:
+        raise click.BadParameter(f"{partitions!r} are no partitions; write 0,2 or 0-3", param_hint="--partitions") from None
     wanted = [*names, *patterns, *(topic_partitions.split(",") if topic_partitions else ())]
     with session.read() as db:
         known = [topic.name for topic in db.topics(internal=not exclude_internal_topics)]
-        found = [one for pattern in wanted or known for one in selected(db, pattern, known)]
-        if partitions is not None:
-            only = numbers(partitions)
-            found = [one for one in found if one.partition in only]
-        logs = [db.log(topic, partition) for topic, partition in dict.fromkeys(found)]
-        if moment is None:
-            bounds = [(log.topic, log.partition, log.start_offset, log.end_offset) for log in logs]
-        else:
-            rows = [(log.topic, log.partition, _at(log, moment)) for log in logs]
-    if moment is None:
-        columns = ("topic", "partition", "start_offset", "end_offset")
-        if session.as_json:
-            emit([dict(zip(columns, row, strict=True)) for row in bounds])
-        else:
-            table(("TOPIC", "PARTITION", "START", "END"), bounds)
-    elif session.as_json:
-        emit([{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in rows])
+        asked = queries(db, wanted or known, known, moment)
+        answers = [answer(db.log(*one), when) for one, when in asked.items() if only is None or one.partition in only]
+    if session.as_json:
+        emit(answers)
+    elif answers and all("offset" not in found for found in answers):
+        table(("TOPIC", "PARTITION", "START", "END"), [tuple(found.values()) for found in answers])
     else:
-        for topic, partition, offset in rows:
-            click.echo(f"{topic}:{partition}:{'' if offset is None else offset}")
-
-
-def _at(log: "logdb.Log", moment: Place) -> int | None:
-    return log.offset_for_timestamp(moment.number) if moment.kind == "from-time" else offset_of(log, moment)
+        for found in answers:
+            click.echo(":".join("" if value is None else str(value) for value in found.values()))

@@ -115,7 +115,7 @@ def progress(what: str, *, sized: bool = True) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
-    shown: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+    shown: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(bar_width=20)]
     if sized:
         shown += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
     with Bars(*shown, console=Console(stderr=True), transient=True) as bars:

@@ -15,7 +15,11 @@ from click.shell_completion import CompletionItem
 from logdb.cli.session import Session
 
 
-class TopicName(click.ParamType):
+class Kind(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 has no arguments to give it
+    """A kind of argument."""
+
+
+class TopicName(Kind):
     """A topic's name; the shell completes it from the database."""
 
     name = "topic"
@@ -24,7 +28,7 @@ class TopicName(click.ParamType):
         try:
             with ctx.ensure_object(Session).read() as db:
                 topics = db.topics()
-        except Exception:  # a shell that asks for names must never see a traceback
+        except Exception:  # noqa: BLE001  # a shell that asks for names must never see a traceback
             return []
         return [
             CompletionItem(topic.name, help=f"{topic.partition_count} partitions")
@@ -33,7 +37,7 @@ class TopicName(click.ParamType):
         ]
 
 
-class ConfigKey(click.ParamType):
+class ConfigKey(Kind):
     """A topic config's key, completed by the shell."""
 
     name = "key"
@@ -56,7 +60,7 @@ class Pair(ConfigKey):
         return key, text
 
 
-class Time(click.ParamType):
+class Time(Kind):
     """A moment: milliseconds since 1970, or an ISO 8601 date or date and time (UTC unless it says otherwise)."""
 
     name = "time"
@@ -94,7 +98,7 @@ class Place:
     number: int = 0
 
 
-class PlaceType(click.ParamType):
+class PlaceType(Kind):
     """beginning, end, N, -N (that many before the end), s@TIME to begin at, e@TIME to end before."""
 
     name = "offset"

@@ -5,6 +5,7 @@ how a line is taken apart (``lines``).
 """
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -35,8 +36,9 @@ POLL_INTERVAL_S = 0.05
 def read_chunks(path: str) -> Iterator[bytes]:
     """A file's bytes, or stdin's (``-``): what is there at once, so that a slow pipe is not held up."""
     if path == "-":
-        stdin = click.get_binary_stream("stdin")
-        while chunk := stdin.read1(CHUNK_SIZE):  # type: ignore[attr-defined]  # a buffered reader, though typed as BinaryIO
+        stdin = sys.stdin.buffer
+        assert isinstance(stdin, io.BufferedIOBase)
+        while chunk := stdin.read1(CHUNK_SIZE):
             yield chunk
         return
     with open(path, "rb") as file:
@@ -141,7 +143,7 @@ class Sink:
         try:
             columns = self._format.parse(lines, self._line_count + 1)
         except ValueError as error:
-            raise click.ClickException(f"{error}; {counted(self.record_count, 'record')} before were appended") from None
+            raise click.ClickException(f"{error}; {counted(self.record_count, 'record')} appended before it") from None
         self._line_count += len(lines)
         with uninterrupted():
             if self._log is not None:
@@ -175,7 +177,7 @@ def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar
             sink.lines(splitter.feed(chunk))
             done_bytes += len(chunk)
             if bar is not None:
-                bar(done_bytes, total_bytes, path)
+                bar(done_bytes, total_bytes, os.path.basename(path))
         sink.lines(splitter.finish())
 
 
@@ -228,7 +230,7 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
         say(f"appended {counted(sink.record_count, 'record')} ({size_text(sink.size_bytes)}) to {topic} in {seconds:.1f} s")
 
 
-@click.command()
+@click.command(short_help="Append lines of stdin or of files.")
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
@@ -237,7 +239,8 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
 @click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")
 @click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"What ends a line; \n, \t, \0, \xHH are understood.")
-@click.option("-Z", "--null-marker", metavar="TEXT", is_flag=False, flag_value="", help="Key or value equal to this are null.")
+@click.option("-Z", "empty_is_null", is_flag=True, help="An empty key or value is null.")
+@click.option("--null-marker", metavar="TEXT", help="A key or value that equals this is null.")
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", as they are here anyway
 @click.option("--follow", metavar="FILE", help="Append FILE's lines, wait for more, follow it through rotation; Ctrl-C ends.")
@@ -256,6 +259,7 @@ def produce(
     key: str | None,
     headers: Pairs,
     delimiter: str,
+    empty_is_null: bool,
     null_marker: str | None,
     whole: bool,
     by_lines: bool,
@@ -279,7 +283,7 @@ def produce(
     for path in paths:
         if path != "-" and not os.path.isfile(path):
             raise click.UsageError(f"no file {path!r}")
-    line = line_format(key_separator, key, headers, null_marker, properties)
+    line = line_format(key_separator, key, headers, "" if empty_is_null else null_marker, properties)
     if follow is None and not paths and sys.stdin.isatty() and not quiet:
         say("one record a line; Ctrl-D ends")
     session.follows = follow is not None
@@ -297,7 +301,7 @@ def produce(
                 with progress("appending") if paths else contextlib.nullcontext() as bar:
                     feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
         except LogdbError as error:
-            error.add_note(f"{counted(sink.record_count, 'record')} before were appended")
+            error.add_note(f"{counted(sink.record_count, 'record')} appended before it")
             raise
         finally:
             if sink.record_count and (not quiet or session.as_json):

@@ -56,7 +56,7 @@ class Session:
         """Open to read, also beside a process that writes."""
         return logdb.open(self.data_dir, mode="r")
 
-    def write(self, *, create: bool = False, durability: str | None = None) -> "logdb.Database":
+    def write(self, *, create: bool = False) -> "logdb.Database":
         """Open to write.
 
         Args:
@@ -70,7 +70,7 @@ class Session:
         path = self.data_dir
         if not create and not (os.path.isdir(path) and os.listdir(path)):
             raise errors.NotADatabase(f"{path} holds no database; 'logdb topics create' makes one")
-        return logdb.open(path, mode="a", **({"durability": durability} if durability else {}))
+        return logdb.open(path)
 
 
 def exit_code_of(error: errors.LogdbError) -> int:

@@ -177,20 +177,26 @@ def say_created(session: Session, name: str) -> None:
         say(f"created topic {name}")
 
 
-ACTIONS = ("list", "create", "describe", "alter", "delete")
+def _note_action(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.meta.setdefault(ACTIONS, []).append(parameter.name)
+
+
+ACTIONS = "logdb.actions"
 
 
 @click.group(
+    short_help="Create, list, describe, alter, delete topics.",
     invoke_without_command=True,
     epilog="The flags of kafka-topics work too: --list, --create, --describe, --alter, --delete with --topic, --partitions, "
     "--replication-factor, --config, --delete-config, --if-exists, --if-not-exists, --exclude-internal; they print as it does.",
 )
 @common
-@click.option("--list", "actions", multiple=True, flag_value="list", hidden=True)
-@click.option("--create", "actions", multiple=True, flag_value="create", hidden=True)
-@click.option("--describe", "actions", multiple=True, flag_value="describe", hidden=True)
-@click.option("--alter", "actions", multiple=True, flag_value="alter", hidden=True)
-@click.option("--delete", "actions", multiple=True, flag_value="delete", hidden=True)
+@click.option("--list", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--create", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--describe", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--alter", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--delete", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
 @click.option("--topic", type=TOPIC, hidden=True)
 @click.option("--partitions", type=click.IntRange(min=1), hidden=True)
 @click.option("--replication-factor", type=int, hidden=True)
@@ -206,7 +212,6 @@ ACTIONS = ("list", "create", "describe", "alter", "delete")
 def topics(
     context: click.Context,
     session: Session,
-    actions: Sequence[str],
     topic: str | None,
     partitions: int | None,
     replication_factor: int | None,
@@ -219,6 +224,7 @@ def topics(
     yes: bool,
 ) -> None:
     """Create, list, describe, alter and delete topics."""
+    actions: list[str] = context.meta.get(ACTIONS, [])
     if context.invoked_subcommand is not None:
         if actions:
             raise click.UsageError("give either a verb or a flag of kafka-topics, not both")
@@ -295,10 +301,9 @@ def describe(session: Session, names: Sequence[str]) -> None:
         click.echo(("\n" if number else "") + click.style(topic.name, bold=True) + f"  id {topic.topic_id}")
         if topic.config:
             click.echo(f"  {config_text(topic.config)}")
-        columns = ["PARTITION", "START", "END", "RECORDS", "SIZE", "SEGMENTS", "EPOCH"]
+        columns = ["PARTITION", "START", "END", "SIZE", "SEGMENTS", "EPOCH"]
         rows: list[list[object]] = [
-            [p.partition, p.start_offset, p.end_offset, p.end_offset - p.start_offset, size_text(p.size_bytes), p.segment_count]
-            + [p.leader_epoch]
+            [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch]
             for p in topic.partitions
         ]
         if any(p.read_only_reason for p in topic.partitions):

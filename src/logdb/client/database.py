@@ -8,6 +8,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import Self
 
 from logdb.client import partitioner as partitioners
 from logdb.client.partitioner import Partitioner
@@ -55,7 +56,7 @@ class Database:
     def __repr__(self) -> str:
         return f"<Database {self.path} mode={self.mode}{' closed' if self._store.closed else ''}>"
 
-    def __enter__(self) -> "Database":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -160,6 +161,7 @@ class Database:
         keys: Iterable[Buffer | None] | None = None,
         *,
         partitioner: "str | Partitioner | None" = None,
+        headers: Iterable[Headers] | None = None,
         timestamps_ms: Iterable[int] | None = None,
         durability: Durability | None = None,
     ) -> list[RecordMetadata]:
@@ -175,8 +177,9 @@ class Database:
         """
         values = list(values)
         keys = [None] * len(values) if keys is None else list(keys)
+        heads = None if headers is None else list(headers)
         times = None if timestamps_ms is None else list(timestamps_ms)
-        for name, other in (("keys", keys), ("timestamps_ms", times)):
+        for name, other in (("keys", keys), ("headers", heads), ("timestamps_ms", times)):
             if other is not None and len(other) != len(values):
                 raise ValueError(f"{len(values)} values, but {len(other)} {name}")
         choose, count = self._partitioner(partitioner), self._partition_count(topic)
@@ -188,6 +191,7 @@ class Database:
             offsets = self._store.log(topic, partition).append_many(
                 [values[row] for row in chosen],
                 [keys[row] for row in chosen],
+                headers=None if heads is None else [heads[row] for row in chosen],
                 timestamps_ms=None if times is None else [times[row] for row in chosen],
                 durability=durability,
             )

@@ -26,7 +26,7 @@ class Default:
     __slots__ = ("_left", "_partition", "_random")
 
     def __init__(self, seed: int | None = None) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 -- spreads records, keeps no secret
         self._left, self._partition = 0, -1
 
     def __call__(self, key: Buffer | None, partition_count: int) -> int:
@@ -53,7 +53,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def __call__(self, key: Buffer | None, partition_count: int) -> int:
+    def __call__(self, _key: Buffer | None, partition_count: int) -> int:
         partition = self._next % partition_count
         self._next = partition + 1
         return partition

@@ -105,13 +105,13 @@ class _Reader:
     def read(self, chunk: Buffer, from_offset: int, to_offset: int) -> Iterator["pyarrow.RecordBatch"]:
         if memoryview(chunk).nbytes > _CHUNK_BYTES_MAX:
             raise ValueError(f"a chunk of {memoryview(chunk).nbytes} bytes; at most {_CHUNK_BYTES_MAX} are taken")
-        row_count = self._walk(chunk, from_offset, to_offset, wanted=0, row_room=0)  # by the headers of batches alone
-        if not row_count:
+        room = self._walk(chunk, from_offset, to_offset, wanted=0, room=0)
+        if not room:
             return
-        self._allocate_rows(row_count)
-        row_count = self._walk(chunk, from_offset, to_offset, wanted=self._wanted, row_room=row_count)
+        self._allocate_rows(room)
+        row_count = self._walk(chunk, from_offset, to_offset, wanted=self._wanted, room=room)
         if self._too_large():
-            middle = self._middle(chunk, from_offset, to_offset, row_count)
+            middle = self._middle(chunk, from_offset, to_offset, row_count, room)
             yield from self.read(chunk, from_offset, middle)
             yield from self.read(chunk, middle, to_offset)
         elif row_count:
@@ -123,15 +123,16 @@ class _Reader:
 
     # ------------------------------------------------------------ the two passes
 
-    def _walk(self, chunk: Buffer, from_offset: int, to_offset: int, *, wanted: int, row_room: int) -> int:
-        """Pass 1; returns the count of rows.  Without room for rows, that is the most there may be.
+    def _walk(self, chunk: Buffer, from_offset: int, to_offset: int, *, wanted: int, room: int) -> int:
+        """Pass 1; returns the count of rows.  Without room, that is the most there may be, by the batches' headers.
 
         Raises:
             InvalidBatch: The chunk is not what it should be; too large a column is left to the caller.
         """
         data = ffi.from_buffer(chunk)
-        status = lib.logdb_columns_walk(data, len(data), from_offset, to_offset, wanted, self._rows, row_room, self._columns, self._sizes)
-        if status not in (Status.OK, Status.ROOM) and not (status == Status.COUNT and self._too_large()):
+        status = lib.logdb_columns_walk(data, len(data), from_offset, to_offset, wanted, self._rows, room, self._columns, self._sizes)
+        good = status == Status.OK or (status == Status.ROOM and not room) or (status == Status.COUNT and self._too_large())
+        if not good:
             raise InvalidBatch(0, explain(Status(status)))
         return int(self._sizes.row_count)
 
@@ -140,12 +141,12 @@ class _Reader:
         largest: int = max(sizes.key_bytes, sizes.value_bytes, sizes.header_count, sizes.header_key_bytes, sizes.header_value_bytes)
         return largest > _COLUMN_BYTES_MAX
 
-    def _middle(self, chunk: Buffer, from_offset: int, to_offset: int, row_count: int) -> int:
+    def _middle(self, chunk: Buffer, from_offset: int, to_offset: int, row_count: int, room: int) -> int:
         """Offset of the row in the middle, where a chunk with too large a column is split."""
         if row_count < 2:
             raise InvalidBatch(0, f"one record is over {_COLUMN_BYTES_MAX} bytes")
-        offsets = self._columns.offset = ffi.new("int64_t[]", row_count)
-        self._walk(chunk, from_offset, to_offset, wanted=lib.LOGDB_COLUMN_OFFSET, row_room=row_count)
+        offsets = self._columns.offset = ffi.new("int64_t[]", room)
+        self._walk(chunk, from_offset, to_offset, wanted=lib.LOGDB_COLUMN_OFFSET, room=room)
         return int(offsets[row_count // 2])
 
     # ------------------------------------------------------------ memory

@@ -275,7 +275,7 @@ class Scanner:
         status = _scan(data, size, state)
         if state.index_count:
             self._take_entries()
-            if status == 14:
+            if status == Status.ROOM:
                 status = self._scan_on(ffi.cast("uint8_t *", data), size)
         return _STATUSES[status]
 

@@ -10,29 +10,31 @@ and a constant (12 MiB at most: a piece, a codec's own tables, zstd's window).
 What is accepted: whatever Kafka's broker (its Java classes) reads whole is read whole.  Bytes that it would silently
 drop are refused, because other readers refuse them or show other records:
 
-=======  ===============================================  ==================================================
-codec    read                                             refused
-=======  ===============================================  ==================================================
-gzip     any number of members                            bytes after the last member that are not one
-snappy   xerial blocks, also several streams in a row;    1 to 3 bytes after the last block; xerial version 0
-         a raw block
-lz4      one LZ4F frame, any block size, linked or not,   anything after the frame
-         with or without checksums and content size
-zstd     any number of frames, skippable ones too         bytes after the last frame; a window over 128 MiB
-=======  ===============================================  ==================================================
+======  =====================================================  ====================================
+codec   read                                                   refused
+======  =====================================================  ====================================
+gzip    any number of members                                  what follows the last one (J)
+snappy  xerial blocks, several streams in a row; one raw       1 to 3 bytes after the last block (J)
+        block
+lz4     one LZ4F frame, blocks of any size, linked (not J)     what follows the frame (J)
+        or not, with or without checksums and content size
+zstd    any number of frames, skippable ones too               what follows the last one; a window
+                                                               over 128 MiB
+======  =====================================================  ====================================
 
-A stream that ends early is refused in every codec, as is an empty one.
+(J): Java stops there without an error; (not J): Java cannot read it.  A stream that ends early is refused in every
+codec, as is an empty one.
 
 What is written: gzip without a time, so equal batches are equal bytes; snappy in xerial blocks of 32 KiB; lz4 in
 independent blocks of 64 KiB without content size; zstd with the content size.
 
-Source: Kafka 4.3's org.apache.kafka.common.compress, snappy-java's SnappyInputStream, RFC 1952, RFC 8878, the LZ4
-frame format 1.6.
+Source: Kafka 4.3.1's classes, given all of these; RFC 1952; RFC 8878; snappy-java's SnappyInputStream; the LZ4 frame
+format 1.6.
 """
 
 import importlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -187,20 +189,38 @@ def _snappy(data: memoryview) -> bytes:
 
 def _unsnappy(data: memoryview, size_bytes_max: int) -> bytearray:
     cramjam = _package("cramjam", SNAPPY)
-    blocks = _xerial_blocks(data) if data[:8] == _XERIAL_MAGIC else [data]
+    declared = sum(size for _, size in _snappy_blocks(data))
+    if declared > size_bytes_max:
+        raise _too_large(SNAPPY, declared, size_bytes_max)
+    out, at = bytearray(declared), 0
+    room = memoryview(out)
     try:
-        sizes = [_snappy_size(block) for block in blocks]
-        if sum(sizes) > size_bytes_max:
-            raise _too_large(SNAPPY, sum(sizes), size_bytes_max)
-        out, at = bytearray(sum(sizes)), 0
-        room = memoryview(out)
-        for block, size in zip(blocks, sizes, strict=True):
+        for block, size in _snappy_blocks(data):
             if cramjam.snappy.decompress_raw_into(block, room[at : at + size]) != size:
                 raise _bad(SNAPPY, f"a block does not hold the {size} bytes it declares")
             at += size
     except cramjam.DecompressionError as error:
-        raise _bad(SNAPPY, error) from None
+        raise _bad(SNAPPY, f"{at} of {declared} bytes: {error}") from None
     return out
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Each block and the size that it declares; one block where there is no xerial header."""
+    if data[:8] != _XERIAL_MAGIC:
+        yield data, _snappy_size(data)
+        return
+    at = 0
+    while at < len(data):
+        if data[at : at + 8] == _XERIAL_MAGIC:  # its versions say nothing: some writers have them little-endian
+            at += len(_XERIAL_HEADER)
+        else:
+            size = int.from_bytes(data[at : at + 4], "big")
+            block = data[at + 4 : at + 4 + size]
+            at += 4 + size
+            if at <= len(data):
+                yield block, _snappy_size(block)
+    if at != len(data):
+        raise _truncated(SNAPPY, len(data))
 
 
 def _snappy_size(block: memoryview) -> int:
@@ -211,23 +231,6 @@ def _snappy_size(block: memoryview) -> int:
         if byte < 128:
             return size
     raise _bad(SNAPPY, f"a block of {len(block)} bytes does not say how much it holds")
-
-
-def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    blocks, at = [], 0
-    while at < len(data):
-        if data[at : at + 8] == _XERIAL_MAGIC:
-            version = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
-            if version < 1:
-                raise _bad(SNAPPY, f"xerial version {version}; 1 and up are known")
-            at += len(_XERIAL_HEADER)
-        else:
-            size = int.from_bytes(data[at : at + 4], "big")
-            blocks.append(data[at + 4 : at + 4 + size])
-            at += 4 + size
-    if at != len(data):
-        raise _truncated(SNAPPY, len(data))
-    return blocks
 
 
 # ---------------------------------------------------------------- lz4
@@ -265,28 +268,28 @@ def _zstd(data: memoryview) -> bytes:
 
 def _unzstd(data: memoryview, size_bytes_max: int) -> Buffer:
     zstandard = _package("zstandard", ZSTD)
-    out: Buffer
     try:
         sizes = _zstd_sizes(zstandard, data)
         if sizes.declared > size_bytes_max:
             raise _too_large(ZSTD, sizes.declared, size_bytes_max)
         decompressor = zstandard.ZstdDecompressor()
         if sizes.frame_count == sizes.declared_count == 1:  # the one case that needs no window beside the output
-            out = decompressor.decompress(data)
-        else:
-            if sizes.window > _ZSTD_WINDOW_FREE:
-                size_bytes_max = min(size_bytes_max, (size_bytes_max + _ZSTD_WINDOW_FREE) // 2)
-            if sizes.frame_count == 1 and 0 < sizes.most <= size_bytes_max:
-                out = decompressor.decompress(data, max_output_size=sizes.most)
-            else:
-                stream = decompressor.stream_reader(data, read_across_frames=True)
-                out = bytearray()
-                while piece := stream.read(min(_PIECE, size_bytes_max + 1 - len(out))):
-                    out += piece
-                    if len(out) > size_bytes_max:
-                        raise _too_large(ZSTD, None, size_bytes_max)
+            return bytes(decompressor.decompress(data))
+        if sizes.window > _ZSTD_WINDOW_FREE:  # as much of it is used as comes out
+            size_bytes_max = min(size_bytes_max, (size_bytes_max + _ZSTD_WINDOW_FREE) // 2)
+        if sizes.frame_count == 1 and 0 < sizes.most <= size_bytes_max:
+            return bytes(decompressor.decompress(data, max_output_size=sizes.most))
+        return _zstd_stream(decompressor.stream_reader(data, read_across_frames=True), size_bytes_max)
     except zstandard.ZstdError as error:
         raise _bad(ZSTD, f"{len(data)} bytes: {error}") from None
+
+
+def _zstd_stream(stream: Any, size_bytes_max: int) -> bytearray:
+    out = bytearray()
+    while piece := stream.read(min(_PIECE, size_bytes_max + 1 - len(out))):
+        out += piece
+        if len(out) > size_bytes_max:
+            raise _too_large(ZSTD, None, size_bytes_max)
     return out
 
 

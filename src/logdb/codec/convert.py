@@ -100,8 +100,9 @@ def check_incoming(
         if flags & CONTROL and not control_allowed:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
-            records = _decompressed(view[position : position + size], position, decompressed_size_bytes_max)
-            status = records_check(ffi.from_buffer(records), len(records), batch, keys)
+            records = ffi.from_buffer(_decompressed(view[position : position + size], position, decompressed_size_bytes_max))
+            status = records_check(records, len(records), batch, keys)
+            del records  # before the next batch is decompressed
         else:
             status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, keys)
         if status:

@@ -9,6 +9,7 @@ for each entry, both numbers increasing.
 
 import os
 from bisect import bisect_right
+from itertools import pairwise
 
 from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all, read_file, replace_file
@@ -66,7 +67,7 @@ def decode(data: bytes, path: str) -> LeaderEpochs:
     except ValueError:
         raise CorruptionError(path, 0, "not a leader epoch checkpoint") from None
     epochs = LeaderEpochs(entries)
-    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in zip(entries, entries[1:], strict=False))
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
     in_range = all(0 <= epoch < 2**31 and 0 <= start <= OFFSET_MAX for epoch, start in entries)
     if version != "0" or count != str(len(entries)) or not rising or not in_range or encode(epochs) != data:
         raise CorruptionError(path, 0, f"version {version!r} with {count} entries contradicts its {len(lines)} lines")

@@ -37,6 +37,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
+from logdb.log.group_commit import GroupCommit
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
@@ -125,8 +126,7 @@ class Log(BatchBuilder):
         self._sealing: list[Segment] = list(unsealed)
         self.checkpointed, self._checkpointed_ms = point.point, io.monotonic_ms()
         self._sync_lock = threading.Lock()
-        self._group_size_last = 0
-        self._waiting_count = 0
+        self._group_commit = GroupCommit(self._write_and_sync)
         self._positions = Positions()
         self._source = self._chunks
         self._cursor: tuple[int, Segment, int] | None = None
@@ -307,7 +307,7 @@ class Log(BatchBuilder):
         if self._next_offset > self._end.offset:
             self._drain()
 
-    def _chunks(self, offset: int, end_offset: int, positions: Positions | None | Literal["own"] = "own") -> Iterator[Buffer]:
+    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
         return read_chunks(
@@ -432,7 +432,7 @@ class Log(BatchBuilder):
 
     # ------------------------------------------------------------ hooks of the builder
 
-    def _write(self, batches: memoryview, base_offset: int, next_offset: int, max_timestamp: int) -> None:
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self._codec:
             batches = memoryview(convert.compress_batches(batches, self._codec))
@@ -472,17 +472,15 @@ class Log(BatchBuilder):
         if level != FSYNC:
             self._interval_wanted = True
             return
-        self._waiting_count += 1
-        try:
-            if self._point.point.offset >= next_offset:
-                return
-            with self._sync_lock:
-                if self._point.point.offset >= next_offset:
-                    return
-                self._drain()
-                self._sync()
-        finally:
-            self._waiting_count -= 1
+        if self._point.point.offset < next_offset:
+            self._group_commit.commit(next_offset)
+
+    def _write_and_sync(self) -> int:
+        """What a group commit does; returns up to where everything is durable."""
+        with self._sync_lock:
+            self._drain()
+            self._sync()
+            return self._point.point.offset
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise what the builder found."""
@@ -494,7 +492,7 @@ class Log(BatchBuilder):
             case "timestamp":
                 at, now, before, after = numbers
                 allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
-                raise InvalidTimestamp(at, f"{self.topic} accepts {allowed} (message.timestamp.before.max.ms, message.timestamp.after.max.ms)")
+                raise InvalidTimestamp(at, f"{self.topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
             case "key":
                 raise InvalidRecord(f"{self.topic} is compacted: every record needs a key")
         raise self._host.refusal(self)
@@ -524,6 +522,7 @@ class Log(BatchBuilder):
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
         if self._segments:
+            self._segments[-1].trim()
             self._sealing.append(self._segments[-1])
             self._host.wake(self)
         self._segments = (*self._segments, segment)

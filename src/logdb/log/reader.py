@@ -155,20 +155,17 @@ def read_chunks(
         reader = SegmentReader(segment, max(offset, segment.base_offset), end_offset, epochs)
         while True:
             first = not size_bytes
-            chunk: memoryview | bytearray | None = reader.read(size_bytes or reader.first_size_bytes)
-            if chunk is None:
+            batches = reader.read(size_bytes or reader.first_size_bytes)
+            if batches is None:
                 break
             if first and positions is not None and not reader.codecs & ~1:
-                _remember(positions, segment, reader.position - len(chunk), chunk)
-            if reader.codecs & ~1:
-                chunk = convert.decompress_batches(chunk, decompressed_size_bytes_max)
-            yield chunk
-            chunk = None  # its buffer may be taken again
+                _remember(positions, segment, reader.position - len(batches), batches)
+            yield convert.decompress_batches(batches, decompressed_size_bytes_max) if reader.codecs & ~1 else batches
+            del batches  # its buffer may be taken again
             size_bytes = _SECOND_READ_SIZE_BYTES if first else buffers.READ_SIZE_BYTES
-    return
 
 
-def _remember(positions: Positions, segment: Segment, position: int, chunk: memoryview | bytearray) -> None:
+def _remember(positions: Positions, segment: Segment, position: int, chunk: memoryview) -> None:
     """Leave where the records of the first batch of ``chunk`` lie."""
     _, head = header(chunk)
     if head is not None:

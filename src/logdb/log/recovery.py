@@ -126,7 +126,7 @@ def _take_tail(
     """The files after the sealed ones; what does not belong to the log is set aside or, if it is below its start, removed."""
     named = {segment.base_offset for segment in sealed}
     first = sealed[-1].next_offset if sealed else entry.start_offset
-    tail = []
+    tail: list[Segment] = []
     for base in bases:
         segment = Segment(io, directory, base, writable=True, index_interval_bytes=config.index_interval_bytes)
         if base in named:
@@ -145,7 +145,7 @@ def _open_tail(
     io: IO, directory: str, entry: LogEntry, segment: Segment, later: Sequence[Segment], found: Recovered, *, clean: bool
 ) -> bool:
     """Make ``segment`` the log's last so far; False where the log ends in it and later files are no part of it."""
-    expected = found.next_offset if found.segments else segment.base_offset
+    expected = found.next_offset if found.segments else min(segment.base_offset, entry.start_offset)
     point = found.point.point
     if segment.base_offset != expected:
         for stray in (segment, *later):
@@ -160,7 +160,7 @@ def _open_tail(
         trusted, next_offset = 0, segment.base_offset
     elif segment.base_offset == point.segment:
         trusted, next_offset = point.position, point.offset
-    else:
+    else:  # synced to its end, which the next file's name tells; zeroes reserved ahead may follow
         trusted, next_offset = size_bytes, later[0].base_offset if later else point.offset
     found.next_offset = next_offset
     if trusted > size_bytes or (clean and trusted != size_bytes):
@@ -194,10 +194,10 @@ def _scan_rest(
         return True
     ends = segment.size_bytes
     reason = f"{explain(status, scanner)} at byte {ends} of {size_bytes}"
-    only_zeroes = status is Status.ZERO and not later and is_zero(io, segment, ends, size_bytes)
-    if only_zeroes:  # reserved ahead, or a file that grew before its data came
-        _cut(segment)
-        return False
+    goes_on = bool(later) and later[0].base_offset == segment.next_offset
+    if status is Status.ZERO and (goes_on or not later) and is_zero(io, segment, ends, size_bytes):
+        _cut(segment)  # reserved ahead, or grown before its data came
+        return goes_on
     reach = _reach(io, [(segment, ends), *((file, 0) for file in later)])
     if entry.strict and reach > GROUP_SIZE_BYTES:
         found.corrupt(
@@ -222,8 +222,7 @@ def _reach(io: IO, files: Sequence[tuple[Segment, int]]) -> int:
     for segment, start in files:
         size_bytes = io.size_bytes(segment.open().fd)
         if ends := _last_batch_end(io, segment, start, size_bytes):
-            reach = behind + ends - start
-        behind += size_bytes - start
+            reach = behind = behind + ends - start
     return reach
 
 

@@ -69,7 +69,7 @@ class TailLog(Log):
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
         return OFFSET_MAX  # looked up when the reading comes to it
 
-    def _chunks(self, offset: int, end_offset: int, positions: Positions | None | Literal["own"] = "own") -> Iterator[Buffer]:
+    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
         return super()._chunks(offset, min(end_offset, self._end.offset), positions)

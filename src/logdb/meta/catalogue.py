@@ -17,12 +17,13 @@ read beside one writer.
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
 from logdb.errors import CatalogueDamaged, Closed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
+from logdb.meta.dump import read_in_child
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
 from logdb.meta.environment import Access
 
@@ -136,6 +137,10 @@ class WriteTransaction(ReadTransaction):
     def put_segment(self, entry: SegmentEntry) -> None:
         self._put(*entries.encode_segment(entry))
 
+    def put_segments(self, segments: Iterable[SegmentEntry]) -> None:
+        for entry in segments:
+            self.put_segment(entry)
+
     def delete_segment(self, topic: str, partition: int, base_offset: int) -> bool:
         """Forget a segment; False if it was not there."""
         return self._txn.delete(entries.segment_key(topic, partition, base_offset))
@@ -176,9 +181,10 @@ class Catalogue:
         io: IO | None = None,
         map_size_bytes: int = environment.MAP_SIZE_BYTES,
     ) -> "Catalogue":
-        """Open the catalogue in the directory ``path``.
+        """Open a catalogue.
 
         Args:
+            path: Its directory.
             create: Make it if it is not there (or was never finished); its parent directory must exist.
             read_only: Read beside a writer in any process.
             no_lock: With ``read_only``: without LMDB's lock file.  For snapshots, which nobody
@@ -213,7 +219,7 @@ class Catalogue:
             self._closed = True
             environment.release(self._environment)
 
-    def __enter__(self) -> "Catalogue":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -288,6 +294,8 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
 
 def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
     """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+    if shared.is_cut_short() and (problems := read_in_child(shared.path).problems):
+        raise CatalogueDamaged(shared.path, f"data.mdb is shorter than it was: {problems[0]}")
     found = shared.read(lambda txn: ReadTransaction(shared.path, txn).format())
     if found is not None:
         number, database_id = found

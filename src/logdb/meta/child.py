@@ -1,17 +1,22 @@
-"""Walk a catalogue's LMDB file in a process of its own: ``python -I child.py``.
+"""Look at a catalogue's LMDB file in a process of its own: ``python -I child.py``.
 
 A damaged page may kill whoever follows its pointers (SIGSEGV, SIGBUS); so this
 program does, and ``dump`` reads what it managed to print.  It imports nothing
-of logdb and checks nothing but the order of keys.
+of logdb and does not know entries.
 
     in    one line of JSON: {"path": directory, "lock": bool, "sys_path": [...]}
-    out   lines of JSON: ["entry", key, value] (base64), ["error", text], and
-          ["end", entries met, entries that LMDB counts] as the last
+    out   lines of JSON: ["error", text], ["entry", key, value] (base64), and as
+          the last ["end", entries met, entries that LMDB counts]
+
+Where py-lmdb brings its verifier, that first checks the pages against each
+other without handing them to LMDB: the lists of free pages too, which no read
+touches, but which say where the next transaction writes.
 """
 
 import base64
 import json
 import os
+import resource
 import sys
 
 
@@ -20,19 +25,27 @@ def say(*line: object) -> None:
     os.write(1, json.dumps(line).encode("ascii") + b"\n")
 
 
-def main() -> None:
-    request = json.loads(sys.stdin.readline())
-    sys.path[:] = request["sys_path"]
-    import resource
+def check_pages(path: str) -> None:
+    try:
+        from lmdb import verify
+    except ImportError:
+        return
+    try:
+        problems = verify.verify(path)  # type: ignore[no-untyped-call]  # py-lmdb's stubs leave it out
+    except (verify.VerifyError, OSError) as error:
+        problems = [str(error)]
+    for problem in problems:
+        say("error", problem)
 
+
+def walk(path: str, *, lock: bool) -> None:
     import lmdb
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        environment = lmdb.open(request["path"], readonly=True, create=False, lock=request["lock"], max_readers=4096)
-        expected = environment.stat()["entries"]
-        met, last = 0, b""
+        environment = lmdb.open(path, readonly=True, create=False, lock=lock, max_readers=4096)
         with environment.begin() as txn, txn.cursor() as cursor:
+            expected = txn.stat(environment.open_db(txn=txn))["entries"]
+            met, last = 0, b""
             for key, value in cursor:
                 if key <= last:
                     say("error", f"key {key!r} follows {last!r}")
@@ -42,6 +55,15 @@ def main() -> None:
         say("end", met, expected)
     except lmdb.Error as error:
         say("error", f"{type(error).__name__}: {error}")
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.readline())
+    sys.path[:] = request["sys_path"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to die is part of the job
+    if not request["lock"]:
+        check_pages(request["path"])
+    walk(request["path"], lock=request["lock"])
 
 
 if __name__ == "__main__":

@@ -37,9 +37,10 @@ class CatalogueDump:
 
 
 def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_S) -> CatalogueDump:
-    """Read the catalogue in the directory ``path`` by a child process.
+    """Read a catalogue by a child process.
 
     Args:
+        path: Its directory.
         lock: Take a place in LMDB's lock file, as is needed beside a writer.
         timeout_s: Seconds after which the child is killed: damaged pages may form a ring.
 
@@ -50,8 +51,11 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
     if not os.path.exists(os.path.join(path, "data.mdb")):
         dump.problems.append("data.mdb is missing")
         return dump
+    ended = False
     for line in _run(dump, path, lock, timeout_s):
-        _take(dump, line)
+        ended = _take(dump, line)
+    if not ended and not dump.problems:
+        dump.problems.append("the reader of data.mdb ended early")
     _check_references(dump)
     return dump
 
@@ -72,26 +76,33 @@ def _run(dump: CatalogueDump, path: str, lock: bool, timeout_s: float) -> list[b
         return []
     lines = done.stdout.splitlines()
     if done.returncode < 0:
-        dump.problems.append(f"reading data.mdb died of {signal.Signals(-done.returncode).name} after {len(lines)} entries")
-    elif done.returncode > 0 or not lines:
+        dump.problems.append(f"reading data.mdb died of {signal.Signals(-done.returncode).name} after {len(lines)} lines")
+    elif done.returncode > 0:
         dump.problems.append(f"reading data.mdb failed: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
     return lines
 
 
-def _take(dump: CatalogueDump, line: bytes) -> None:
+def _take(dump: CatalogueDump, line: bytes) -> bool:
+    """Take in a line of the child; True if it is the last."""
     try:
         match json.loads(line):
             case ["entry", str(key), str(value)]:
-                _take_entry(dump, base64.b64decode(key), base64.b64decode(value))
+                _take_entry(dump, _bytes(key), _bytes(value))
             case ["error", str(text)]:
                 dump.problems.append(text)
             case ["end", int(met), int(expected)]:
                 if met != expected:
                     dump.problems.append(f"data.mdb counts {expected} entries, {met} were found")
+                return True
             case other:
                 dump.problems.append(f"the reader of data.mdb said {other!r}")
     except ValueError:
         dump.problems.append(f"the reader of data.mdb said {line[:100]!r}")
+    return False
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _take_entry(dump: CatalogueDump, key: bytes, value: bytes) -> None:

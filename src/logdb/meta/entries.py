@@ -13,7 +13,7 @@ sort as their numbers do.  A value is compact JSON, without the fields that the
 key already says, followed by the CRC-32C of key and JSON (4 bytes, big-endian):
 
     66                                                   key "f"
-    7b 22 66 6f 72 6d 61 74 22 3a 31 7d  8e 72 d8 d8     {"format":1} and its CRC
+    7b 22 66 6f 72 6d 61 74 22 3a 31 7d  30 11 26 5f     {"format":1} and its CRC
 
 The entry ``f`` keeps this encoding in every format, so that an older logdb can
 say what it met.

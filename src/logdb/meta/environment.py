@@ -8,9 +8,12 @@ Access is one of three levels, and only rises while handles share the
 environment: ``NO_LOCK`` (a snapshot; nobody may write beside it), ``READ``
 (beside a writer in any process) and ``WRITE``.
 
+A fork waits until no transaction is open, since a child that inherits one
+could neither end it nor close the environment.  The child is refused
+(Forked), and closes its copy when it opens the same catalogue itself.
+
 Knows LMDB.  Does not know entries.
-Threading: all methods, from any thread.  A forked child is refused (Forked);
-it opens its own environment.
+Threading: all methods, from any thread.
 """
 
 import contextlib
@@ -24,7 +27,8 @@ from typing import TypeVar
 
 import lmdb
 
-from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, SyncFailed, WriteFailed
+from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
+from logdb.meta.copied import CopiedEnvironment, may_lock
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +37,7 @@ T = TypeVar("T")
 READER_COUNT_MAX = 4096
 MAP_SIZE_BYTES = 64 << 20  # of address space, not of memory or disk; 100,000 segments fit before the map grows
 _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
+_ROOM_BYTES = 1 << 20
 
 # What LMDB says when the file itself is wrong.  BadTxnError follows on one of the others within a transaction.
 _DAMAGE = (
@@ -58,12 +63,12 @@ class Access(enum.IntEnum):
 class Gate:
     """Many may be inside at once, or one alone.
 
-    Whoever waits to be alone goes before newcomers; a thread that is inside
-    may enter again, so that it cannot wait for itself.
+    Whoever waits to be alone goes before newcomers.  Nobody waits for
+    himself: a thread that is inside may enter again, or be alone.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()
         self._inside: dict[int, int] = {}  # thread -> how often it has entered
         self._waiting = 0
 
@@ -85,10 +90,11 @@ class Gate:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
+        me = threading.get_ident()
         with self._changed:
             self._waiting += 1
             try:
-                while self._inside:
+                while self._inside.keys() - {me}:
                     self._changed.wait()
                 yield
             finally:
@@ -107,7 +113,7 @@ class Environment:
         self._gate = Gate()
         self._writer = threading.RLock()
         self._failure: SyncFailed | None = None
-        self._lmdb = _open_lmdb(path, access, map_size_bytes)
+        self._lmdb: lmdb.Environment | CopiedEnvironment | None = _open_lmdb(path, access, map_size_bytes)
 
     # ------------------------------------------------------------ transactions
 
@@ -116,12 +122,13 @@ class Environment:
         self._refuse_child()
         while True:
             try:
-                with self._gate.shared(), self._lmdb.begin() as txn:
+                self._refresh_copy()
+                with self._gate.shared(), self._present().begin() as txn:
                     return function(txn)
             except lmdb.MapResizedError:
-                self._adopt_map()
+                self._set_map(adopt=True)
             except lmdb.Error as error:
-                raise self._named(error, 0) from error
+                raise named_error(error, self.path) from error
 
     def write(self, function: "Callable[[lmdb.Transaction[bytes]], T]", put_size_bytes: Callable[[], int]) -> T:
         """Run ``function`` in a write transaction and commit it, synced; run it again when the map was too small.
@@ -132,7 +139,7 @@ class Environment:
 
         Raises:
             DiskFull, WriteFailed: Nothing was changed.
-            SyncFailed: What the disk holds is unknown; every later write is refused likewise.
+            SyncFailed: What the disk holds is unknown; every later write is refused likewise, reads go on.
         """
         self._refuse_child()
         with self._writer:
@@ -140,123 +147,197 @@ class Environment:
                 if self._failure is not None:
                     raise self._failure
                 try:
-                    with self._gate.shared(), self._lmdb.begin(write=True) as txn:
+                    with self._gate.shared(), self._own().begin(write=True) as txn:
                         return function(txn)
                 except lmdb.MapFullError:
-                    self._grow_map()
+                    self._set_map(adopt=False)
                 except lmdb.MapResizedError:
-                    self._adopt_map()
+                    self._set_map(adopt=True)
                 except lmdb.Error as error:
-                    named = self._named(error, put_size_bytes())
-                    self._failure = named if isinstance(named, SyncFailed) else None
+                    named = named_error(error, self.path, put_size_bytes())
+                    if isinstance(named, SyncFailed):
+                        self._stop_writing(named)
                     raise named from error
 
-    def map_size_bytes(self) -> int:
-        self._refuse_child()
-        with self._gate.shared():
-            return int(self._lmdb.info()["map_size"])
+    def _present(self) -> lmdb.Environment | CopiedEnvironment:
+        if self._lmdb is None:
+            raise Closed(f"the catalogue {self.path} was closed")
+        return self._lmdb
+
+    def _own(self) -> lmdb.Environment:
+        environment = self._present()
+        assert isinstance(environment, lmdb.Environment), "a copy is neither written nor resized"
+        return environment
 
     def _refuse_child(self) -> None:
         if self.pid != os.getpid():
             raise Forked(f"the catalogue {self.path} was opened by process {self.pid}: open the database anew in process {os.getpid()}")
 
-    # ------------------------------------------------------------ the map
+    def is_cut_short(self) -> bool:
+        """Whether the file ends before the last page that LMDB counts.
 
-    def _grow_map(self) -> None:
+        That page may be a free one which was never written; else to touch it is a SIGBUS.
+        """
+        with self._gate.shared():
+            environment = self._present()
+            size_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+            return os.path.getsize(os.path.join(self.path, "data.mdb")) < size_bytes
+
+    # ------------------------------------------------------------ alone: the map, opening again, closing
+
+    def _set_map(self, *, adopt: bool) -> None:
+        """Double the map, or take the size that another process gave it."""
         with self._gate.alone():
-            size_bytes = 2 * int(self._lmdb.info()["map_size"])
-            self._set_map(size_bytes)
-        _log.info("the map of %s has grown to %d bytes", self.path, size_bytes)
+            size_bytes = 0 if adopt else 2 * self._own().info()["map_size"]
+            try:
+                self._own().set_mapsize(size_bytes)
+            except lmdb.Error as error:
+                raise WriteFailed(self.path, f"its map cannot grow to {size_bytes} bytes: {error}") from error
+        if not adopt:
+            _log.info("the map of %s has grown to %d bytes", self.path, size_bytes)
 
-    def _adopt_map(self) -> None:
-        """Another process has grown the map: take its size."""
-        with self._gate.alone():
-            self._set_map(0)
-
-    def _set_map(self, size_bytes: int) -> None:
-        try:
-            self._lmdb.set_mapsize(size_bytes)
-        except lmdb.Error as error:
-            raise WriteFailed(self.path, f"its map cannot grow to {size_bytes} bytes: {error}") from error
-
-    # ------------------------------------------------------------ opening again, closing
+    def _refresh_copy(self) -> None:
+        copied = self._lmdb
+        if isinstance(copied, CopiedEnvironment):
+            with self._gate.alone():
+                if copied is self._lmdb and copied.is_stale():
+                    copied.refresh()
 
     def raise_access(self, access: Access, map_size_bytes: int) -> None:
-        """Open LMDB anew for a handle that needs more than those before it, or after a failed sync."""
-        if access <= self.access and self._failure is None:
-            return
-        with self._writer, self._gate.alone():
-            self._lmdb.close()
-            self._lmdb = _open_lmdb(self.path, max(access, self.access), map_size_bytes)
-            self.access = max(access, self.access)
-            self._failure = None
+        """Open LMDB anew for a handle that needs more than those before it; a writer starts afresh after a failed sync."""
+        if access > self.access:
+            with self._writer:
+                self._reopen(access, map_size_bytes)
+                self._failure = None
+
+    def _stop_writing(self, failure: SyncFailed) -> None:
+        """After a failed sync LMDB may refuse reads too: they get an environment of their own."""
+        self._failure = failure
+        with contextlib.suppress(LogdbError):
+            self._reopen(Access.READ, MAP_SIZE_BYTES)
+
+    def _reopen(self, access: Access, map_size_bytes: int) -> None:
+        with self._gate.alone():
+            self._present().close()
+            self._lmdb = None
+            try:
+                self._lmdb = _open_lmdb(self.path, access, map_size_bytes)
+                self.access = access
+            except LogdbError:
+                self._lmdb = _open_lmdb(self.path, self.access, map_size_bytes)
+                raise
 
     def close(self) -> None:
-        """Close LMDB; in a forked child, give up its copy (the parent's goes on)."""
-        if self.pid != os.getpid():
-            self._lmdb.close()
-            return
         with self._writer, self._gate.alone():
+            if self._lmdb is not None:
+                self._lmdb.close()
+                self._lmdb = None
+
+    # ------------------------------------------------------------ forks
+
+    @contextlib.contextmanager
+    def fork_pause(self) -> Iterator[None]:
+        """No transaction is open, and none begins."""
+        with self._writer, self._gate.alone():
+            yield
+
+    def drop_in_child(self) -> None:
+        """Close what the parent's fork left here, without its locks; the parent's own is not touched."""
+        if self._lmdb is not None:
             self._lmdb.close()
-
-    def _named(self, error: lmdb.Error, size_bytes: int) -> LogdbError:
-        return named_error(error, self.path, size_bytes)
+            self._lmdb = None
 
 
-def named_error(error: lmdb.Error, path: str, size_bytes: int) -> LogdbError:
+def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError:
     """LMDB's error as one of ours.
 
-    EIO is final wherever it comes from: LMDB does not say whether a write or
-    the sync failed.  A panic is LMDB's own memory of a failed meta page.
+    EIO is final wherever it comes from, since LMDB does not say whether a
+    write or the sync failed.  But it says EIO as well where a full disk cut a
+    write short; nothing of that transaction counts, and it can be repeated.
+    A panic is LMDB's memory of a meta page that could not be written.
     """
-    code = int(getattr(error, "code", 0) or 0)
+    code, reason = error.code if hasattr(error, "code") else 0, str(error)
     if isinstance(error, _DAMAGE):
-        return CatalogueDamaged(path, str(error))
+        return CatalogueDamaged(path, reason)
+    if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
+        return DiskFull(path, size_bytes, reason)
     if isinstance(error, lmdb.PanicError) or code == errno.EIO:
-        return SyncFailed(path, str(error))
-    if isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(path, size_bytes, str(error))
-    return WriteFailed(path, str(error))
+        return SyncFailed(path, reason)
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ReadOnly(f"the catalogue {path} cannot be opened for writing: {reason}")
+    return WriteFailed(path, reason)
 
 
-def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environment:
-    size_bytes = -(-map_size_bytes // _MAP_UNIT_BYTES) * _MAP_UNIT_BYTES
+def _room_bytes(path: str) -> int:
     try:
-        environment = lmdb.open(
+        status = os.statvfs(path)
+    except OSError:
+        return _ROOM_BYTES
+    return status.f_bavail * status.f_frsize
+
+
+def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environment | CopiedEnvironment:
+    try:
+        if access == Access.READ and not may_lock(path):
+            return CopiedEnvironment(path)
+        opened = lmdb.open(
             path,
-            map_size=size_bytes,
-            subdir=True,
+            map_size=-(-map_size_bytes // _MAP_UNIT_BYTES) * _MAP_UNIT_BYTES,
             create=False,
             readonly=access < Access.WRITE,
             lock=access > Access.NO_LOCK,
-            sync=True,
-            metasync=True,
             max_readers=READER_COUNT_MAX,
         )
         if access > Access.NO_LOCK:
-            environment.reader_check()
+            opened.reader_check()  # clears the places of readers that died
     except lmdb.Error as error:
-        raise named_error(error, path, 0) from error
-    return environment
+        raise named_error(error, path) from error
+    return opened
 
 
 # ---------------------------------------------------------------- one per data file and process
 
-_open_lock = threading.Lock()
-_open: dict[tuple[int, int], Environment] = {}  # by device and inode of data.mdb, which cannot be reused while open
+
+class _Registry:
+    """The process's open environments, by device and inode of data.mdb, which cannot be reused while it is open."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: dict[tuple[int, int], Environment] = {}
+        self.paused = contextlib.ExitStack()
+
+    def before_fork(self) -> None:
+        self.lock.acquire()
+        for environment in self.open.values():
+            self.paused.enter_context(environment.fork_pause())
+
+    def after_fork_in_parent(self) -> None:
+        self.paused.close()
+        self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self.paused.close()
+        self.lock = threading.Lock()
+
+
+_registry = _Registry()
+os.register_at_fork(
+    before=_registry.before_fork,
+    after_in_parent=_registry.after_fork_in_parent,
+    after_in_child=_registry.after_fork_in_child,
+)
 
 
 def acquire(path: str, access: Access, map_size_bytes: int) -> Environment:
     """The process's environment of a directory, opened if need be; to be given back by ``release``."""
-    with _open_lock:
-        key = _file_id(path)
-        environment = _open.get(key) if key else None
+    with _registry.lock:
+        environment = _registry.open.get(_file_id(path))
         if environment is not None and environment.pid != os.getpid():
-            environment.close()
+            environment.drop_in_child()
             environment = None
         if environment is None:
             environment = Environment(path, access, map_size_bytes)
-            _open[_file_id(path) or (0, 0)] = environment
+            _registry.open[_file_id(path)] = environment
         environment.raise_access(access, map_size_bytes)
         environment.handle_count += 1
         return environment
@@ -266,26 +347,16 @@ def release(environment: Environment) -> None:
     """Give an environment back; the last handle closes it."""
     if environment.pid != os.getpid():
         return
-    with _open_lock:
+    with _registry.lock:
         environment.handle_count -= 1
         if environment.handle_count == 0:
-            for key in [key for key, known in _open.items() if known is environment]:
-                del _open[key]
+            _registry.open = {key: known for key, known in _registry.open.items() if known is not environment}
             environment.close()
 
 
-def _file_id(path: str) -> tuple[int, int] | None:
+def _file_id(path: str) -> tuple[int, int]:
     try:
         status = os.stat(os.path.join(path, "data.mdb"))
     except FileNotFoundError:
-        return None
+        return -1, -1
     return status.st_dev, status.st_ino
-
-
-def _after_fork_in_child() -> None:
-    """Another thread of the parent may have held the lock; the environments stay until they are in the way."""
-    global _open_lock
-    _open_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

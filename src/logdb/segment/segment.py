@@ -249,8 +249,11 @@ class Segment(FileHolder):
         """
         scanner = self._resume_from_indexes(position) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
+        if status is Status.ZERO and scanner.next_offset == next_offset:
+            position = scanner.position  # zeroes that were reserved ahead, not yet trimmed
         if scanner.position != position or scanner.next_offset != next_offset:
-            reason = explain(status, scanner) if status not in (Status.OK, Status.SHORT) else "the batches do not lead to the recovery point"
+            sound = status in (Status.OK, Status.SHORT)
+            reason = "the batches do not lead to the recovery point" if sound else explain(status, scanner)
             raise CorruptionError(
                 self.path, scanner.position, f"{reason}; expected offset {next_offset} at byte {position}, got to {scanner.next_offset}"
             )
@@ -318,7 +321,10 @@ class Segment(FileHolder):
         return Status.OK
 
     def _pread(self, size_bytes: int, position: int) -> bytes:
-        """New bytes from the file; shorter only where it ends.  (The record iterator calls it for point reads.)"""
+        """New bytes from the file; shorter only where it ends.
+
+        The record iterator calls it for point reads.
+        """
         file = self.file or self.open()
         file.used = True
         data = self.io.pread(file.fd, size_bytes, position)

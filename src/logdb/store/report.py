@@ -24,11 +24,24 @@ class Problem(NamedTuple):
         return f"{where}: {self.kind}: {self.reason}"
 
 
+class Checked(NamedTuple):
+    """How much was looked at."""
+
+    files: int
+    bytes: int
+    batches: int
+    records: int
+
+
 @dataclass(kw_only=True)
 class Report:
-    """What was looked at, what is wrong, and what was or would be done about it."""
+    """What was looked at, what is wrong, and what was or would be done about it.
+
+    ``notes`` say what is no damage but worth knowing: files set aside, a tail that a crash tore.
+    """
 
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     executed: bool = False
     file_count: int = 0
@@ -41,5 +54,18 @@ class Report:
         """Whether nothing is wrong."""
         return not self.problems
 
+    @property
+    def checked(self) -> Checked:
+        return Checked(self.file_count, self.size_bytes, self.batch_count, self.record_count)
+
     def add(self, path: str, position: int, kind: str, reason: str) -> None:
         self.problems.append(Problem(path, position, kind, reason))
+
+    def count(self, other: "Report") -> None:
+        """Take over what another report found."""
+        self.problems += other.problems
+        self.notes += other.notes
+        self.file_count += other.file_count
+        self.size_bytes += other.size_bytes
+        self.batch_count += other.batch_count
+        self.record_count += other.record_count

@@ -41,11 +41,12 @@ from logdb.log.log import Log, sync_directory
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
-from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, check_file, file_checksum
+from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
 from logdb.model import (
     DURABILITY_LEVELS,
     INTERNAL_TOPICS,
     PARTITION_COUNT_MAX,
+    TOPIC_CONFIGS,
     Durability,
     LogConfig,
     PartitionInfo,
@@ -55,6 +56,7 @@ from logdb.model import (
     check_topic_name,
 )
 from logdb.segment.files import Watcher
+from logdb.segment.segment import Segment
 from logdb.store import lock, topic_file
 from logdb.store.flusher import Flusher
 from logdb.store.topic_file import TopicFile
@@ -85,7 +87,8 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._lock = threading.RLock()  # topics, and opening of logs
-        self._catalogue_lock = threading.Lock()  # log entries and their transactions
+        self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
+        self._catalogue_lock = threading.Lock()  # log entries and their transactions; taken last
         self._closed, self._owner = False, os.getpid()
         self._sync_failed: SyncFailed | None = None
         self._lock_file: lock.LockFile | None = None
@@ -240,7 +243,7 @@ class Store:
 
     def _topic(self, name: str) -> TopicEntry:
         self._check_open()
-        entry = self._catalogue.topic(name) if isinstance(name, str) else None
+        entry = self._catalogue.topic(name)
         if entry is None:
             raise UnknownTopic(name, known=tuple(self._catalogue.topics()))
         return entry
@@ -306,8 +309,14 @@ class Store:
         sync_directory(io, self.path)
         logs = [LogEntry(topic=entry.name, partition=partition, strict=config.durability == "fsync") for partition in partitions]
         intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop]})
+
+        def commit(txn: WriteTransaction) -> int:
+            txn.put_topic(entry)
+            txn.put_logs(logs)
+            return txn.add_intent(intent)
+
         with self._catalogue_lock:
-            number = self._catalogue.write(lambda txn: (txn.put_topic(entry), txn.put_logs(logs), txn.add_intent(intent))[-1])
+            number = self._catalogue.write(commit)
             self._entries.update({TopicPartition(log.topic, log.partition): log for log in logs})
         self._finish_create(number, intent)
 
@@ -322,7 +331,7 @@ class Store:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, durably."""
-        with self._lock:
+        with self._lock, self._checkpoint_lock:
             self._check_writable()
             entry = self._topic(name)
             for partition in range(entry.partition_count):
@@ -372,7 +381,7 @@ class Store:
             return found
         with self._lock:
             entry = self._topic(topic)
-            if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < entry.partition_count:
+            if not 0 <= partition < entry.partition_count:
                 raise UnknownPartition(topic, partition, entry.partition_count)
             name = TopicPartition(topic, partition)
             if name not in self._logs:
@@ -482,32 +491,38 @@ class Store:
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
         """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs."""
-        sealed, segments = {}, []
-        for log in logs:
-            sealed[log] = log.take_sealing()
-            for segment in sealed[log]:
-                crc = segment.seal()
-                segments.append(
-                    SegmentEntry(
-                        topic=log.topic,
-                        partition=log.partition,
-                        base_offset=segment.base_offset,
-                        size_bytes=segment.size_bytes,
-                        crc=crc,
-                        next_offset=segment.next_offset,
-                        max_timestamp=segment.max_timestamp,
-                        append_ms=segment.append_ms,
-                    )
-                )
-            if any(segment.new for segment in sealed[log]):
-                sync_directory(self._io, log.directory)
-        with self._catalogue_lock:
-            points = {log: log.save_active_indexes() for log in logs if TopicPartition(log.topic, log.partition) in self._entries}
-            entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
-            self._catalogue.write(lambda txn: ([txn.put_segment(entry) for entry in segments], txn.put_logs(entries)))
-            self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
-        for log, point in points.items():
-            log.checkpoint_done(point, sealed[log])
+        with self._checkpoint_lock:
+            open_logs = [log for log in logs if TopicPartition(log.topic, log.partition) in self._entries]
+            sealed = {log: log.take_sealing() for log in open_logs}
+            segments = [self._seal(log, segment) for log in open_logs for segment in sealed[log]]
+            points = {log: log.save_active_indexes() for log in open_logs}
+
+            def commit(txn: WriteTransaction) -> None:
+                txn.put_segments(segments)
+                txn.put_logs(entries)
+
+            with self._catalogue_lock:
+                entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
+                self._catalogue.write(commit)
+                self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+            for log, point in points.items():
+                log.checkpoint_done(point, sealed[log])
+
+    def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
+        """Make a segment final, with its directory entry, before the catalogue names it."""
+        crc = segment.seal()
+        sync_directory(self._io, log.directory)
+        segment.new = False
+        return SegmentEntry(
+            topic=log.topic,
+            partition=log.partition,
+            base_offset=segment.base_offset,
+            size_bytes=segment.size_bytes,
+            crc=crc,
+            next_offset=segment.next_offset,
+            max_timestamp=segment.max_timestamp,
+            append_ms=segment.append_ms,
+        )
 
     def _entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         entry = self._entries[TopicPartition(log.topic, log.partition)]
@@ -640,13 +655,11 @@ def _topic_info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -
 
 
 def _check_partition_count(topic: str, count: int, least: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= PARTITION_COUNT_MAX:
+    if not least <= count <= PARTITION_COUNT_MAX:
         raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
 
 
 def _any_value(key: str) -> object:
-    from logdb.model import TOPIC_CONFIGS
-
     if key not in TOPIC_CONFIGS:
         raise InvalidConfig(key, None, "unknown key")
     return TOPIC_CONFIGS[key].default

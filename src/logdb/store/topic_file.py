@@ -15,7 +15,7 @@ import os
 from typing import NamedTuple
 
 from logdb.codec import crc32c
-from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
 from logdb.io import IO, read_file, replace_file, write_file
 from logdb.model import ConfigValue, check_config, check_topic_name
 
@@ -60,7 +60,7 @@ def decode(data: bytes, path: str) -> TopicFile:
         same = encode(content) == data
     except UnsupportedFormat:
         raise
-    except Exception as error:
+    except (ValueError, KeyError, TypeError, AttributeError, LogdbError) as error:
         raise CorruptionError(path, 0, f"not a topic description: {error}") from None
     if not same:
         raise CorruptionError(path, 0, "its CRC does not fit")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from logdb.codec import arrow
 from logdb.errors import InvalidBatch
 from logdb.model import OFFSET_MAX

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+
 from logdb.codec import compression
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.model import COMPRESSION_TYPES
@@ -59,10 +60,9 @@ def test_what_went_in_comes_out(codec: int, data: bytes, repeat: int) -> None:
 def test_noise_is_refused_or_read_but_never_another_error(codec: int, data: bytes) -> None:
     try:
         out = compression.decompress(codec, data, 10_000)
-    except InvalidBatch as error:
-        assert error.position == 0
-    else:
-        assert len(out) <= 10_000
+    except InvalidBatch:
+        return
+    assert len(out) <= 10_000
 
 
 @given(codec=st.integers(1, 4), position=st.integers(0, 1 << 20), bit=st.integers(0, 7))
@@ -119,7 +119,7 @@ def test_gzip_members_in_a_row() -> None:
     assert compression.decompress(GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), 7) == b"one two"
 
 
-@pytest.mark.parametrize("version", [1, 2, 1 << 24], ids=["java", "later", "little-endian"])
+@pytest.mark.parametrize("version", [1, 0, 1 << 24], ids=["java", "none", "little-endian"])
 def test_xerial_versions(version: int) -> None:
     assert compression.decompress(SNAPPY, xerial(raw_snappy(b"a"), raw_snappy(b"b"), version=version), 2) == b"ab"
 
@@ -165,8 +165,8 @@ def test_zstd_frames_in_a_row() -> None:
     two = streamed.compress(b"two") + streamed.flush()
     empty = zstd_frame(zstd_block(0, 0, b"", last=True))
     assert compression.decompress(ZSTD, one + skipped + two + empty, 7) == b"one two"
-    assert compression.decompress(ZSTD, skipped + one, 4) == b"one "
-    assert compression.decompress(ZSTD, empty, 0) == b""
+    assert compression.decompress(ZSTD, empty + skipped + empty + one, 4) == b"one "
+    assert compression.decompress(ZSTD, empty, 0) == compression.decompress(ZSTD, skipped, 0) == b""
 
 
 # ---------------------------------------------------------------- what is refused
@@ -176,7 +176,7 @@ def test_zstd_frames_in_a_row() -> None:
 def test_every_truncation_is_refused(codec: int) -> None:
     stream = compression.compress(codec, SAMPLE[:40_000])
     block_ends = {16, 20 + int.from_bytes(stream[16:20], "big")} if codec == SNAPPY else set()  # a shorter stream, whole
-    for size in {*range(0, 40), *range(40, len(stream), 97), *range(len(stream) - 12, len(stream))} - block_ends:
+    for size in {*range(40), *range(40, len(stream), 97), *range(len(stream) - 12, len(stream))} - block_ends:
         with pytest.raises(InvalidBatch):
             compression.decompress(codec, stream[:size], 40_000)
 
@@ -193,11 +193,6 @@ def test_lz4_frames_in_a_row_are_refused_because_java_stops_after_the_first() ->
     one = compression.compress(LZ4, b"one")
     with pytest.raises(InvalidBatch, match=f"ends at byte {len(one)} of {2 * len(one)}"):
         compression.decompress(LZ4, one + one, 100)
-
-
-def test_xerial_version_0_is_refused() -> None:
-    with pytest.raises(InvalidBatch, match="version 0"):
-        compression.decompress(SNAPPY, xerial(raw_snappy(b"a"), version=0), 100)
 
 
 def test_wrong_checksums_are_refused() -> None:
@@ -234,6 +229,11 @@ def test_the_bound_is_exact(codec: int) -> None:
     assert compression.decompress(codec, stream, len(SAMPLE)) == SAMPLE
     with pytest.raises(InvalidBatch, match=f"{COMPRESSION_TYPES[codec]}: at most {len(SAMPLE) - 1} bytes"):
         compression.decompress(codec, stream, len(SAMPLE) - 1)
+
+
+def test_a_decoder_that_is_stuck_ends_in_an_error() -> None:
+    with pytest.raises(InvalidBatch, match="gzip: the stream is stuck at byte 1"):
+        compression._pull(GZIP, memoryview(b"xyz"), 1, bytearray(), 10, lambda piece, room: (b"", 0, False))
 
 
 def test_unknown_codecs() -> None:
@@ -361,3 +361,19 @@ def test_a_lie_about_the_size_takes_no_more_either(name: str) -> None:
     result, growth, _ = decompress_measured(codec, stream, BOUND)
     assert result == "refused"
     assert growth <= BOUND + CONSTANT
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("codec", "stream"),
+    [
+        (GZIP, gzip.compress(b"") * 30_000),
+        (SNAPPY, xerial(*[b"\0"] * 150_000)),
+        (ZSTD, zstd_frame(zstd_block(0, 0, b"", last=True)) * 80_000),
+    ],
+    ids=["gzip", "snappy", "zstd"],
+)
+def test_many_blocks_of_nothing_take_no_memory(codec: int, stream: bytes) -> None:
+    result, growth, _ = decompress_measured(codec, stream, BOUND)
+    assert result == "0"
+    assert growth <= CONSTANT

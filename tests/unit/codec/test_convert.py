@@ -1,11 +1,14 @@
 """Whole buffers of batches: what is refused on the way in, and that conversions keep all that they should."""
 
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from logdb.codec import compression, convert
 from logdb.codec.batch import Status, check
 from logdb.errors import InvalidBatch, RecordTooLarge
@@ -167,6 +170,32 @@ def test_a_flipped_bit_is_refused(codec: int, position: int, bit: int) -> None:
     batch[at_stake[position % len(at_stake)]] ^= 1 << bit
     with pytest.raises((InvalidBatch, RecordTooLarge)):
         check_incoming(bytes(batch))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=COMPRESSION_TYPES[1:])
+def test_many_bombs_take_the_memory_of_one(codec: int) -> None:
+    """In a process of its own; each batch decompresses to 24 MiB, the bound."""
+    script = """if 1:
+        import sys
+        from logdb.codec import convert
+
+        def peak():
+            return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) << 10
+
+        options = {"keys_required": False, "size_bytes_max": 1 << 24, "decompressed_size_bytes_max": int(sys.argv[1])}
+        warm, batches = sys.stdin.buffer.read(int(sys.argv[2])), sys.stdin.buffer.read()
+        convert.check_incoming(warm, **options)
+        before = peak()
+        assert convert.check_incoming(batches, **options).record_count == 4
+        print(peak() - before)
+    """
+    records = [Rec(value=bytes(24 * MIB - 20))]
+    bound = len(encode_records(records))
+    warm, bomb = encode_compressed([Rec(value=b"warm")], codec), encode_compressed(records, codec)
+    command = [sys.executable, "-c", script, str(bound), str(len(warm))]
+    done = subprocess.run(command, input=warm + 4 * bomb, stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout) <= bound + 12 * MIB
 
 
 # ---------------------------------------------------------------- compress_batches, decompress_batches

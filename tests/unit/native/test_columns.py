@@ -182,6 +182,11 @@ def test_row_room() -> None:
     assert walk(LOG, row_room=2, start=0, end=100)[1].row_count == 0
 
 
+def test_more_than_positions_can_hold() -> None:
+    sizes = ffi.new("logdb_column_sizes *")  # refused before anything is read
+    assert lib.logdb_columns_walk(ffi.NULL, 2**32, 0, 1, VALUE, ffi.NULL, 0, ffi.NULL, sizes) == Status.COUNT
+
+
 def with_headers(count: int, headers: bytes = b"") -> bytes:
     body = bytes(3) + varint(-1) * 2 + varint(count) + headers
     return encode_batch([b""], body=varint(len(body)) + body)

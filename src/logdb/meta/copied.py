@@ -1,0 +1,86 @@
+"""Reading an LMDB environment of which we may not write the lock file.
+
+A reader beside a writer takes a place in ``lock.mdb``, so that the writer does
+not reuse the pages it looks at.  Who may only read the directory (another user,
+a read-only mount) cannot; pages would change under its feet.  It reads a copy:
+
+    1. note the number of the last committed transaction, N
+    2. copy ``data.mdb`` by pread
+    3. look at the number again: still N, or start over
+
+Transaction N + 1 writes only to pages that N does not use, and its number is
+the last thing it writes.  So what was copied in between is all of N.
+
+Knows LMDB.  Does not know entries, threads (the caller's gate) or writing.
+"""
+
+import os
+import tempfile
+
+import lmdb
+
+from logdb.errors import LogdbError
+
+_TRY_COUNT_MAX = 1000
+
+
+def may_lock(path: str) -> bool:
+    """Whether this process can take a reader's place in the directory's ``lock.mdb``.
+
+    A missing one is not for a reader to make: it would be the reader's own
+    file, and might keep the writer out.
+    """
+    try:
+        os.close(os.open(os.path.join(path, "lock.mdb"), os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+class CopiedEnvironment:
+    """What of ``lmdb.Environment`` a reader needs, on a copy of the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._live = lmdb.open(path, readonly=True, create=False, lock=False)  # for what its meta pages say only
+        self.info, self.stat = self._live.info, self._live.stat
+        self._copy: lmdb.Environment | None = None
+        self._number = -1
+
+    def is_stale(self) -> bool:
+        """Whether the writer has committed something since the copy was made."""
+        return bool(self._live.info()["last_txnid"] != self._number)
+
+    def refresh(self) -> None:
+        """Copy anew; no transaction may be open.
+
+        Raises:
+            LogdbError: The writer commits faster than the file can be copied.
+        """
+        self._close_copy()
+        for _ in range(_TRY_COUNT_MAX):
+            number = self._live.info()["last_txnid"]
+            with open(os.path.join(self._path, "data.mdb"), "rb") as file:
+                data = file.read()
+            if self._live.info()["last_txnid"] == number:
+                break
+        else:
+            raise LogdbError(f"the catalogue {self._path} changes too often to be copied, and its lock.mdb may not be written")
+        with tempfile.TemporaryDirectory(prefix="logdb-") as directory:  # the open map outlives it
+            with open(os.path.join(directory, "data.mdb"), "wb") as file:
+                file.write(data)
+            self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=len(data))
+        self._number = number
+
+    def begin(self) -> "lmdb.Transaction[bytes]":
+        assert self._copy is not None
+        return self._copy.begin()
+
+    def close(self) -> None:
+        self._close_copy()
+        self._live.close()
+
+    def _close_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None

@@ -1,0 +1,221 @@
+"""A disk that can lose its power: what was not synced may be gone, in any subset and torn anywhere.
+
+The work goes to real files; beside them every node remembers what is durable and what is
+pending.  ``PowerCutIO.cut`` builds the directory that a machine would find when it comes back.
+
+    file:       content at the last fdatasync + any subset of the writes since, each perhaps torn
+    directory:  entries at the last fsync_dir + any subset of the changes since
+    catalogue/: LMDB does its own I/O and syncs each commit, so: the copy made after the last commit
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import dataclass, field
+
+from logdb.io import IO
+
+
+@dataclass(eq=False)
+class FileNode:
+    durable: bytes = b""
+    pending: list[tuple[int, bytes] | int] = field(default_factory=list)  # (position, data), or a size: truncated to it
+
+
+@dataclass(eq=False)
+class DirNode:
+    durable: dict[str, Node] = field(default_factory=dict)
+    current: dict[str, Node] = field(default_factory=dict)
+    pending: list[tuple[str, Node | None]] = field(default_factory=list)  # (name, node), None: gone
+
+
+Node = FileNode | DirNode
+
+
+class PowerCutIO(IO):
+    """Real I/O under ``root``, which remembers what is durable.  ``catalogue`` is copied after each commit."""
+
+    def __init__(self, root: str, catalogue: str = "catalogue") -> None:
+        self.root, self._catalogue = root, os.path.join(root, catalogue)
+        self._fds: dict[int, Node] = {}
+        self._tree = self._load(root)
+        self._committed: dict[str, bytes] = {}
+        self.boot = "boot-1"
+        self.note_commit()
+
+    # ------------------------------------------------------------ files
+
+    def open(self, path, flags, mode=0o644):
+        there = os.path.lexists(path)
+        fd = super().open(path, flags, mode)
+        parent, name = self._parent(path)
+        if parent is not None:
+            if not there:
+                self._enter(parent, name, FileNode())
+            node = parent.current[name]
+            if there and flags & os.O_TRUNC and isinstance(node, FileNode):
+                node.pending.append(0)
+            self._fds[fd] = node
+        return fd
+
+    def close(self, fd):
+        self._fds.pop(fd, None)
+        super().close(fd)
+
+    def pwrite(self, fd, view, position):
+        written = super().pwrite(fd, view, position)
+        if (node := self._fds.get(fd)) is not None:
+            node.pending.append((position, bytes(memoryview(view)[:written])))
+        return written
+
+    def truncate(self, fd, size_bytes):
+        super().truncate(fd, size_bytes)
+        if (node := self._fds.get(fd)) is not None:
+            node.pending.append(size_bytes)
+
+    def allocate(self, fd, position, size_bytes):
+        super().allocate(fd, position, size_bytes)
+        if (node := self._fds.get(fd)) is not None:
+            node.pending.append((position + size_bytes - 1, b"\0"))
+
+    def fdatasync(self, fd):
+        if (node := self._fds.get(fd)) is not None:
+            node.durable, node.pending = os.pread(fd, 1 << 30, 0), []
+
+    # ------------------------------------------------------------ directories
+
+    def mkdir(self, path):
+        super().mkdir(path)
+        parent, name = self._parent(path)
+        if parent is not None:
+            self._enter(parent, name, DirNode())
+
+    def rmdir(self, path):
+        super().rmdir(path)
+        self._leave(path)
+
+    def unlink(self, path):
+        super().unlink(path)
+        self._leave(path)
+
+    def rename(self, old, new):
+        super().rename(old, new)
+        node = self._leave(old)
+        parent, name = self._parent(new)
+        if parent is not None and node is not None:
+            self._enter(parent, name, node)
+
+    def fsync_dir(self, path):
+        node = self._find(path)
+        if isinstance(node, DirNode):
+            node.durable, node.pending = dict(node.current), []
+
+    def boot_id(self):
+        return self.boot
+
+    # ------------------------------------------------------------ LMDB
+
+    def note_commit(self) -> None:
+        """Remember the catalogue as it is: its last commit has just returned."""
+        self._committed = {}
+        if os.path.isdir(self._catalogue):
+            for name in os.listdir(self._catalogue):
+                with open(os.path.join(self._catalogue, name), "rb") as file:
+                    self._committed[name] = file.read()
+
+    # ------------------------------------------------------------ the cut
+
+    def cut(self, target: str, rng: random.Random) -> None:
+        """Build in ``target`` what is there after a power cut now."""
+        shutil.rmtree(target, ignore_errors=True)
+        os.makedirs(target)
+        self._build(self._tree, target, rng)
+        if self._committed:
+            os.makedirs(os.path.join(target, "catalogue"), exist_ok=True)
+            for name, data in self._committed.items():
+                if name != "lock.mdb":
+                    with open(os.path.join(target, "catalogue", name), "wb") as file:
+                        file.write(data)
+
+    def _build(self, node: DirNode, path: str, rng: random.Random) -> None:
+        entries = dict(node.durable)
+        kept = rng.choice((0.0, 0.5, 1.0))
+        for name, child in node.pending:
+            if rng.random() < kept:
+                entries.pop(name, None)
+                if child is not None:
+                    entries[name] = child
+        for name, child in entries.items():
+            where = os.path.join(path, name)
+            if where.endswith("/catalogue"):
+                continue
+            if isinstance(child, DirNode):
+                os.makedirs(where, exist_ok=True)
+                self._build(child, where, rng)
+            else:
+                with open(where, "wb") as file:
+                    file.write(survivor(child, rng))
+
+    # ------------------------------------------------------------ the tree
+
+    def _load(self, path: str) -> DirNode:
+        entries: dict[str, Node] = {}
+        for name in os.listdir(path):
+            where = os.path.join(path, name)
+            if os.path.isdir(where):
+                entries[name] = self._load(where)
+            else:
+                with open(where, "rb") as file:
+                    entries[name] = FileNode(file.read())
+        return DirNode(dict(entries), entries)
+
+    def _find(self, path: str) -> Node | None:
+        relative = os.path.relpath(path, self.root)
+        node: Node | None = self._tree
+        if relative == ".":
+            return node
+        for part in relative.split("/"):
+            if part == ".." or not isinstance(node, DirNode):
+                return None
+            node = node.current.get(part)
+        return node
+
+    def _parent(self, path: str) -> tuple[DirNode | None, str]:
+        if os.path.realpath(path).startswith(self._catalogue + "/"):
+            return None, ""
+        node = self._find(os.path.dirname(path))
+        return (node if isinstance(node, DirNode) else None), os.path.basename(path)
+
+    def _enter(self, parent: DirNode, name: str, node: Node) -> None:
+        parent.current[name] = node
+        parent.pending.append((name, node))
+
+    def _leave(self, path: str) -> Node | None:
+        parent, name = self._parent(path)
+        if parent is None:
+            return None
+        parent.pending.append((name, None))
+        return parent.current.pop(name, None)
+
+
+def survivor(node: FileNode, rng: random.Random) -> bytes:
+    """The content of a file after a cut: durable, and any subset of what is pending, torn anywhere."""
+    content = bytearray(node.durable)
+    kept = rng.choice((0.0, 0.3, 0.8, 1.0))
+    for change in node.pending:
+        if rng.random() >= kept:
+            continue
+        if isinstance(change, int):
+            del content[change:]
+            content.extend(bytes(change - len(content)))
+            continue
+        position, data = change
+        if rng.random() < 0.3:
+            cut = rng.randrange(len(data) + 1)
+            data = data[:cut] if rng.random() < 0.5 else bytes(cut) + data[cut:]
+        if len(content) < position:
+            content.extend(bytes(position - len(content)))
+        content[position : position + len(data)] = data
+    return bytes(content)

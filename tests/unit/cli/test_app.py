@@ -1,0 +1,131 @@
+import os
+import re
+import signal
+
+import click
+import pytest
+from click.testing import CliRunner
+from logdb import errors
+from logdb.cli import KAFKA_TOOLS
+from logdb.cli.app import VERBS, Terminated, arguments, cli
+from logdb.cli.session import FAILURES, Session, exit_code_of
+
+
+@pytest.mark.parametrize("tool", KAFKA_TOOLS)
+@pytest.mark.parametrize("suffix", ["", ".sh"])
+def test_names_of_kafkas_tools(tool, suffix):
+    assert arguments([f"/opt/bin/{tool}{suffix}", "--list"]) == ([KAFKA_TOOLS[tool], "--list"], True)
+
+
+def test_kcats_modes():
+    assert arguments(["logdb", "-C", "-t", "t"]) == (["consume", "--follow", "-t", "t"], False)
+    assert arguments(["logdb", "-P", "-t", "t"]) == (["produce", "-t", "t"], False)
+    assert arguments(["logdb", "-L"]) == (["topics", "describe"], False)
+    assert arguments(["logdb", "-Q", "-t", "t:0:5"]) == (["offsets", "-t", "t:0:5"], False)
+    assert arguments(["logdb"]) == ([], False)
+
+
+def test_help_names_every_verb_and_how_to_begin():
+    text = CliRunner().invoke(cli, ["--help"]).stdout
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} +\S", text, re.MULTILINE), verb
+    assert "logdb topics create" in text
+    assert "Exit codes" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_the_common_options(verb):
+    text = CliRunner().invoke(cli, [verb, "--help"]).stdout
+    assert "--data-dir" in text
+    assert "--json" in text
+
+
+def test_every_option_has_words():
+    context = click.Context(cli)
+    stack = [cli.get_command(context, verb) for verb in VERBS]
+    while stack:
+        command = stack.pop()
+        assert command.help, command.name
+        stack += [*command.commands.values()] if isinstance(command, click.Group) else []
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.hidden or option.help, (command.name, option.name)
+
+
+def test_without_arguments_the_help_is_shown_and_the_call_is_wrong():
+    assert CliRunner().invoke(cli, []).exit_code == 2
+
+
+def test_unknown_verb_suggests_the_nearest():
+    result = CliRunner().invoke(cli, ["topic"])
+    assert result.exit_code == 2
+    assert "did you mean 'topics'?" in result.stderr
+    assert "logdb --help" in CliRunner().invoke(cli, ["xyzzy"]).stderr
+
+
+def test_no_database_named():
+    result = CliRunner().invoke(cli, ["topics", "list"], env={"LOGDB_DATA_DIR": ""})
+    assert result.exit_code == 2
+    assert "--data-dir" in result.stderr
+    assert "LOGDB_DATA_DIR" in result.stderr
+
+
+@pytest.mark.parametrize("where", ["root", "group", "verb"])
+def test_common_options_may_stand_anywhere(filled, where):
+    options = ["--data-dir", filled.data_dir, "--json"]
+    places = {"root": [*options, "topics", "list"], "group": ["topics", *options, "list"], "verb": ["topics", "list", *options]}
+    result = CliRunner().invoke(cli, places[where], env={"LOGDB_DATA_DIR": "/nowhere"})
+    assert result.stdout.startswith('[{"topic": "one"'), result.output
+
+
+def test_nothing_there_is_refused_and_nothing_is_made(logdb_command):
+    for verb in (["topics", "list"], ["consume", "t"], ["produce", "t"], ["topics", "delete", "t", "--yes"], ["offsets"]):
+        result = logdb_command(*verb, code=2)
+        assert logdb_command.data_dir in result.stderr
+        assert not os.path.exists(logdb_command.data_dir)
+
+
+def test_every_error_has_an_exit_code():
+    failures = {error.__name__ for error in FAILURES}
+    assert failures < set(vars(errors))
+    assert exit_code_of(errors.CorruptionError("p", 0, "r")) == 1
+    assert exit_code_of(errors.DiskFull("p", 1, "r")) == 1
+    assert exit_code_of(errors.UnknownTopic("t")) == 2
+    assert exit_code_of(errors.DirectoryLocked("p", pid=1, host="h", since="s")) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "follows", "code", "words"),
+    [
+        (errors.SyncFailed("f", "EIO"), False, 1, "logdb: syncing f failed"),
+        (errors.ReadOnly("why"), False, 2, "logdb: why"),
+        (PermissionError(13, "Permission denied", "x"), False, 1, "Permission denied"),
+        (KeyboardInterrupt(), False, 128 + signal.SIGINT, ""),
+        (Terminated(), False, 128 + signal.SIGTERM, ""),
+        (KeyboardInterrupt(), True, 0, ""),
+        (Terminated(), True, 0, ""),
+    ],
+)
+def test_what_becomes_of_errors(monkeypatch, error, follows, code, words):
+    session = Session(data_dir_given="/nowhere", follows=follows)
+
+    def fail(self, **_):
+        raise error
+
+    monkeypatch.setattr(Session, "read", fail)
+    result = CliRunner().invoke(cli, ["topics", "list"], obj=session)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_notes_of_an_error_are_shown(monkeypatch):
+    error = errors.ReadOnly("why")
+    error.add_note("what to do")
+
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(Session, "read", fail)
+    result = CliRunner().invoke(cli, ["topics", "list"], obj=Session(data_dir_given="/nowhere"))
+    assert result.stderr == "logdb: why; what to do\n"

@@ -1,0 +1,23 @@
+import os
+
+
+def test_json_is_kafkas(filled):
+    document = filled.json("log-dirs")
+    assert document["version"] == 1
+    ((broker,), (directory,)) = document["brokers"], document["brokers"][0]["logDirs"]
+    assert (broker["broker"], directory["error"], directory["logDir"]) == (0, None, os.path.abspath(filled.data_dir))
+    sizes = {entry["partition"]: entry["size"] for entry in directory["partitions"]}
+    assert sorted(sizes) == ["one-0", "three-0", "three-1", "three-2"]
+    assert sizes["one-0"] == os.path.getsize(f"{filled.data_dir}/one-0/{0:020d}.log")
+
+
+def test_table_and_total(filled):
+    result = filled("log-dirs", "one")
+    assert result.stdout.splitlines()[1].split()[0] == "one-0"
+    assert "1 partition, " in result.stderr
+
+
+def test_as_kafka_log_dirs(filled):
+    result = filled("log-dirs", "--describe", "--topic-list", "one,three", kafka=True)
+    assert result.stdout.startswith('{"version": 1, "brokers": [{"broker": 0, "logDirs"')
+    assert "nosuch" in filled("log-dirs", "--topic-list", "nosuch", code=2).stderr

@@ -1,0 +1,46 @@
+import pytest
+from logdb.cli.params import Place, parse_place, parse_time
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0", 0),
+        ("1700000000000", 1_700_000_000_000),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01T00:00:01.5Z", 1_500),
+        ("1970-01-01 00:00:01", 1_000),
+    ],
+)
+def test_times(text, ms):
+    assert parse_time(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "now", "1.5", "2013-13-01"])
+def test_no_times(text):
+    with pytest.raises(ValueError, match=r".*"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("beginning", Place("beginning")),
+        ("earliest", Place("beginning")),
+        ("end", Place("end")),
+        ("latest", Place("end")),
+        ("12", Place("offset", 12)),
+        ("-12", Place("tail", 12)),
+        ("s@5", Place("from-time", 5)),
+        ("e@1970-01-02", Place("to-time", 86_400_000)),
+    ],
+)
+def test_places(text, place):
+    assert parse_place(text) == place
+
+
+@pytest.mark.parametrize("text", ["stored", "s@", "5@s", "1e3"])
+def test_no_places(text):
+    with pytest.raises(ValueError, match=r".*"):
+        parse_place(text)

@@ -1,0 +1,160 @@
+import os
+import threading
+
+import logdb
+import pytest
+from logdb.cli import produce as module
+from logdb.cli.produce import read_chunks, tail
+
+
+def values(command, topic="one", partition=0):
+    with logdb.open(command.data_dir, mode="r") as db:
+        log = db.log(topic, partition)
+        return [(record.key, record.value, record.headers) for record in log.read(log.start_offset)]
+
+
+@pytest.fixture
+def empty(logdb_command):
+    logdb_command("topics", "create", "one")
+    logdb_command("topics", "create", "three", "-p", "3")
+    return logdb_command
+
+
+def test_lines_of_stdin(empty):
+    result = empty("produce", "one", stdin=b"a\n\nlast \xff")
+    assert values(empty) == [(None, b"a", ()), (None, b"", ()), (None, b"last \xff", ())]
+    assert (result.stdout, "appended 3 records (7 B) to one" in result.stderr) == ("", True)
+
+
+def test_files_and_their_order(empty, tmp_path):
+    (tmp_path / "f").write_bytes(b"f1\nf2")
+    (tmp_path / "g").write_bytes(b"g1\n")
+    empty("produce", "one", str(tmp_path / "f"), "-", str(tmp_path / "g"), stdin="s\n")
+    assert [value for _, value, _ in values(empty)] == [b"f1", b"f2", b"s", b"g1"]
+
+
+def test_whole_files(empty, tmp_path):
+    (tmp_path / "f").write_bytes(b"1\n2\n")
+    (tmp_path / "g").write_bytes(b"")
+    empty("produce", "-t", "one", "--whole", str(tmp_path / "f"), str(tmp_path / "g"))
+    assert [value for _, value, _ in values(empty)] == [b"1\n2\n", b""]
+
+
+def test_a_file_larger_than_a_chunk(empty, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_SIZE", 7)
+    (tmp_path / "f").write_bytes(b"".join(b"%d\n" % n for n in range(50)))
+    empty("produce", "one", str(tmp_path / "f"))
+    assert [value for _, value, _ in values(empty)] == [b"%d" % n for n in range(50)]
+
+
+def test_keys_headers_nulls_and_delimiters(empty):
+    empty("produce", "one", "-K", r"\t", "-H", "h=1", "-D", ";", "--null-marker", "NUL", stdin="k\tv;NUL\tNUL")
+    empty("produce", "one", "-k", "fixed", "-Z", stdin="\n")
+    assert values(empty) == [(b"k", b"v", (("h", b"1"),)), (None, None, (("h", b"1"),)), (b"fixed", None, ())]
+
+
+def test_the_key_decides_on_the_partition_and_headers_go_along(empty):
+    result = empty.json("produce", "three", "-K", ":", "-H", "h=1", stdin="".join(f"k{n % 5}:{n}\n" for n in range(50)))
+    assert (result["records"], sum(p["last_offset"] - p["first_offset"] + 1 for p in result["partitions"])) == (50, 50)
+    places = {key: partition for partition in range(3) for key, _, _ in values(empty, "three", partition)}
+    assert len(places) == 5
+    for partition in range(3):
+        records = values(empty, "three", partition)
+        assert all(places[key] == partition for key, _, _ in records)
+        assert all(headers == (("h", b"1"),) for _, _, headers in records)
+
+
+def test_one_partition(empty):
+    empty("produce", "three", "-p", "2", "--durability", "fsync", stdin="a\nb\n")
+    assert [value for _, value, _ in values(empty, "three", 2)] == [b"a", b"b"]
+    assert "no partition 3" in empty("produce", "three", "-p", "3", stdin="a\n", code=2).stderr
+
+
+def test_line_without_separator_fails_and_says_what_was_done(empty):
+    lines = "a:1\n" * 10 + "oops\n" + "b:2\n"
+    result = empty("produce", "one", "-K", ":", stdin=lines, code=1)
+    assert "line 11 has no key separator b':'; 0 records appended before it" in result.stderr
+    empty("produce", "one", "-K", ":", "--property", "ignore.error=true", stdin=lines)
+    assert len(values(empty)) == 12
+
+
+def test_record_too_large_says_what_was_done(empty, tmp_path):
+    (tmp_path / "large").write_bytes(bytes(2_000_000))
+    (tmp_path / "small").write_bytes(b"ok\n")
+    result = empty("produce", "one", str(tmp_path / "small"), str(tmp_path / "large"), code=2)
+    assert "max.message.bytes=1048588; 1 record appended before it" in result.stderr
+    assert len(values(empty)) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "which topic?"),
+        (["nosuch"], "create it: logdb topics create nosuch"),
+        (["one", "/no/file"], "no file '/no/file'"),
+        (["one", "f", "--follow", "g"], "give no other"),
+        (["one", "--property", "parse.keys=true"], "known are parse.key, key.separator"),
+        (["one", "-H", "novalue"], "KEY=VALUE"),
+        (["one", "--durability", "never"], "fsync"),
+    ],
+)
+def test_refused(empty, args, words):
+    assert words in empty("produce", *args, stdin="x\n", code=2).stderr
+
+
+def test_as_kafka_console_producer(empty):
+    properties = ("parse.key=true", "key.separator=,", "parse.headers=true", "null.marker=-")
+    args = [arg for one in properties for arg in ("--property", one)]
+    result = empty(
+        "produce", "--topic", "one", *args, "--request-required-acks", "all", "--sync", kafka=True, stdin="h:1\tk,v\n-\tk,-\n"
+    )
+    assert result.output == ""
+    assert values(empty) == [(b"k", b"v", (("h", b"1"),)), (b"k", None, ())]
+
+
+# ---------------------------------------------------------------- following a file
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """What is tried again is tried at once."""
+    monkeypatch.setattr(module, "POLL_INTERVAL_S", 0)
+
+
+def test_tail_goes_on_through_rotation_and_truncation(tmp_path, fast, capsys):
+    path = tmp_path / "app.log"
+    ended = threading.Event()
+    chunks = tail(str(path), ended)
+    path.write_bytes(b"one\ntw")
+    assert next(chunks) == b"one\ntw"
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert next(chunks) == b"o\n"
+    with path.open("ab") as file:
+        file.write(b"last of the old file")
+    os.rename(path, tmp_path / "app.log.1")
+    path.write_bytes(b"new\n")
+    assert [next(chunks), next(chunks), next(chunks)] == [b"last of the old file", None, b"new\n"]
+    path.write_bytes(b"x")
+    assert [next(chunks), next(chunks)] == [None, b"x"]
+    assert "was truncated" in capsys.readouterr().err
+    ended.set()
+    assert list(chunks) == [None]
+
+
+def test_tail_waits_for_a_file_that_is_not_there(tmp_path, fast):
+    path, ended = tmp_path / "late", threading.Event()
+    got = []
+    reader = threading.Thread(target=lambda: got.extend(tail(str(path), ended)))
+    reader.start()
+    path.write_bytes(b"here\n")
+    while not got:
+        assert reader.is_alive()
+    ended.set()
+    reader.join(10)
+    assert got == [b"here\n", None]
+
+
+def test_read_chunks_of_a_file(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert list(read_chunks(str(tmp_path / "f"))) == [b"abc"]

@@ -1,0 +1,96 @@
+import pytest
+
+
+def test_create_list_describe(logdb_command):
+    assert "created topic a" in logdb_command("topics", "create", "a", "b", "-p", "2", "-c", "retention.ms=5").stderr
+    assert logdb_command.json("topics", "list") == [
+        {"topic": name, "partition_count": 2, "config": {"retention.ms": 5}} for name in ("a", "b")
+    ]
+    assert logdb_command.out("topics").splitlines()[1].split() == ["a", "2", "retention.ms=5"]
+    (described,) = logdb_command.json("topics", "describe", "b")
+    assert [p["partition"] for p in described["partitions"]] == [0, 1]
+    assert {p["end_offset"] for p in described["partitions"]} == {0}
+
+
+def test_no_topics_yet(logdb_command):
+    logdb_command("topics", "create", "a")
+    logdb_command("topics", "delete", "a", "--yes")
+    result = logdb_command("topics", "list")
+    assert (result.stdout, "no topics yet" in result.stderr) == ("", True)
+    assert logdb_command.json("topics", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["create", "one"], "exists already"),
+        (["create", "a/b"], "'/'"),
+        (["create", "x", "-c", "retention.mss=1"], "retention.mss"),
+        (["create", "x", "-c", "retention.ms"], "KEY=VALUE"),
+        (["create", "x", "-p", "0"], "0"),
+        (["create", "x", "-r", "3"], "needs a cluster"),
+        (["describe", "nosuch"], "unknown topic 'nosuch'"),
+        (["delete", "nosuch"], "unknown topic 'nosuch'"),
+        (["alter", "one"], "nothing to alter"),
+        (["alter", "three", "-p", "2"], "2"),
+        (["--create"], "--topic"),
+        (["--create", "--list"], "exactly one"),
+        (["--list", "list"], "not both"),
+    ],
+)
+def test_refused(filled, args, words):
+    assert words in filled("topics", *args, code=2).stderr
+
+
+def test_if_not_exists(filled):
+    filled("topics", "create", "one", "--if-not-exists")
+    filled("topics", "--create", "--topic", "one", "--if-not-exists", kafka=True)
+
+
+def test_alter(filled):
+    assert filled.json("topics", "alter", "one", "-p", "2", "-c", "retention.ms=7")["partition_count"] == 2
+    assert "2 partitions retention.ms=7" in filled("topics", "alter", "one", "-c", "retention.ms=7").stderr
+    assert filled.json("topics", "alter", "one", "-d", "retention.ms")["config"] == {}
+
+
+def test_delete_shows_first(filled):
+    result = filled("topics", "delete", "one", "three")
+    assert "would delete topic one: 1 partition, 100 records" in result.stderr
+    assert "--yes" in result.stderr
+    document = filled.json("topics", "delete", "one")
+    assert (document["executed"], [topic["topic"] for topic in document["delete"]]) == (False, ["one"])
+    assert len(filled.json("topics", "list")) == 2
+    filled("topics", "delete", "one", "--yes")
+    assert [topic["topic"] for topic in filled.json("topics", "list")] == ["three"]
+
+
+# ---------------------------------------------------------------- as kafka-topics
+
+
+def test_flags_print_as_kafka_does(filled):
+    assert filled.out("topics", "--list") == "one\nthree\n"
+    head, *rows = filled.out("topics", "--describe", "--topic", "th.*").splitlines()
+    assert head.startswith("Topic: three\tTopicId: ")
+    assert head.endswith("\tPartitionCount: 3\tReplicationFactor: 1\tConfigs: segment.bytes=4096")
+    assert rows[2] == "\tTopic: three\tPartition: 2\tLeader: 0\tReplicas: 0\tIsr: 0\tElr: \tLastKnownElr: "
+    assert filled.out("topics", "--describe", "--under-replicated-partitions") == ""
+    assert filled.json("topics", "--list") == ["one", "three"]
+
+
+def test_as_kafka_topics(logdb_command):
+    args = ("--topic", "a", "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=5")
+    assert logdb_command.out("topics", "--create", *args, kafka=True) == "Created topic a.\n"
+    logdb_command("topics", "--alter", "--topic", "a", "--partitions", "3", "--delete-config", "retention.ms", kafka=True)
+    assert "PartitionCount: 3" in logdb_command.out("topics", "--describe", "--topic", "a", kafka=True)
+    assert "retention.ms" not in logdb_command.out("topics", "--describe", kafka=True)
+    logdb_command("topics", "--delete", "--topic", "nosuch", "--if-exists", kafka=True)
+    assert "nosuch" in logdb_command("topics", "--delete", "--topic", "nosuch", code=2, kafka=True).stderr
+    result = logdb_command("topics", "--delete", "--topic", "a", kafka=True)
+    assert (result.output, logdb_command.out("topics", "--list", kafka=True)) == ("", "")
+    assert "exactly one" in logdb_command("topics", code=2, kafka=True).stderr
+
+
+def test_flag_delete_shows_first_unless_called_as_kafka_topics(filled):
+    assert "would delete" in filled("topics", "--delete", "--topic", "one,three").stderr
+    filled("topics", "--delete", "--topic", "one,three", "--yes")
+    assert filled.out("topics", "--list") == ""
