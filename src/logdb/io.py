@@ -164,20 +164,3 @@ def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
         return pread_exact(io, fd, size_bytes_max, 0)
     finally:
         io.close(fd)
-
-
-def write_file(io: IO, path: str, data: bytes) -> None:
-    """Create or overwrite a small file and sync it; its directory entry is the caller's to sync."""
-    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        pwrite_all(io, fd, data, 0)
-        io.fdatasync(fd)
-    finally:
-        io.close(fd)
-
-
-def replace_file(io: IO, path: str, data: bytes) -> None:
-    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced."""
-    write_file(io, path + ".tmp", data)
-    io.rename(path + ".tmp", path)
-    io.fsync_dir(os.path.dirname(path))

@@ -1,6 +1,7 @@
 """aiokafka's batches read by us, and ours by aiokafka, in all five codecs; its C code and its Python."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder, _DefaultR
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 from hypothesis import given
 
+import logdb
 from logdb.codec import convert
 from logdb.codec.batch import Status, check
 from logdb.model import COMPRESSION_TYPES
@@ -75,3 +77,35 @@ def test_producer_fields_and_append_time_survive(codec: int, builder: Builder, r
     assert batch.validate_crc()
     assert (batch.timestamp_type, batch.max_timestamp, batch.producer_id) == (1, BASE_TIMESTAMP + 99, 77)
     assert {record.timestamp for record in batch} == {BASE_TIMESTAMP + 99}
+
+
+@CODECS
+@BUILDERS
+@READERS
+def test_its_batches_through_a_segment(tmp_path: Path, codec: int, builder: Builder, reader: Reader) -> None:
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"first")
+        assert log.append_batches(build(builder, RECORDS, codec)) == range(1, len(RECORDS) + 1)
+        rows = [(r.offset - 1, r.timestamp_ms, r.key, r.value, list(r.headers)) for r in log.read(1)]
+    assert rows == rows_expected(RECORDS)
+    (segment,) = tmp_path.glob("t-0/*.log")
+    assert [(row[0] - 1, *row[1:]) for row in read(reader, segment.read_bytes())[1:]] == rows_expected(RECORDS)
+
+
+@CODECS
+@READERS
+def test_our_segments_are_read_by_it(tmp_path: Path, codec: int, reader: Reader) -> None:
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t", config={"compression.type": COMPRESSION_TYPES[codec]})
+        db.log("t").append_many(
+            [r.value for r in RECORDS],
+            [r.key for r in RECORDS],
+            headers=[r.headers for r in RECORDS],
+            timestamps_ms=[r.timestamp_ms for r in RECORDS],
+        )
+    (segment,) = tmp_path.glob("t-0/*.log")
+    data = segment.read_bytes()
+    assert data[22] & 7 == codec
+    assert read(reader, data) == rows_expected(RECORDS)

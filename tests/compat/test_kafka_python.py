@@ -1,11 +1,13 @@
 """kafka-python's batches read by us, and ours by kafka-python, in all five codecs."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 
+import logdb
 from logdb.codec import convert
 from logdb.codec.batch import Status, check
 from logdb.codec.control import ControlType, parse
@@ -78,3 +80,32 @@ def test_control_records_are_the_same_to_both(kind: ControlType) -> None:
     (record,) = MemoryRecords(marker).next_batch()
     assert (record.abort, record.commit) == (kind == ControlType.ABORT, kind == ControlType.COMMIT)
     assert parse(marker).type == kind
+
+
+@CODECS
+def test_its_batches_through_a_segment(tmp_path: Path, codec: int) -> None:
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append(b"first")
+        assert log.append_batches(build(RECORDS, codec)) == range(1, len(RECORDS) + 1)
+        rows = [(r.offset - 1, r.timestamp_ms, r.key, r.value, list(r.headers)) for r in log.read(1)]
+    assert rows == rows_expected(RECORDS)
+    (segment,) = tmp_path.glob("t-0/*.log")
+    assert [(row[0] - 1, *row[1:]) for row in read(segment.read_bytes())[1:]] == rows_expected(RECORDS)
+
+
+@CODECS
+def test_our_segments_are_read_by_it(tmp_path: Path, codec: int) -> None:
+    with logdb.open(tmp_path) as db:
+        db.create_topic("t", config={"compression.type": COMPRESSION_TYPES[codec]})
+        db.log("t").append_many(
+            [r.value for r in RECORDS],
+            [r.key for r in RECORDS],
+            headers=[r.headers for r in RECORDS],
+            timestamps_ms=[r.timestamp_ms for r in RECORDS],
+        )
+    (segment,) = tmp_path.glob("t-0/*.log")
+    data = segment.read_bytes()
+    assert data[22] & 7 == codec
+    assert read(data) == rows_expected(RECORDS)

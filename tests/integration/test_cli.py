@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 
-import logdb
 import pytest
+
+import logdb
 
 LOGDB = os.path.join(os.path.dirname(sys.executable), "logdb")
 pytestmark = pytest.mark.skipif(not os.path.exists(LOGDB), reason="the script logdb is not installed")
@@ -81,33 +82,31 @@ def test_following_ends_by_a_signal(data_dir, number):
 
 
 def test_follow_sees_what_another_process_appends(data_dir):
-    with running("consume", "--follow", "-o", "end", "-f", "%p %s\n", "large", data_dir=data_dir) as child:
-        with running("consume", "--follow", "-o", "end", "-c", "1", "small", data_dir=data_dir) as other:
-            with logdb.open(data_dir) as db:
-                # it may not have looked for the end yet: append until it has seen one
-                while other.poll() is None:
-                    db.log("small").append(b"x")
-                    db.log("large", 1).append(b"y")
-                    db.flush(sync=False)
-            assert other.stdout.read() == "x\n"
-        assert child.stdout.readline() == "1 y\n"
-        child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 0
+    follow = ("consume", "--follow", "-o", "end", "-c", "1", "-f", "%p %s\\n")
+    with running(*follow, "small", data_dir=data_dir) as one, running(*follow, "large", data_dir=data_dir) as two:
+        with logdb.open(data_dir) as db:
+            # they may not have looked for the end yet: append until both have seen something
+            while one.poll() is None or two.poll() is None:
+                db.log("small").append(b"x")
+                db.log("large", 1).append(b"y")
+                db.flush(sync=False)
+        assert (one.stdout.read(), two.stdout.read()) == ("0 x\n", "1 y\n")
+        assert (one.returncode, two.returncode) == (0, 0)
 
 
 def test_produce_follows_a_file_and_ends_cleanly(data_dir, tmp_path):
     path = tmp_path / "app.log"
     path.write_text("a\nb\n")
-    with running("produce", "small", "--follow", str(path), data_dir=data_dir) as child:
-        with running("consume", "small", "--follow", "-o", "100", data_dir=data_dir) as reader:
-            assert [reader.stdout.readline(), reader.stdout.readline()] == ["a\n", "b\n"]
-            with path.open("a") as file:
-                file.write("c\nnot a whole line")
-            assert reader.stdout.readline() == "c\n"
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(30) == 0
-            assert "appended 3 records" in child.stderr.read()
-            reader.send_signal(signal.SIGINT)
+    reading = ("consume", "small", "--follow", "-o", "100")
+    with running("produce", "small", "--follow", str(path), data_dir=data_dir) as child, running(*reading, data_dir=data_dir) as reader:
+        assert [reader.stdout.readline(), reader.stdout.readline()] == ["a\n", "b\n"]
+        with path.open("a") as file:
+            file.write("c\nnot a whole line")
+        assert reader.stdout.readline() == "c\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 0
+        assert "appended 3 records" in child.stderr.read()
+        reader.send_signal(signal.SIGINT)
     with logdb.open(data_dir) as db:
         assert db.log("small").end_offset == 103
         assert db.reports == (), "it was closed: nothing was to be recovered"

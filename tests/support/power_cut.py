@@ -15,7 +15,9 @@ import random
 import shutil
 from dataclasses import dataclass, field
 
+import logdb
 from logdb.io import IO
+from logdb.meta import Catalogue
 
 
 @dataclass(eq=False)
@@ -28,14 +30,22 @@ class FileNode:
 class DirNode:
     durable: dict[str, Node] = field(default_factory=dict)
     current: dict[str, Node] = field(default_factory=dict)
-    pending: list[tuple[str, Node | None]] = field(default_factory=list)  # (name, node), None: gone
+    pending: list[list[tuple[str, Node | None]]] = field(default_factory=list)  # each at once: (name, node), None: gone
 
 
 Node = FileNode | DirNode
 
 
+class Killed(BaseException):
+    """The process is dead: raised by the call at which it dies, and by every later one."""
+
+
 class PowerCutIO(IO):
-    """Real I/O under ``root``, which remembers what is durable.  ``catalogue`` is copied after each commit."""
+    """Real I/O under ``root``, which remembers what is durable.  ``catalogue`` is copied after each commit.
+
+    ``calls`` counts what changes or syncs something; the one with the number ``kill_at`` kills the
+    process before it, or, if it is a write, in the middle of it.
+    """
 
     def __init__(self, root: str, catalogue: str = "catalogue") -> None:
         self.root, self._catalogue = root, os.path.join(root, catalogue)
@@ -43,11 +53,30 @@ class PowerCutIO(IO):
         self._tree = self._load(root)
         self._committed: dict[str, bytes] = {}
         self.boot = "boot-1"
+        self.calls: list[str] = []
+        self.kill_at: int | None = None
+        self.dead = False
         self.note_commit()
+
+    def _step(self, what: str, path: str = "") -> bool:
+        """Count a call; True where the process dies in it."""
+        if self.dead:
+            raise Killed
+        self.calls.append(f"{what} {os.path.basename(path)}".strip())
+        self.dead = self.kill_at == len(self.calls)
+        return self.dead
+
+    def _die_or(self, what: str, path: str = "") -> None:
+        if self._step(what, path):
+            raise Killed
 
     # ------------------------------------------------------------ files
 
     def open(self, path, flags, mode=0o644):
+        if self.dead:
+            raise Killed
+        if flags & os.O_CREAT and not os.path.lexists(path):
+            self._die_or("create", path)
         there = os.path.lexists(path)
         fd = super().open(path, flags, mode)
         parent, name = self._parent(path)
@@ -65,49 +94,62 @@ class PowerCutIO(IO):
         super().close(fd)
 
     def pwrite(self, fd, view, position):
-        written = super().pwrite(fd, view, position)
+        dies = self._step("pwrite")
+        written = super().pwrite(fd, memoryview(view)[: len(view) // 2] if dies else view, position)
         if (node := self._fds.get(fd)) is not None:
             node.pending.append((position, bytes(memoryview(view)[:written])))
+        if dies:
+            raise Killed
         return written
 
     def truncate(self, fd, size_bytes):
+        self._die_or("truncate")
         super().truncate(fd, size_bytes)
         if (node := self._fds.get(fd)) is not None:
             node.pending.append(size_bytes)
 
     def allocate(self, fd, position, size_bytes):
+        self._die_or("allocate")
         super().allocate(fd, position, size_bytes)
         if (node := self._fds.get(fd)) is not None:
             node.pending.append((position + size_bytes - 1, b"\0"))
 
     def fdatasync(self, fd):
+        self._die_or("fdatasync")
         if (node := self._fds.get(fd)) is not None:
             node.durable, node.pending = os.pread(fd, 1 << 30, 0), []
 
     # ------------------------------------------------------------ directories
 
     def mkdir(self, path):
+        self._die_or("mkdir", path)
         super().mkdir(path)
         parent, name = self._parent(path)
         if parent is not None:
             self._enter(parent, name, DirNode())
 
     def rmdir(self, path):
+        self._die_or("rmdir", path)
         super().rmdir(path)
         self._leave(path)
 
     def unlink(self, path):
+        self._die_or("unlink", path)
         super().unlink(path)
         self._leave(path)
 
     def rename(self, old, new):
+        self._die_or("rename", old)
         super().rename(old, new)
         node = self._leave(old)
         parent, name = self._parent(new)
         if parent is not None and node is not None:
+            gone = parent.pending.pop()  # in the same directory, as all of ours: renaming is one change
             self._enter(parent, name, node)
+            parent.pending[-1] = gone + parent.pending[-1]
 
     def fsync_dir(self, path):
+        self._die_or("fsync_dir", path)
         node = self._find(path)
         if isinstance(node, DirNode):
             node.durable, node.pending = dict(node.current), []
@@ -142,11 +184,12 @@ class PowerCutIO(IO):
     def _build(self, node: DirNode, path: str, rng: random.Random) -> None:
         entries = dict(node.durable)
         kept = rng.choice((0.0, 0.5, 1.0))
-        for name, child in node.pending:
+        for change in node.pending:
             if rng.random() < kept:
-                entries.pop(name, None)
-                if child is not None:
-                    entries[name] = child
+                for name, child in change:
+                    entries.pop(name, None)
+                    if child is not None:
+                        entries[name] = child
         for name, child in entries.items():
             where = os.path.join(path, name)
             if where.endswith("/catalogue"):
@@ -190,13 +233,13 @@ class PowerCutIO(IO):
 
     def _enter(self, parent: DirNode, name: str, node: Node) -> None:
         parent.current[name] = node
-        parent.pending.append((name, node))
+        parent.pending.append([(name, node)])
 
     def _leave(self, path: str) -> Node | None:
         parent, name = self._parent(path)
         if parent is None:
             return None
-        parent.pending.append((name, None))
+        parent.pending.append([(name, None)])
         return parent.current.pop(name, None)
 
 
@@ -219,3 +262,50 @@ def survivor(node: FileNode, rng: random.Random) -> bytes:
             content.extend(bytes(position - len(content)))
         content[position : position + len(data)] = data
     return bytes(content)
+
+
+# ---------------------------------------------------------------- a process that dies
+
+
+class commits_noted:  # noqa: N801 -- read as a phrase: with commits_noted(io)
+    """While it lasts, every commit of a catalogue is a step of ``io``, and copied by it."""
+
+    def __init__(self, io: PowerCutIO) -> None:
+        self._io = io
+
+    def __enter__(self) -> None:
+        self._write = write = Catalogue.write
+        io = self._io
+
+        def noted(catalogue, function):
+            io._die_or("commit")
+            result = write(catalogue, function)
+            io.note_commit()
+            io._die_or("committed")
+            return result
+
+        Catalogue.write = noted
+
+    def __exit__(self, *exception: object) -> None:
+        Catalogue.write = self._write
+
+
+def quiet(db: logdb.Database) -> logdb.Database:
+    """Stop the threads of a database, so that only the test makes calls."""
+    store = db._store
+    store._stop_recovery.set()
+    if store._recovery is not None:
+        store._recovery.join()
+    store._flusher.stop()
+    return db
+
+
+def die(db: logdb.Database) -> None:
+    """Let go of a database as a process does that is killed: nothing is written, the kernel closes the files."""
+    quiet(db)
+    store = db._store
+    store._closed = True
+    for log in store._logs.values():
+        log.abandon()
+    store._catalogue.close()
+    store._lock_file.release()

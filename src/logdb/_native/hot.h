@@ -5,6 +5,7 @@
  *   hot_arguments.c  what callers pass: bytes-like objects, headers, timestamps, keywords
  *   hot_buffer.c     the pool of buffers that batches are gathered in
  *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the gate
+ *   hot_builder_type.c  ... and what Python sees of it
  *   hot_append.c     BatchBuilder's append, append_many and _append_raw
  *   hot_positions.c  Positions: where records lie, least recently used goes first
  *   hot_iterator.c   RecordIterator
@@ -19,6 +20,7 @@
 #include <structmember.h>
 
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "bytes.h"
 
@@ -184,6 +186,7 @@ typedef struct {
     /* locks, and which thread has them: 0 for none */
     PyThread_type_lock write_lock, many_lock;
     unsigned long writer, many_owner;
+    long process; /* that made it: locks of another one may never be released */
 } builder;
 
 extern PyTypeObject BatchBuilder_Type;
@@ -224,6 +227,11 @@ static inline bool builder_has_room(const builder *b, const new_record *r, const
     return usual && told && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
 }
 
+static inline bool builder_forked(const builder *b)
+{
+    return b->process != (long)getpid();
+}
+
 int64_t builder_now(builder *b); /* INT64_MIN with an exception set */
 
 /* Calls _reject(reason, *numbers), which raises; returns -1. */
@@ -252,8 +260,16 @@ int builder_write_until(builder *b, int64_t offset);
 int builder_enter(builder *b);
 void builder_leave(builder *b);
 
+/* Drops what is pending, waiting for both locks; how many records, or -1. */
+int64_t builder_discard(builder *b);
+/* The same where nobody else can be in. */
+void builder_drop(builder *b);
+
 /* Calls _commit(next_offset, level). */
 int builder_commit(builder *b, int64_t next_offset, int level);
+
+/* Commits all that is pending, before anything more is accepted. */
+int builder_commit_pending(builder *b);
 
 /* Tells the flusher that something is pending, unless it knows. */
 int builder_wake(builder *b);

@@ -237,8 +237,9 @@ static int many_headers(many_records *m, PyObject *headers)
 
 enum { PREFETCH_COUNT = 8 };
 
-/* Records lie scattered over memory: asks for the bytes of an item before its turn comes. */
-static inline void item_prefetch(PyObject *items, Py_ssize_t i)
+/* Records lie scattered over memory: asks for the bytes of an item before its turn comes.
+ * Always inlined, because gcc takes a call that only prefetches for one without effect. */
+static inline __attribute__((always_inline)) void item_prefetch(PyObject *items, Py_ssize_t i)
 {
     if (i >= PyTuple_GET_SIZE(items))
         return;
@@ -430,8 +431,7 @@ static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
         bool full = t->level == LEVEL_FSYNC && pending > 0 && pending + f->used > b->group_size;
         if (!full && b->queue_count < 8) /* room for the open buffer and this one is always there */
             break;
-        int64_t next = builder_next_offset(b);
-        if (t->level == LEVEL_FSYNC ? builder_commit(b, next, LEVEL_FSYNC) : builder_write_until(b, next))
+        if (t->level == LEVEL_FSYNC ? builder_commit_pending(b) : builder_write_until(b, builder_next_offset(b)))
             return -1;
     }
     *first = builder_next_offset(b);

@@ -9,7 +9,7 @@
  * No leaf is empty.  Letting go of a file may run Python: it comes last, when everything is in order again. */
 #include "hot.h"
 
-enum { LEAF_MAX = 256, LIMIT_BYTES = 32 << 20 };
+enum { LEAF_MAX = 64, LIMIT_BYTES = 32 << 20 };
 
 typedef struct positions positions;
 
@@ -75,6 +75,12 @@ static bool slot_find(const positions *p, int64_t offset, size_t *leaf_at, uint3
     return true;
 }
 
+static void account(positions *p, size_t more, size_t less)
+{
+    p->size_bytes += more - less;
+    all.size_bytes += more - less;
+}
+
 /* a new leaf at index `at`, with nothing in it */
 static leaf *leaf_insert(positions *p, size_t at)
 {
@@ -93,6 +99,7 @@ static leaf *leaf_insert(positions *p, size_t at)
     memmove(p->leaves + at + 1, p->leaves + at, (p->leaf_count - at) * sizeof *p->leaves);
     p->leaves[at] = l;
     p->leaf_count++;
+    account(p, sizeof *l, 0);
     return l;
 }
 
@@ -138,6 +145,7 @@ static void slot_remove(positions *p, size_t leaf_at, uint32_t slot_at)
     if (l->count > 0)
         return;
     PyMem_Free(l);
+    account(p, 0, sizeof *l);
     p->leaf_count--;
     memmove(p->leaves + leaf_at, p->leaves + leaf_at + 1, (p->leaf_count - leaf_at) * sizeof *p->leaves);
 }
@@ -177,8 +185,7 @@ static void entry_drop(positions *p, size_t leaf_at, uint32_t slot_at)
     entry *e = p->leaves[leaf_at]->slots[slot_at].entry;
     slot_remove(p, leaf_at, slot_at);
     age_unlink(e);
-    p->size_bytes -= e->size_bytes;
-    all.size_bytes -= e->size_bytes;
+    account(p, 0, e->size_bytes);
     entry_free(e);
 }
 
@@ -193,7 +200,7 @@ static void oldest_drop(void)
 
 static void limit_keep(void)
 {
-    while (all.size_bytes > all.limit_bytes)
+    while (all.size_bytes > all.limit_bytes && all.oldest != NULL)
         oldest_drop();
 }
 
@@ -225,7 +232,7 @@ static bool entry_fill(entry *e, const uint8_t *batch, size_t size)
 static entry *entry_new(PyObject *file, int64_t position, const uint8_t *batch, size_t size)
 {
     uint32_t count = load_be32(batch + BATCH_COUNT);
-    size_t size_bytes = sizeof(entry) + sizeof(slot) + (count + (size_t)1) * sizeof(uint32_t);
+    size_t size_bytes = sizeof(entry) + (count + (size_t)1) * sizeof(uint32_t);
     entry *e = PyMem_Malloc(size_bytes);
     if (e == NULL)
         return (entry *)PyErr_NoMemory();
@@ -329,8 +336,7 @@ static int positions_add_batch(positions *p, PyObject *file, int64_t position, c
     }
     e->owner = p;
     age_link(e);
-    p->size_bytes += e->size_bytes;
-    all.size_bytes += e->size_bytes;
+    account(p, e->size_bytes, 0);
     limit_keep();
     return 0;
 }
@@ -407,7 +413,7 @@ static PyMethodDef positions_methods[] = {
 };
 
 static PyMemberDef positions_members[] = {
-    {"size_bytes", T_PYSSIZET, offsetof(positions, size_bytes), READONLY, "memory of its entries"},
+    {"size_bytes", T_PYSSIZET, offsetof(positions, size_bytes), READONLY, "memory that it takes"},
     {0},
 };
 

@@ -13,7 +13,10 @@ def problems_of(report: "logdb.Report") -> list[dict[str, object]]:
 
 def show_problems(report: "logdb.Report") -> None:
     if report.problems:
-        table(("FILE", "BYTE", "KIND", "REASON"), [(p.path, p.position, p.kind, p.reason) for p in report.problems])
+        rows = [(p.path, "-" if p.position < 0 else p.position, p.kind, p.reason) for p in report.problems]
+        table(("FILE", "BYTE", "KIND", "REASON"), rows)
+    for note in report.notes:
+        say(note)
 
 
 def checked_text(report: "logdb.Report") -> str:
@@ -44,7 +47,7 @@ def verify(session: Session) -> None:
         report = logdb.verify(session.data_dir, progress=bar)
     session.exit_code = 0 if report.ok else 1
     if session.as_json:
-        emit({"ok": report.ok, "checked": checked_document(report), "problems": problems_of(report)})
+        emit({"ok": report.ok, "checked": checked_document(report), "problems": problems_of(report), "notes": report.notes})
         return
     show_problems(report)
     found = "all is well" if report.ok else f"{counted(len(report.problems), 'problem')} found; see 'logdb repair'"
@@ -65,7 +68,7 @@ def repair(session: Session, execute: bool) -> None:
         report = logdb.repair(session.data_dir, execute=execute, progress=bar)
     session.exit_code = 1 if report.actions and not execute else 0
     if session.as_json:
-        emit({"executed": execute, "actions": list(report.actions), "problems": problems_of(report)})
+        emit({"executed": execute, "actions": list(report.actions), "problems": problems_of(report), "notes": report.notes})
         return
     show_problems(report)
     for action in report.actions:

@@ -122,12 +122,7 @@ def configs(
 def list_keys(session: Session) -> None:
     """List every key a topic takes: its default, what is allowed, what it means."""
     if session.as_json:
-        emit(
-            [
-                {"key": name, "default": key.default, "allowed": key.allowed, "meaning": key.meaning}
-                for name, key in TOPIC_CONFIGS.items()
-            ]
-        )
+        emit([{"key": name, "default": key.default, "allowed": key.allowed, "meaning": key.meaning} for name, key in TOPIC_CONFIGS.items()])
         return
     rows = [(name, config_text({"": key.default})[1:] or '""', key.allowed, key.meaning) for name, key in TOPIC_CONFIGS.items()]
     table(("KEY", "DEFAULT", "ALLOWED", "MEANING"), rows)

@@ -133,9 +133,7 @@ def topic_names(db: "logdb.Database", topic: str | None, include: str | None) ->
     return found
 
 
-def open_sources(
-    db: "logdb.Database", names: Sequence[str], partitions: Sequence[int], begin: Place, end: Place | None
-) -> list[Source]:
+def open_sources(db: "logdb.Database", names: Sequence[str], partitions: Sequence[int], begin: Place, end: Place | None) -> list[Source]:
     sources = []
     for name in names:
         for partition in partitions or range(db.describe_topic(name).partition_count):
@@ -145,9 +143,7 @@ def open_sources(
     return sources
 
 
-def begin_and_end(
-    places: Sequence[Place], *, from_beginning: bool, timestamp_ms: int | None, default: str
-) -> tuple[Place, Place | None]:
+def begin_and_end(places: Sequence[Place], *, from_beginning: bool, timestamp_ms: int | None, default: str) -> tuple[Place, Place | None]:
     """Where to begin, and where to end, out of the options that say so.
 
     Raises:

@@ -102,6 +102,7 @@ def envelope(timestamp_types: Mapping[str, str]) -> Render:
     """
     short = {"CreateTime": "create", "LogAppendTime": "logappend"}
     tstypes = {topic: short[name] for topic, name in timestamp_types.items()}
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps would make one a call
 
     def render(record: Record) -> bytes:
         document: dict[str, object] = {
@@ -115,7 +116,7 @@ def envelope(timestamp_types: Mapping[str, str]) -> Render:
             document["headers"] = [part for name, value in record.headers for part in (name, text_or_base64(value))]
         document["key"] = text_or_base64(record.key)
         document["payload"] = text_or_base64(record.value)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        return encode(document).encode() + b"\n"
 
     return render
 

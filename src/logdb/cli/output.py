@@ -7,6 +7,7 @@ only where a terminal is there to show its tables and bars.
 import base64
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -67,7 +68,7 @@ def counted(count: int, noun: str) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """A table on stdout: drawn in a terminal, else columns aligned by spaces.
 
-    Whole numbers stand at the right; in a drawn table, with commas.
+    Numbers stand at the right; in a drawn table, whole ones have commas.
     """
     if sys.stdout.isatty():
         _draw(columns, rows, title)
@@ -76,14 +77,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
     numeric = [_is_numeric(rows, column) for column in range(len(columns))]
     widths = [max(len(row[column]) for row in shown) for column in range(len(columns))]
     for row in shown:
-        cells = (
-            cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
+        cells = (cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True))
         click.echo("  ".join(cells).rstrip())
 
 
 def _is_numeric(rows: Sequence[Sequence[object]], column: int) -> bool:
-    return any(isinstance(row[column], int) for row in rows)
+    """Whether all cells of a column are numbers, or sizes."""
+    return bool(rows) and all(_NUMERIC.fullmatch(str(row[column])) for row in rows)
+
+
+_NUMERIC = re.compile(r"-?[\d.,]+( [kMGT]?B)?")
 
 
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None) -> None:
@@ -94,7 +97,7 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str |
 
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", header_style="bold cyan")
     for number, name in enumerate(columns):
-        drawn.add_column(name, justify="right" if _is_numeric(rows, number) else "left", overflow="fold")
+        drawn.add_column(name, justify="right" if _is_numeric(rows, number) else "left", overflow="fold", no_wrap=number == 0)
     for row in rows:
         # Text, not str: brackets in a name are no markup
         drawn.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))

@@ -31,9 +31,7 @@ class TopicName(Kind):
         except Exception:  # noqa: BLE001  # a shell that asks for names must never see a traceback
             return []
         return [
-            CompletionItem(topic.name, help=f"{topic.partition_count} partitions")
-            for topic in topics
-            if topic.name.startswith(incomplete)
+            CompletionItem(topic.name, help=f"{topic.partition_count} partitions") for topic in topics if topic.name.startswith(incomplete)
         ]
 
 

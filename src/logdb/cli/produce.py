@@ -147,9 +147,7 @@ class Sink:
         self._line_count += len(lines)
         with uninterrupted():
             if self._log is not None:
-                offsets = self._log.append_many(
-                    columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
-                )
+                offsets = self._log.append_many(columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability)
                 self._note(self._log.partition, offsets[0], offsets[-1])
             else:
                 for where in self._db.append_many(
@@ -191,9 +189,7 @@ def feed_tail(sink: Sink, path: str, *, delimiter: bytes) -> None:
 # ---------------------------------------------------------------- the verb
 
 
-def line_format(
-    key_separator: str | None, key: str | None, headers: Pairs, null_marker: str | None, properties: Pairs
-) -> LineFormat:
+def line_format(key_separator: str | None, key: str | None, headers: Pairs, null_marker: str | None, properties: Pairs) -> LineFormat:
     """How lines are taken apart, from the options; properties are the console producer's.
 
     Raises:
@@ -222,8 +218,7 @@ def line_format(
 def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
     if session.as_json:
         partitions = [
-            {"partition": partition, "first_offset": first, "last_offset": last}
-            for partition, (first, last) in sorted(sink.ranges.items())
+            {"partition": partition, "first_offset": first, "last_offset": last} for partition, (first, last) in sorted(sink.ranges.items())
         ]
         emit({"topic": topic, "records": sink.record_count, "size_bytes": sink.size_bytes, "partitions": partitions})
     elif not session.kafka:

@@ -3,8 +3,9 @@
 Knows the options that every verb takes.  Does not know any verb.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import click
 
 import logdb
 from logdb import errors
+from logdb.cli.output import say
 
 DATA_DIR_VARIABLE = "LOGDB_DATA_DIR"
 
@@ -52,12 +54,15 @@ class Session:
             raise click.UsageError(f"which database? Give --data-dir DIR, or set {DATA_DIR_VARIABLE}.")
         return path
 
-    def read(self) -> "logdb.Database":
+    @contextlib.contextmanager
+    def read(self) -> "Iterator[logdb.Database]":
         """Open to read, also beside a process that writes."""
-        return logdb.open(self.data_dir, mode="r")
+        with logdb.open(self.data_dir, mode="r") as db:
+            yield db
 
-    def write(self, *, create: bool = False) -> "logdb.Database":
-        """Open to write.
+    @contextlib.contextmanager
+    def write(self, *, create: bool = False) -> "Iterator[logdb.Database]":
+        """Open to write; says what recovery found.
 
         Args:
             create: Make the database where there is none; otherwise a mistyped
@@ -70,7 +75,12 @@ class Session:
         path = self.data_dir
         if not create and not (os.path.isdir(path) and os.listdir(path)):
             raise errors.NotADatabase(f"{path} holds no database; 'logdb topics create' makes one")
-        return logdb.open(path)
+        with logdb.open(path) as db:
+            try:
+                yield db
+            finally:
+                for line in db.reports:
+                    say(line)
 
 
 def exit_code_of(error: errors.LogdbError) -> int:

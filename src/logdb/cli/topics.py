@@ -303,8 +303,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
             click.echo(f"  {config_text(topic.config)}")
         columns = ["PARTITION", "START", "END", "SIZE", "SEGMENTS", "EPOCH"]
         rows: list[list[object]] = [
-            [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch]
-            for p in topic.partitions
+            [p.partition, p.start_offset, p.end_offset, size_text(p.size_bytes), p.segment_count, p.leader_epoch] for p in topic.partitions
         ]
         if any(p.read_only_reason for p in topic.partitions):
             columns.append("READ-ONLY")

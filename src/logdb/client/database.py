@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from logdb.client import partitioner as partitioners
+from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
@@ -18,7 +19,6 @@ from logdb.log.log import Log
 from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Progress, Report
 from logdb.store.store import Mode, Store
-from logdb.store.verify import verify
 
 logger = logging.getLogger(__name__)
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()

@@ -17,9 +17,11 @@ from logdb.codec.batch import (
     find_timestamp,
     header,
     index_search,
+    last_offset,
     place,
     records_check,
     seal,
+    split,
     time_index_search,
 )
 
@@ -41,9 +43,11 @@ __all__ = [
     "find_timestamp",
     "header",
     "index_search",
+    "last_offset",
     "murmur2",
     "place",
     "records_check",
     "seal",
+    "split",
     "time_index_search",
 ]

@@ -332,6 +332,26 @@ class Scanner:
         return status
 
 
+def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
+    """Cut checked batches into runs of at most ``size_bytes``, or one larger batch."""
+    parts, start, at = [], 0, 0
+    while at < len(batches):
+        size = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
+        if at > start and at + size - start > size_bytes:
+            parts.append(batches[start:at])
+            start = at
+        at += size
+    return [*parts, batches[start:at]] if at > start else parts
+
+
+def last_offset(batches: memoryview) -> int:
+    """The last offset of the last of some checked batches."""
+    at = 0
+    while (after := at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12) < len(batches):
+        at = after
+    return int.from_bytes(batches[at : at + 8], "big") + int.from_bytes(batches[at + 23 : at + 27], "big")
+
+
 def find_batch(buf: Buffer, *, offset_min: int = 0, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> int:
     """Position of the first whole batch with a good CRC that begins anywhere in ``buf``, or -1.
 

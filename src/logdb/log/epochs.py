@@ -7,13 +7,13 @@ The file is text: a version line ``0``, a count, and one line ``epoch start_offs
 for each entry, both numbers increasing.
 """
 
-import os
 from bisect import bisect_right
 from itertools import pairwise
 
 from logdb.errors import CorruptionError
-from logdb.io import IO, pwrite_all, read_file, replace_file
+from logdb.io import IO, read_file
 from logdb.model import OFFSET_MAX
+from logdb.segment.files import replace_file, write_file
 
 FILE_NAME = "leader-epoch-checkpoint"
 _SIZE_BYTES_MAX = 64 << 20
@@ -87,9 +87,5 @@ def save(io: IO, path: str, epochs: LeaderEpochs, *, sync: bool = True) -> None:
     """Replace the checkpoint; durably, unless a later ``save`` is to see to that."""
     if sync:
         replace_file(io, path, encode(epochs))
-        return
-    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        pwrite_all(io, fd, encode(epochs), 0)
-    finally:
-        io.close(fd)
+    else:
+        write_file(io, path, encode(epochs), sync=False)

@@ -13,17 +13,16 @@ changes is published by one assignment to ``_end``, after which readers may see 
 never the other way round.
 """
 
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from errno import EDQUOT, EFBIG, ENOSPC
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from logdb.codec import FSYNC, OS, BatchBuilder, Positions, Record, RecordIterator, arrow, convert, find_timestamp
+from logdb.codec import FSYNC, OS, BatchBuilder, Positions, Record, RecordIterator, arrow, convert, find_timestamp, last_offset, split
 from logdb.errors import (
-    Closed,
     DiskFull,
     InvalidRecord,
     InvalidTimestamp,
@@ -31,6 +30,7 @@ from logdb.errors import (
     LogTruncated,
     OffsetOutOfRange,
     RecordTooLarge,
+    SyncFailed,
     UnexpectedOffset,
     WriteFailed,
 )
@@ -42,7 +42,7 @@ from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_ch
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
 from logdb.segment import buffers
-from logdb.segment.files import condemn
+from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
 GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
 _FOLLOW_WAIT_MS_MAX = 50
 
@@ -132,7 +133,7 @@ class Log(BatchBuilder):
         self._cursor: tuple[int, Segment, int] | None = None
         self._grown: threading.Condition | None = None
         self._closed = False
-        self._gate = 0 if writable else 1
+        self._gate = 0 if writable else GATE_SHUT
         self.configure(config)
 
     def __repr__(self) -> str:
@@ -231,7 +232,10 @@ class Log(BatchBuilder):
                 reader = SegmentReader.resume(segment, offset, cursor[2], end, epochs)
             else:
                 reader = SegmentReader(segment, max(offset, segment.base_offset), end, epochs, place)
-            if (view := reader.read(max(size_bytes_max, 1))) is not None:
+            view = reader.read(max(size_bytes_max, 1))
+            while view is not None and reader.next_offset <= offset:  # the index led to far before it
+                view = reader.read(max(size_bytes_max, 1))
+            if view is not None:
                 self._cursor = (reader.next_offset, segment, reader.position)
                 return view, reader.next_offset
             slot += 1
@@ -296,16 +300,20 @@ class Log(BatchBuilder):
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
         if self._closed:
-            raise Closed(f"{self.topic}-{self.partition} is closed")
+            raise self._host.refusal(self)
         end = self._next_offset
         if not self.start_offset <= offset <= end:
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, end)
         return end
 
     def _catch_up(self) -> None:
-        """Let everything appended so far be written, so that it can be read."""
+        """Let everything appended so far be written, so that it can be read.
+
+        What cannot be written now is not there to be read yet; the rest is.
+        """
         if self._next_offset > self._end.offset:
-            self._drain()
+            with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
+                self._drain()
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
@@ -332,7 +340,7 @@ class Log(BatchBuilder):
         with self._grown:
             while self._next_offset <= offset:
                 if self._closed:
-                    raise Closed(f"{self.topic}-{self.partition} was closed")
+                    raise self._host.refusal(self)
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
@@ -367,10 +375,11 @@ class Log(BatchBuilder):
         if self._gate:
             raise self._host.refusal(self)
         buffer = self._buffer(size_bytes)
-        with memoryview(buffer) as whole, whole[:size_bytes] as view:
-            view[:] = batches  # from here on nobody else can change them
-            summary = self._check_batches(view)
-        return self._append_raw(buffer, size_bytes, summary, expected_offset, durability)
+        view = memoryview(buffer)[:size_bytes]
+        view[:] = memoryview(batches).cast("B")  # from here on nobody else can change them
+        record_span = self._check_batches(view)
+        del view  # the buffer is the builder's
+        return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability)
 
     def _check_batches(self, view: memoryview) -> int:
         """Check batches from outside, stamp them where the topic wants that; returns how many offsets they take."""
@@ -405,10 +414,11 @@ class Log(BatchBuilder):
         Raises:
             DiskFull: There is no room; what was accepted is kept and tried again.
             SyncFailed: Final; the database is read-only until reopened.
+            Closed, ReadOnly, Forked: as they say.
         """
-        if self._closed:
-            raise Closed(f"{self.topic}-{self.partition} is closed")
-        if sync and not self._gate:
+        if self._gate:
+            raise self._host.refusal(self)
+        if sync:
             self._commit(self._next_offset, FSYNC)
         else:
             self._drain()
@@ -434,6 +444,8 @@ class Log(BatchBuilder):
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
+        if self._gate == GATE_SEALED:
+            raise self._host.refusal(self)
         if self._codec:
             batches = memoryview(convert.compress_batches(batches, self._codec))
         end = self._end
@@ -448,7 +460,7 @@ class Log(BatchBuilder):
                     segment = self._roll(self._end.offset, now_ms)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
-                raise self._write_error(error, len(part)) from error
+                raise write_error(segment.path if segment else self.directory, len(part), error) from error
             segment.append_ms = now_ms
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
@@ -517,22 +529,22 @@ class Log(BatchBuilder):
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begin a new active segment; the old one is sealed in the background."""
         if not self._epochs.entries:
-            self._epochs = self._epochs.begun(self.leader_epoch, base_offset)
-            self._save_epochs(sync=False)
+            epochs = self._epochs
+            self._epochs = epochs.begun(self.leader_epoch, base_offset)
+            try:
+                self._save_epochs(sync=False)
+            except LogdbError:
+                self._epochs = epochs  # the next try begins it
+                raise
+        if self._segments:
+            self._segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
         if self._segments:
-            self._segments[-1].trim()
             self._sealing.append(self._segments[-1])
             self._host.wake(self)
         self._segments = (*self._segments, segment)
         return segment
-
-    def _write_error(self, error: OSError, size_bytes: int) -> LogdbError:
-        path = str(self._end.segment.path if self._end.segment else self.directory)
-        if error.errno in (ENOSPC, EDQUOT, EFBIG):
-            return DiskFull(path, size_bytes, error.strerror or str(error))
-        return WriteFailed(path, str(error))
 
     # ------------------------------------------------------------ durability
 
@@ -563,10 +575,7 @@ class Log(BatchBuilder):
 
     def _save_epochs(self, *, sync: bool) -> None:
         path = os.path.join(self.directory, epochs_file.FILE_NAME)
-        try:
-            epochs_file.save(self._io, path, self._epochs, sync=sync)
-        except OSError as error:
-            raise self._write_error(error, len(epochs_file.encode(self._epochs))) from error
+        epochs_file.save(self._io, path, self._epochs, sync=sync)
         self._epochs_unsynced = not sync
 
     # ------------------------------------------------------------ what the store's threads call
@@ -639,9 +648,14 @@ class Log(BatchBuilder):
         return self.strict
 
     def refuse(self, gate: int) -> None:
-        """Take no records from now on; the host's ``refusal`` says why."""
-        self._gate = gate
+        """Take no records from now on (GATE_SHUT), nor write any (GATE_SEALED); the host's ``refusal`` says why."""
+        self._gate = max(gate, self._gate)
         self.configure(self._config)
+
+    def forked(self) -> None:
+        """This is a child process: what waits to be written is the parent's to write."""
+        self._closed = True
+        self.refuse(GATE_SEALED)
 
     def note_unsynced(self) -> None:
         """What lies past the recovery point was found there by a recovery: it is to be synced in time."""
@@ -658,7 +672,7 @@ class Log(BatchBuilder):
         reason = None
         try:
             if not self._gate:
-                self.refuse(1)
+                self.refuse(GATE_SHUT)
                 with self._sync_lock:
                     self._drain()
                     self._sync()
@@ -697,31 +711,3 @@ class Log(BatchBuilder):
         if end.segment is None or end.segment.base_offset != point.segment:
             return sum(segment.size_bytes for segment in self._segments[segment_slot(self._segments, point.offset) :]) - point.position
         return end.position - point.position
-
-
-def sync_directory(io: IO, path: str) -> None:
-    """fsync a directory; a failure is as final as that of a file."""
-    try:
-        io.fsync_dir(path)
-    except OSError as error:
-        raise condemn(io, os.path.join(path, ""), error) from error
-
-
-def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
-    """Cut checked batches into runs of at most ``size_bytes``, or one larger batch."""
-    parts, start, at = [], 0, 0
-    while at < len(batches):
-        size = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
-        if at > start and at + size - start > size_bytes:
-            parts.append(batches[start:at])
-            start = at
-        at += size
-    return [*parts, batches[start:at]] if at > start else parts
-
-
-def last_offset(batches: memoryview) -> int:
-    """The last offset of the last of some checked batches."""
-    at = 0
-    while (after := at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12) < len(batches):
-        at = after
-    return int.from_bytes(batches[at : at + 8], "big") + int.from_bytes(batches[at + 23 : at + 27], "big")

@@ -10,10 +10,10 @@ A chunk lies in a buffer that is reused: it is the caller's until it asks for th
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from logdb.codec import Positions, Scanner, Status, convert, explain, header
+from logdb.codec import Positions, Scanner, Status, convert, explain, header, split
 from logdb.errors import CorruptionError
 from logdb.segment import buffers
-from logdb.segment.segment import FROM_THE_BEGIN, Place, Segment, fill
+from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment, fill
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
@@ -30,7 +30,7 @@ class SegmentReader:
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
         self._stop = segment.size_bytes  # what is written later is for a later reader
-        self._place = place or (segment.locate(offset) if offset > segment.base_offset else Place(0, _SECOND_READ_SIZE_BYTES, None))
+        self._place = place or segment.locate(offset)
         self._scanner: Scanner | None = None
         self.position = self._place.position
         self.next_offset = offset
@@ -45,11 +45,6 @@ class SegmentReader:
         reader._scan_from(offset, position)
         return reader
 
-    @property
-    def first_size_bytes(self) -> int:
-        """How much to read at least to get the first batch wanted."""
-        return self._place.size_bytes
-
     def read(self, size_bytes: int) -> memoryview | None:
         """The next whole batches, about ``size_bytes`` of them but at least one; None at the end.
 
@@ -57,30 +52,32 @@ class SegmentReader:
             CorruptionError: The next batch is damaged; all before it were returned.
         """
         while self.position < self._stop and (self._scanner is None or self._scanner.next_offset < self._end_offset):
-            wanted = min(size_bytes, self._stop - self.position)
+            wanted = size_bytes if self._scanner is not None else max(size_bytes, self._place.size_bytes)
+            wanted = min(wanted, self._stop - self.position)
             view = memoryview(buffers.take(wanted))[:wanted]
-            file = self._segment.open()
-            read = fill(self._segment.io, file, view, self.position)
+            view = view[: fill(self._segment.io, self._segment.open(), view, self.position)]
+            complete = len(view) == wanted
             if self._scanner is None:
-                skipped = self._begin(view[:read])
-                if skipped is None:
+                begun = self._begin(view)
+                if begun is None:
                     continue
-            else:
-                skipped = 0
+                skipped, first_size_bytes = begun
+                self.position += skipped
+                view, size_bytes = view[skipped:], max(size_bytes, first_size_bytes)
             scanner = self._scanner
             assert scanner is not None
-            status = scanner.scan(view[skipped:read], read - skipped)
+            status = scanner.scan(view, min(size_bytes, len(view)))
             if used := scanner.used:
-                self.position += skipped + used
+                self.position += used
                 self.next_offset, self.codecs = scanner.next_offset, scanner.codecs
-                return view[skipped : skipped + used]
+                return view[:used]
             if status is Status.OK:
                 return None
-            size_bytes = self._enlarge(status, view[skipped:read], wanted - skipped) + skipped
+            size_bytes = self._enlarge(status, view, complete)
         return None
 
-    def _begin(self, view: memoryview) -> int | None:
-        """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it.
+    def _begin(self, view: memoryview) -> tuple[int, int] | None:
+        """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it, and its size.
 
         None means that the index was wrong, and that reading starts over without it.
         """
@@ -102,7 +99,7 @@ class SegmentReader:
             expected = head.last_offset + 1
             status, head = header(view[skipped:])
         self._scan_from(expected, self.position + skipped)
-        return skipped
+        return skipped, HEADER_SIZE if head is None else head.size_bytes
 
     def _scan_from(self, next_offset: int, position: int) -> None:
         self._scanner = Scanner(
@@ -114,17 +111,17 @@ class SegmentReader:
             with_index=False,
         )
 
-    def _enlarge(self, status: Status, view: memoryview, wanted: int) -> int:
+    def _enlarge(self, status: Status, view: memoryview, complete: bool) -> int:
         """The size of a batch that did not fit; raises where that is not what is wrong."""
         assert self._scanner is not None
         _, head = header(view)
-        whole = len(view) if head is None else head.size_bytes
-        if status is Status.SHORT and len(view) == wanted and whole > wanted and self._scanner.position + whole <= self._stop:
+        whole = HEADER_SIZE if head is None else head.size_bytes
+        if status is Status.SHORT and complete and self.position + whole <= self._stop:
             return whole
         reason = explain(status, self._scanner)
         if status is Status.SHORT:
-            reason = f"the batch needs {whole} bytes, {self._stop - self._scanner.position} are there"
-        raise CorruptionError(self._segment.path, self._scanner.position, f"{reason} (expected offset {self._scanner.next_offset})")
+            reason = f"the batch needs {whole} bytes, the segment ends after {min(len(view), self._stop - self.position)}"
+        raise CorruptionError(self._segment.path, self.position, f"{reason} (expected offset {self._scanner.next_offset})")
 
 
 def segment_slot(segments: Sequence[Segment], offset: int) -> int:
@@ -155,12 +152,17 @@ def read_chunks(
         reader = SegmentReader(segment, max(offset, segment.base_offset), end_offset, epochs)
         while True:
             first = not size_bytes
-            batches = reader.read(size_bytes or reader.first_size_bytes)
+            batches = reader.read(size_bytes)
             if batches is None:
                 break
             if first and positions is not None and not reader.codecs & ~1:
                 _remember(positions, segment, reader.position - len(batches), batches)
-            yield convert.decompress_batches(batches, decompressed_size_bytes_max) if reader.codecs & ~1 else batches
+            if reader.codecs & ~1:
+                for batch in split(batches, 1):  # one at a time: the bound is a batch's
+                    yield convert.decompress_batches(batch, decompressed_size_bytes_max)
+                    del batch
+            else:
+                yield batches
             del batches  # its buffer may be taken again
             size_bytes = _SECOND_READ_SIZE_BYTES if first else buffers.READ_SIZE_BYTES
 

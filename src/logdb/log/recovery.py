@@ -27,11 +27,12 @@ from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES, sync_directory
+from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig
 from logdb.segment import buffers
+from logdb.segment.files import sync_directory
 from logdb.segment.segment import Segment, fill, segment_path
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ def recover(
     catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if catalogued.offset >= found.point.point.offset:
         found.point.point = catalogued
+    if not clean:
+        point.mend()
     bases = sorted(int(name[:20]) for name in io.listdir(directory) if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     _take_sealed(io, directory, sealed, bases, config, found)
     _load_epochs(io, directory, found)

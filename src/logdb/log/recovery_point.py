@@ -67,6 +67,18 @@ class RecoveryPointFile(FileHolder):
         super().__init__(io, os.path.join(directory, FILE_NAME), writable=writable)
         self._sequence, self.point = load(io, self.path)
 
+    def mend(self) -> None:
+        """After a crash: zero a slot that was torn, and make the file if it was lost; raises OSError."""
+        if not self.io.exists(self.path):
+            if self.point.offset:
+                self.write(self.point)
+            return
+        data = read_file(self.io, self.path, 2 * SLOT_SIZE)
+        for at in (0, SLOT_SIZE):
+            slot = data[at : at + SLOT_SIZE]
+            if slot and decode(slot) is None:
+                pwrite_all(self.io, self.open().fd, bytes(SLOT_SIZE), at)
+
     def write(self, point: Point) -> None:
         """Move to ``point``, and note it in the older slot, unsynced.
 

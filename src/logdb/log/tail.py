@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
-from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, UnknownTopic
+from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
@@ -62,7 +62,7 @@ class TailLog(Log):
 
     def _readable_end(self, offset: int) -> int:
         if self._closed:
-            raise Closed(f"{self.topic}-{self.partition} is closed")
+            raise self._host.refusal(self)
         if offset >= self._next_offset:
             self._catch_up()
         if not self.start_offset <= offset <= self._next_offset:
@@ -145,5 +145,5 @@ class TailLog(Log):
             if left <= 0 or pause.wait(min(wait_ms / 1000, left)):
                 return False
             if self._closed:
-                raise Closed(f"{self.topic}-{self.partition} was closed")
+                raise self._host.refusal(self)
             wait_ms = min(2 * wait_ms, _POLL_MS_MAX)

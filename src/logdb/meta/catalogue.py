@@ -76,7 +76,7 @@ class ReadTransaction:
                 raise UnknownTopic(topic, known=tuple(self.topics()))
             if not 0 <= partition < owner.partition_count:
                 raise UnknownPartition(topic, partition, owner.partition_count)
-            raise CatalogueDamaged(self._path, f"{entries.log_key(topic, partition).decode()} is missing")
+            raise CatalogueDamaged(self._path, f"entry {entries.log_key(topic, partition).decode()!r} is missing")
         return log, self.segments(topic, partition)
 
     def intents(self) -> list[tuple[int, Intent]]:
@@ -104,7 +104,7 @@ class ReadTransaction:
         try:
             return decode(key, value)
         except DamagedEntry as error:
-            raise CatalogueDamaged(self._path, f"entry {key.decode('ascii', 'replace')}: {error}") from error
+            raise CatalogueDamaged(self._path, f"entry {key.decode('ascii', 'replace')!r}: {error}") from error
 
 
 class WriteTransaction(ReadTransaction):

@@ -121,7 +121,7 @@ def _take_entry(dump: CatalogueDump, key: bytes, value: bytes) -> None:
         else:
             raise DamagedEntry("no such kind of entry")
     except DamagedEntry as error:
-        dump.problems.append(f"entry {key.decode('ascii', 'replace')}: {error}")
+        dump.problems.append(f"entry {key.decode('ascii', 'replace')!r}: {error}")
 
 
 def _check_references(dump: CatalogueDump) -> None:
@@ -131,8 +131,8 @@ def _check_references(dump: CatalogueDump) -> None:
         dump.problems.append(f"format {dump.format}; this logdb knows up to {entries.FORMAT}")
     logs = {(log.topic, log.partition) for log in dump.logs}
     wanted = {(topic.name, partition) for topic in dump.topics.values() for partition in range(topic.partition_count)}
-    dump.problems.extend(f"entry {entries.log_key(*name).decode()} is missing" for name in sorted(wanted - logs))
-    dump.problems.extend(f"entry {entries.log_key(*name).decode()} belongs to no topic" for name in sorted(logs - wanted))
+    dump.problems.extend(f"entry {entries.log_key(*name).decode()!r} is missing" for name in sorted(wanted - logs))
+    dump.problems.extend(f"entry {entries.log_key(*name).decode()!r} belongs to no topic" for name in sorted(logs - wanted))
     for segment in dump.segments:
         if (segment.topic, segment.partition) not in logs:
-            dump.problems.append(f"entry {entries.segment_key(*segment[:3]).decode()} belongs to no log")
+            dump.problems.append(f"entry {entries.segment_key(*segment[:3]).decode()!r} belongs to no log")

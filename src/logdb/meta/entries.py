@@ -2,14 +2,14 @@
 
     key                                         value
     f                                           {"format":1,"id":"<uuid of the database>"}
-    t/<topic>                                   TopicEntry
-    l/<topic>/<partition, 10 digits>            LogEntry
-    s/<topic>/<partition>/<base, 20 digits>     SegmentEntry: sealed segments only
-    i/<id, 20 digits>                           Intent
+    t <topic>                                   TopicEntry
+    l <topic> <partition, 10 digits>            LogEntry
+    s <topic> <partition> <base, 20 digits>     SegmentEntry: sealed segments only
+    i <id, 20 digits>                           Intent
 
-Keys are ASCII; topic names hold no ``/`` (Kafka's rules), so a prefix that
-ends in ``/`` selects exactly one topic or partition, and digits of fixed width
-sort as their numbers do.  A value is compact JSON, without the fields that the
+Keys are ASCII.  The space sorts before whatever a topic name may hold (Kafka's
+rules), so keys sort as names do, and a prefix that ends in it selects exactly
+one topic or partition; digits of fixed width sort as their numbers.  A value is compact JSON, without the fields that the
 key already says, followed by the CRC-32C of key and JSON (4 bytes, big-endian):
 
     66                                                   key "f"
@@ -30,7 +30,7 @@ from logdb.model import ConfigValue
 
 FORMAT = 1
 FORMAT_KEY = b"f"
-TOPIC_PREFIX, LOG_PREFIX, SEGMENT_PREFIX, INTENT_PREFIX = b"t/", b"l/", b"s/", b"i/"
+TOPIC_PREFIX, LOG_PREFIX, SEGMENT_PREFIX, INTENT_PREFIX = b"t ", b"l ", b"s ", b"i "
 
 _CRC_SIZE_BYTES = 4
 _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -100,28 +100,28 @@ class Intent(NamedTuple):
 
 
 def topic_key(topic: str) -> bytes:
-    return f"t/{topic}".encode("ascii")
+    return f"t {topic}".encode("ascii")
 
 
 def log_key(topic: str, partition: int) -> bytes:
-    return f"l/{topic}/{partition:010d}".encode("ascii")
+    return f"l {topic} {partition:010d}".encode("ascii")
 
 
 def segment_key(topic: str, partition: int, base_offset: int) -> bytes:
-    return f"s/{topic}/{partition:010d}/{base_offset:020d}".encode("ascii")
+    return f"s {topic} {partition:010d} {base_offset:020d}".encode("ascii")
 
 
 def intent_key(intent_id: int) -> bytes:
-    return f"i/{intent_id:020d}".encode("ascii")
+    return f"i {intent_id:020d}".encode("ascii")
 
 
 def logs_prefix(topic: str) -> bytes:
-    return f"l/{topic}/".encode("ascii")
+    return f"l {topic} ".encode("ascii")
 
 
 def segments_prefix(topic: str, partition: int | None = None) -> bytes:
     """The common start of a topic's segment keys, or of one partition's."""
-    return f"s/{topic}/".encode("ascii") if partition is None else f"s/{topic}/{partition:010d}/".encode("ascii")
+    return f"s {topic} ".encode("ascii") if partition is None else f"s {topic} {partition:010d} ".encode("ascii")
 
 
 # ---------------------------------------------------------------- values
@@ -176,7 +176,7 @@ def decode_topic(key: bytes, value: bytes) -> TopicEntry:
 def decode_log(key: bytes, value: bytes) -> LogEntry:
     fields = _unseal(key, value)
     try:
-        _, topic, partition = key.decode("ascii").split("/")
+        _, topic, partition = key.decode("ascii").split(" ")
         return LogEntry(topic, int(partition), **fields)
     except (TypeError, ValueError) as error:
         raise DamagedEntry(f"no log entry: {error!r}") from error
@@ -185,7 +185,7 @@ def decode_log(key: bytes, value: bytes) -> LogEntry:
 def decode_segment(key: bytes, value: bytes) -> SegmentEntry:
     fields = _unseal(key, value)
     try:
-        _, topic, partition, base_offset = key.decode("ascii").split("/")
+        _, topic, partition, base_offset = key.decode("ascii").split(" ")
         return SegmentEntry(topic, int(partition), int(base_offset), **fields)
     except (TypeError, ValueError) as error:
         raise DamagedEntry(f"no segment entry: {error!r}") from error

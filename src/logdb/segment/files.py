@@ -12,8 +12,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from errno import EDQUOT, EFBIG, ENOSPC
 
-from logdb.errors import SyncFailed
+from logdb.errors import DiskFull, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
 
@@ -156,3 +157,64 @@ def condemn(io: IO, path: str, error: OSError) -> SyncFailed:
     for watcher in told:
         watcher.failed(failure)
     return failure
+
+
+def sync_directory(io: IO, path: str) -> None:
+    """fsync a directory; a failure is as final as that of a file."""
+    try:
+        io.fsync_dir(path)
+    except OSError as error:
+        raise condemn(io, os.path.join(path, ""), error) from error
+
+
+# ---------------------------------------------------------------- small files
+
+
+def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteFailed:
+    """The named error for a write of ``size_bytes``, or a change of a directory, that failed."""
+    if error.errno in (ENOSPC, EDQUOT, EFBIG):
+        return DiskFull(path, size_bytes, error.strerror or str(error))
+    return WriteFailed(path, str(error))
+
+
+def write_file(io: IO, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
+
+    Raises:
+        DiskFull, WriteFailed: It may hold part of ``data``.
+        SyncFailed: Final for the device.
+    """
+    try:
+        fd = io.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            pwrite_all(io, fd, data, 0)
+            if io.size_bytes(fd) > len(data):
+                io.truncate(fd, len(data))
+            if sync:
+                _sync(io, fd, path)
+        finally:
+            io.close(fd)
+    except OSError as error:
+        raise write_error(path, len(data), error) from error
+
+
+def replace_file(io: IO, path: str, data: bytes) -> None:
+    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced.
+
+    Raises:
+        DiskFull, WriteFailed: It is as it was.
+        SyncFailed: Final for the device.
+    """
+    write_file(io, path + ".tmp", data)
+    try:
+        io.rename(path + ".tmp", path)
+    except OSError as error:
+        raise write_error(path, len(data), error) from error
+    sync_directory(io, os.path.dirname(path))
+
+
+def _sync(io: IO, fd: int, path: str) -> None:
+    try:
+        io.fdatasync(fd)
+    except OSError as error:
+        raise condemn(io, path, error) from error

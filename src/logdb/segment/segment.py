@@ -17,14 +17,13 @@ import logging
 import os
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from errno import EDQUOT, ENOSPC
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.errors import CorruptionError, DiskFull, SyncFailed
-from logdb.io import IO, pread_exact, pwrite_all, read_file
+from logdb.errors import CorruptionError
+from logdb.io import IO, pread_exact, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
-from logdb.segment.files import File, FileHolder
+from logdb.segment.files import File, FileHolder, write_error, write_file
 
 logger = logging.getLogger(__name__)
 
@@ -130,10 +129,13 @@ class Segment(FileHolder):
 
     def trim(self) -> None:
         """Give back what was preallocated past the last batch."""
-        file = self.open()
-        if self.io.size_bytes(file.fd) != self.size_bytes:
-            file.dirty = True
-            self.io.truncate(file.fd, self.size_bytes)
+        try:
+            file = self.open()
+            if self.io.size_bytes(file.fd) != self.size_bytes:
+                file.dirty = True
+                self.io.truncate(file.fd, self.size_bytes)
+        except OSError as error:
+            raise write_error(self.path, 0, error) from error
         self.room_bytes = self.size_bytes
 
     def save_indexes(self, *, final: bool = False) -> None:
@@ -144,8 +146,8 @@ class Segment(FileHolder):
             scanner.close_time_index()
         index, time_index = bytes(scanner.index), bytes(scanner.time_index)
         if len(index) != self.saved_bytes or final:
-            _save(self.io, self._index_path(), index)
-            _save(self.io, self._time_index_path(), time_index)
+            write_file(self.io, self._index_path(), index)  # over its shorter self: at no moment is there less
+            write_file(self.io, self._time_index_path(), time_index)
             self.saved_bytes = len(index)
 
     def seal(self) -> int:
@@ -343,19 +345,6 @@ def fill(io: IO, file: File, view: memoryview, position: int) -> int:
     while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
         done += read
     return done
-
-
-def _save(io: IO, path: str, data: bytes) -> None:
-    """Write an index over its shorter self and sync it: at no moment is there less than before."""
-    fd = io.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        pwrite_all(io, fd, data, 0)
-        io.truncate(fd, len(data))
-        io.fdatasync(fd)
-    except OSError as error:
-        raise SyncFailed(path, str(error)) if error.errno not in (ENOSPC, EDQUOT) else DiskFull(path, len(data), str(error)) from error
-    finally:
-        io.close(fd)
 
 
 def _int32(buffer: Buffer, at: int) -> int:

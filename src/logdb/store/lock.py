@@ -41,14 +41,13 @@ import os
 import socket
 import struct
 import threading
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from logdb.codec.batch import crc32c
-from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, SyncFailed, WriteFailed
+from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
 from logdb.io import IO, pread_exact, pwrite_all
 
 _log = logging.getLogger(__name__)
@@ -63,11 +62,12 @@ _READ_COUNT_MAX = 3
 
 @dataclass(frozen=True, kw_only=True)
 class LockState:
-    """What ``LOCK`` says; the defaults are those of an empty, a missing or an unreadable file.
+    """What ``LOCK`` says; the defaults are those of an empty or missing file.
 
-    ``readable``: no slot is damaged.  ``is_open``: a writer is in there, or
-    stopped uncleanly.  ``clean``: the last writer closed, with no failed sync.
-    ``since`` and ``closed_at`` are ISO times in UTC.
+    ``readable``: no slot is damaged; else only the holder is told, if anything.
+    ``is_open``: a writer is in there, or stopped uncleanly, or who knows.
+    ``clean``: the last writer closed, with no failed sync.  ``since`` and
+    ``closed_at`` are ISO times in UTC.
     """
 
     readable: bool = True
@@ -115,7 +115,7 @@ def decode_state(data: bytes) -> LockState:
     slots, problems = _slots(data)
     newest = max(slots, key=lambda fields: int(fields["sequence"]), default=None)
     if newest is None:
-        return LockState(readable=not problems)
+        return LockState(readable=not problems, is_open=bool(problems))
     holder = {name: newest.get(name) or "" for name in ("host", "since", "closed_at")}
     common = {"sequence": newest["sequence"], "pid": newest.get("pid") or 0, **holder}
     if problems:
@@ -247,8 +247,12 @@ class LockFile:
 
         Raises:
             DirectoryLocked: Another handle, in this process too, has it; with its pid, or 0 if that is not known.
+            ReadOnly, DiskFull, WriteFailed: It cannot be opened for writing, or made.
         """
-        fd = io.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fd = io.open(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise _write_error(path, error) from error
         try:
             if not io.lock(fd):
                 raise _refused(path, _read(io, fd))
@@ -257,7 +261,7 @@ class LockFile:
         except BaseException:
             io.close(fd)
             raise
-        _held.add(lock)
+        _held[id(lock)] = lock
         return lock
 
     def mark_open(self) -> None:
@@ -282,7 +286,7 @@ class LockFile:
             _log.warning("%s: the failed sync could not be noted: %s", self.path, error)
 
     def mark_clean(self, catalogue_size: int, catalogue_crc: int) -> None:
-        """Say that all is recovered, written, synced and closed: the last write.
+        """Say that all is recovered, written, synced and closed: the last write.  A failed sync outlives it.
 
         Raises:
             DiskFull, WriteFailed, SyncFailed: The stop will count as unclean.
@@ -293,7 +297,7 @@ class LockFile:
     def release(self) -> None:
         """Let the next writer in.  Doing so twice is no error."""
         with self._guard:
-            _held.discard(self)
+            _held.pop(id(self), None)
             if self._fd is not None:
                 fd, self._fd = self._fd, None
                 self._io.close(fd)
@@ -349,21 +353,23 @@ def _iso(time_ms: int) -> str:
 def _write_error(path: str, error: OSError) -> LogdbError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(path, SLOT_SIZE_BYTES, str(error))
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ReadOnly(f"{path} cannot be opened for writing: {error}; mode='r' reads without it")
     return WriteFailed(path, str(error))
 
 
-_held: "weakref.WeakSet[LockFile]" = weakref.WeakSet()
+_held: dict[int, LockFile] = {}  # what this process holds, by id
 
 
 def _refused(path: str, holder: LockState) -> DirectoryLocked:
-    if any(os.path.realpath(lock.path) == os.path.realpath(path) for lock in _held):
+    if any(os.path.realpath(lock.path) == os.path.realpath(path) for lock in list(_held.values())):
         return DirectoryLocked(os.path.dirname(path), pid=os.getpid(), host=socket.gethostname(), since=holder.since)
-    known = holder.readable and holder.is_open  # else it says nothing about the holder, who has not yet marked it
+    known = holder.readable and holder.is_open  # else the holder has not marked it yet, and it speaks of the one before
     return DirectoryLocked(os.path.dirname(path), pid=holder.pid if known else 0, host=holder.host, since=holder.since)
 
 
 def _after_fork_in_child() -> None:
-    for lock in list(_held):
+    for lock in list(_held.values()):
         lock.after_fork_in_child()
     _held.clear()
 

@@ -17,7 +17,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from logdb.errors import (
@@ -37,7 +37,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
-from logdb.log.log import Log, sync_directory
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
@@ -55,7 +55,7 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import Watcher
+from logdb.segment.files import Watcher, sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.store import lock, topic_file
 from logdb.store.flusher import Flusher
@@ -64,7 +64,7 @@ from logdb.store.topic_file import TopicFile
 logger = logging.getLogger(__name__)
 
 Mode = Literal["a", "r"]
-_GATE_CLOSED = 1
+_UNFINISHED = (".tmp", "-delete")
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
 
@@ -141,7 +141,7 @@ class Store:
             previous = self._lock_file.previous
             if previous.clean and previous.catalogue_size is not None and previous.catalogue_crc is not None:
                 check_file(io, self._file("catalogue"), (previous.catalogue_size, previous.catalogue_crc))
-            create = new or (previous.sequence == 0 and not self._holds_partitions(names))
+            create = not self._holds_partitions(names)  # there is nothing that a lost catalogue could have named
             self._catalogue = Catalogue.open(self._file("catalogue"), create=create, io=io)
             try:
                 self._clean = previous.clean or create
@@ -178,7 +178,8 @@ class Store:
         return os.path.join(self.path, name)
 
     def _holds_partitions(self, names: set[str]) -> bool:
-        return any(self._io.exists(self._file(os.path.join(name, topic_file.FILE_NAME))) for name in names)
+        whole = (name for name in names if not name.endswith(_UNFINISHED))
+        return any(self._io.exists(self._file(os.path.join(name, topic_file.FILE_NAME))) for name in whole)
 
     def _load_entries(self) -> None:
         self._entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
@@ -195,7 +196,7 @@ class Store:
                 case other:
                     raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
         for name in self._io.listdir(self.path):
-            if name.endswith((".tmp", "-delete")):
+            if name.endswith(_UNFINISHED):
                 self._remove_tree(self._file(name))
 
     def _recover_rest(self) -> None:
@@ -303,7 +304,8 @@ class Store:
             temporary = path + ".tmp"
             if io.exists(temporary):
                 self._remove_tree(temporary)
-            io.mkdir(temporary)
+            with _named_errors(temporary):
+                io.mkdir(temporary)
             topic_file.create(io, temporary, _topic_file(entry, partition, 0))
             sync_directory(io, temporary)
         sync_directory(io, self.path)
@@ -325,7 +327,8 @@ class Store:
         for partition in range(start, stop):
             path = self._partition_path(intent.topic, partition)
             if self._io.exists(path + ".tmp"):
-                self._io.rename(path + ".tmp", path)
+                with _named_errors(path):
+                    self._io.rename(path + ".tmp", path)
         sync_directory(self._io, self.path)
         self._catalogue.write(lambda txn: txn.clear_intent(number))
 
@@ -347,7 +350,7 @@ class Store:
         """Let go of a log whose topic goes; what it has not written does not matter any more."""
         assert self._flusher is not None
         self._flusher.forget(log)
-        log.refuse(_GATE_CLOSED)
+        log.refuse(GATE_SHUT)
         log.abandon()
 
     def _finish_delete(self, number: int, intent: Intent) -> None:
@@ -356,7 +359,8 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             doomed.append(f"{path}.{intent.body['topic_id']}-delete")
             if self._io.exists(path):
-                self._io.rename(path, doomed[-1])
+                with _named_errors(path):
+                    self._io.rename(path, doomed[-1])
         sync_directory(self._io, self.path)
         for path in doomed:
             if self._io.exists(path):
@@ -365,9 +369,10 @@ class Store:
 
     def _remove_tree(self, path: str) -> None:
         """Remove a partition's directory; it holds files only."""
-        for name in self._io.listdir(path):
-            self._io.unlink(os.path.join(path, name))
-        self._io.rmdir(path)
+        with _named_errors(path):
+            for name in self._io.listdir(path):
+                self._io.unlink(os.path.join(path, name))
+            self._io.rmdir(path)
 
     def _partition_path(self, topic: str, partition: int) -> str:
         return os.path.join(self.path, f"{topic}-{partition}")
@@ -422,10 +427,10 @@ class Store:
         log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         if found.read_only_reason is not None:
             log.read_only_reason = found.read_only_reason
-            log.refuse(_GATE_CLOSED)
+            log.refuse(GATE_SHUT)
             self._put_entry(entry._replace(read_only_reason=found.read_only_reason))
         elif self._sync_failed is not None:
-            log.refuse(_GATE_CLOSED)
+            log.refuse(GATE_SHUT)
         else:
             log.note_unsynced()
             if log.needs_tending():
@@ -547,13 +552,15 @@ class Store:
         if self._sync_failed is None:
             self._sync_failed = error
             for log in list(self._logs.values()):
-                log.refuse(_GATE_CLOSED)
+                log.refuse(GATE_SEALED)
             if self._lock_file is not None:
                 self._lock_file.mark_failed_sync()
 
     def flush(self, sync: bool = True) -> None:
         """``Log.flush`` of every log that is open."""
         self._check_open()
+        if self._sync_failed is not None:
+            raise SyncFailed(self._sync_failed.path, self._sync_failed.reason)
         for log in list(self._logs.values()):
             if log.read_only_reason is None and self.mode == "a":
                 log.flush(sync)
@@ -591,8 +598,8 @@ class Store:
         with self._lock:
             if self._closed:
                 return
-            failures = self._close_logs() if self.mode == "a" else self._close_tails()
             self._closed = True
+            failures = self._close_logs() if self.mode == "a" else self._close_tails()
             _stores.discard(self)
         if failures:
             lost, reason = sum(count for count, _ in failures), failures[0][1]
@@ -639,6 +646,15 @@ class Store:
         return failures
 
 
+@contextlib.contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Turn what a change of directories raises into DiskFull or WriteFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, 0, error) from error
+
+
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:
     return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
 
@@ -666,10 +682,11 @@ def _any_value(key: str) -> object:
 
 
 def _after_fork_in_child() -> None:
-    """Logs of the parent take no records in the child."""
+    """Logs of the parent neither take nor write records in the child, nor wait for threads that it does not have."""
     for store in list(_stores):
+        store._lock = threading.RLock()
         for log in list(store._logs.values()):
-            log.refuse(_GATE_CLOSED)
+            log.forked()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from logdb.codec import crc32c
 from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
-from logdb.io import IO, read_file, replace_file, write_file
+from logdb.io import IO, read_file
 from logdb.model import ConfigValue, check_config, check_topic_name
+from logdb.segment.files import replace_file, write_file
 
 FILE_NAME = "topic.json"
 FORMAT = 1

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 

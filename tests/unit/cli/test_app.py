@@ -5,6 +5,7 @@ import signal
 import click
 import pytest
 from click.testing import CliRunner
+
 from logdb import errors
 from logdb.cli import KAFKA_TOOLS
 from logdb.cli.app import VERBS, Terminated, arguments, cli

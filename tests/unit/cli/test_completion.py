@@ -1,5 +1,6 @@
 import pytest
 from click.shell_completion import ShellComplete
+
 from logdb.cli.app import cli
 
 

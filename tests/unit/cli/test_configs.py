@@ -1,4 +1,5 @@
 import pytest
+
 from logdb.cli.configs import parse_added
 from logdb.model import TOPIC_CONFIGS
 
@@ -42,12 +43,11 @@ def test_refused(filled, args, words):
 
 def test_as_kafka_configs(filled):
     entity = ("--entity-type", "topics", "--entity-name", "one")
-    added = "cleanup.policy=[compact,delete],flush.ms=7"
+    added, both = "cleanup.policy=[compact,delete],flush.ms=7", "cleanup.policy=compact,delete"
     assert filled.out("configs", "--alter", *entity, "--add-config", added, kafka=True) == "Completed updating config for topic one.\n"
     assert filled.out("configs", "--describe", *entity, kafka=True).splitlines() == [
         "Dynamic configs for topic one are:",
-        "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, "
-        "DEFAULT_CONFIG:cleanup.policy=delete}",
+        f"  {both} sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:{both}, DEFAULT_CONFIG:cleanup.policy=delete}}",
         "  flush.ms=7 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:flush.ms=7, DEFAULT_CONFIG:flush.ms=1000}",
     ]
     filled("configs", "--alter", *entity, "--delete-config", "flush.ms,cleanup.policy", kafka=True)

@@ -1,8 +1,9 @@
 import json
 
-import logdb
 import pytest
 from click import UsageError
+
+import logdb
 from logdb.cli.consume import Source, begin_and_end, stream
 from logdb.cli.params import Place
 

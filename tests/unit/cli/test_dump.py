@@ -1,6 +1,7 @@
 import pytest
-from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
+
 from logdb.cli import dump as module
+from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
 NAME = f"{0:020d}"
 

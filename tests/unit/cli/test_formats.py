@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from logdb.cli.formats import console, envelope, kcat, unescape
 
 TYPES = {"t": "CreateTime"}

@@ -1,6 +1,9 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from logdb.cli.lines import Columns, LineFormat, Splitter
 
 
@@ -8,7 +11,7 @@ from logdb.cli.lines import Columns, LineFormat, Splitter
 def test_splitter_cuts_the_same_lines_wherever_chunks_end(data, cuts, delimiter):
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     splitter = Splitter(delimiter)
-    lines = [line for begin, end in zip(bounds, bounds[1:], strict=False) for line in splitter.feed(data[begin:end])]
+    lines = [line for begin, end in pairwise(bounds) for line in splitter.feed(data[begin:end])]
     whole = data.split(delimiter)
     assert lines + splitter.finish() == (whole if whole[-1] else whole[:-1])
     assert splitter.finish() == []
@@ -20,9 +23,7 @@ def test_plain_lines_are_values():
 
 
 def test_key_separator_is_cut_at_its_first_place():
-    assert LineFormat(key_separator=b"::").parse([b"k::v::w", b"::v", b"k::"]) == Columns(
-        [b"v::w", b"v", b""], [b"k", b"", b"k"], None
-    )
+    assert LineFormat(key_separator=b"::").parse([b"k::v::w", b"::v", b"k::"]) == Columns([b"v::w", b"v", b""], [b"k", b"", b"k"], None)
 
 
 def test_line_without_separator_is_refused_with_its_number():

@@ -2,6 +2,7 @@ import re
 import struct
 
 import pytest
+
 from logdb.cli import offline
 from logdb.cli.offline import Batch, Gap, IndexEntry, TimeIndexEntry
 from logdb.codec import Status

@@ -1,4 +1,5 @@
 import pytest
+
 from logdb.cli.output import counted, size_text, table, text_or_base64
 
 
@@ -31,5 +32,3 @@ def test_table_is_drawn_in_a_terminal(monkeypatch, capsys):
     assert "[bold]a[/bold]" in drawn
     assert "1,000" in drawn
     assert "─" in drawn
-
-

@@ -1,4 +1,5 @@
 import pytest
+
 from logdb.cli.params import Place, parse_place, parse_time
 
 

@@ -1,8 +1,9 @@
 import os
 import threading
 
-import logdb
 import pytest
+
+import logdb
 from logdb.cli import produce as module
 from logdb.cli.produce import read_chunks, tail
 
@@ -105,9 +106,7 @@ def test_refused(empty, args, words):
 def test_as_kafka_console_producer(empty):
     properties = ("parse.key=true", "key.separator=,", "parse.headers=true", "null.marker=-")
     args = [arg for one in properties for arg in ("--property", one)]
-    result = empty(
-        "produce", "--topic", "one", *args, "--request-required-acks", "all", "--sync", kafka=True, stdin="h:1\tk,v\n-\tk,-\n"
-    )
+    result = empty("produce", "--topic", "one", *args, "--request-required-acks", "all", "--sync", kafka=True, stdin="h:1\tk,v\n-\tk,-\n")
     assert result.output == ""
     assert values(empty) == [(b"k", b"v", (("h", b"1"),)), (b"k", None, ())]
 

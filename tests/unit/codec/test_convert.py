@@ -54,7 +54,7 @@ logs = st.lists(st.lists(records_of_one, min_size=1, max_size=8), max_size=6).ma
 @CODECS
 def test_good_batches_are_summed_up(codec: int) -> None:
     one = encode_compressed(RECORDS, codec, base_offset=0)
-    two = encode_compressed(RECORDS[:1], codec, base_offset=0, attributes=16, base_timestamp=BASE_TIMESTAMP - 7)
+    two = encode_compressed(RECORDS[1:2], codec, base_offset=0, attributes=16, base_timestamp=BASE_TIMESTAMP - 7)
     found = check_incoming(one + two)
     assert found == convert.Incoming(2, 4, BASE_TIMESTAMP + 5, codec | 16, [(0, 3), (len(one), 1)])
 
@@ -255,6 +255,12 @@ def test_decompression_is_bounded_per_batch() -> None:
     with pytest.raises(InvalidBatch, match=f"at most {size - 1} bytes") as caught:
         convert.decompress_batches(memoryview(encode_batch(RECORDS) + encode_compressed(records, 1, base_offset=3)), size - 1)
     assert caught.value.position == len(encode_batch(RECORDS))
+
+
+def test_an_image_that_no_length_field_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert, "_RECORDS_SIZE_BYTES_MAX", 100)  # for 2 GiB
+    with pytest.raises(InvalidBatch, match="at most 100 bytes"):
+        convert.decompress_batches(memoryview(encode_compressed([Rec(value=bytes(200))], 1)), MIB)
 
 
 def test_half_a_batch_is_refused_by_conversions() -> None:

@@ -92,9 +92,7 @@ def raw_get(path: str, key: bytes) -> bytes:
 
 
 def run_python(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=120, **options
-    )
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=120, **options)
 
 
 # ---------------------------------------------------------------- what is written is read
@@ -127,7 +125,9 @@ def test_creation_syncs_the_directory_and_its_parent(path: str) -> None:
 
 
 def test_everything_is_there_after_reopening(path: str) -> None:
-    topic = topic_of("events", 2, **{"retention.ms": 5, "min.cleanable.dirty.ratio": 0.25, "preallocate": True, "cleanup.policy": "compact"})
+    topic = topic_of(
+        "events", 2, **{"retention.ms": 5, "min.cleanable.dirty.ratio": 0.25, "preallocate": True, "cleanup.policy": "compact"}
+    )
     logs = [LogEntry("events", 0), LogEntry("events", 1, 7, 3, 100, 120, 4096, True, "damaged at byte 17: ü")]
     segments = [segment_of("events", 1, 0), segment_of("events", 1, 100)]
     intent = Intent("create", "events", {"partitions": [0, 1], "id": None})
@@ -161,7 +161,7 @@ def test_a_view_of_what_is_not_there_says_so(catalogue: Catalogue) -> None:
     with pytest.raises(errors.UnknownPartition, match="no partition 2: it has 2"):
         catalogue.view("events", 2)
     catalogue.write(lambda txn: txn.put_topic(topic_of("events", 3)))
-    with pytest.raises(errors.CatalogueDamaged, match="l/events/0000000002 is missing"):
+    with pytest.raises(errors.CatalogueDamaged, match="'l events 0000000002' is missing"):
         catalogue.view("events", 2)
 
 
@@ -388,9 +388,7 @@ def let_read_only(path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lock_file", ["kept", "removed"])
-def test_who_may_only_read_the_directory_reads_beside_the_writer(
-    catalogue: Catalogue, path: str, tmp_path: Path, lock_file: str
-) -> None:
+def test_who_may_only_read_the_directory_reads_beside_the_writer(catalogue: Catalogue, path: str, tmp_path: Path, lock_file: str) -> None:
     if lock_file == "removed":
         os.unlink(os.path.join(path, "lock.mdb"))
     before = sorted(os.listdir(path))
@@ -539,10 +537,10 @@ def test_a_newer_format_is_refused_with_both_numbers(path: str) -> None:
 
 
 READS: dict[bytes, Callable[[Catalogue], object]] = {
-    b"t/events": lambda catalogue: catalogue.topics(),
-    b"l/events/0000000000": lambda catalogue: catalogue.logs("events"),
-    b"s/events/0000000000/00000000000000000100": lambda catalogue: catalogue.segments("events", 0),
-    b"i/00000000000000000001": lambda catalogue: catalogue.intents(),
+    b"t events": lambda catalogue: catalogue.topics(),
+    b"l events 0000000000": lambda catalogue: catalogue.logs("events"),
+    b"s events 0000000000 00000000000000000100": lambda catalogue: catalogue.segments("events", 0),
+    b"i 00000000000000000001": lambda catalogue: catalogue.intents(),
 }
 
 
@@ -555,7 +553,7 @@ def test_a_flipped_bit_in_a_value_is_reported_with_its_key(path: str, key: bytes
     value[len(value) // 2] ^= 4
     raw_put(path, key, bytes(value))
     with Catalogue.open(path, create=False) as catalogue:
-        with pytest.raises(errors.CatalogueDamaged, match=rf"entry {key.decode()}: stored CRC [0-9a-f]+, computed") as caught:
+        with pytest.raises(errors.CatalogueDamaged, match=rf"entry '{key.decode()}': stored CRC [0-9a-f]+, computed") as caught:
             READS[key](catalogue)
         assert caught.value.path == path
         for other, read in READS.items():

@@ -60,7 +60,7 @@ def test_a_damaged_value_is_a_problem_and_the_rest_is_read(path: str) -> None:
     key, value = entries.encode_log(LogEntry("events", 7))
     put(path, key, value[:-1] + bytes([value[-1] ^ 1]))
     dump = read_in_child(path)
-    assert any("entry l/events/0000000007: stored CRC" in problem for problem in dump.problems)
+    assert any("entry 'l events 0000000007': stored CRC" in problem for problem in dump.problems)
     assert len(dump.logs) == 19
     assert len(dump.segments) == 20
 
@@ -68,15 +68,15 @@ def test_a_damaged_value_is_a_problem_and_the_rest_is_read(path: str) -> None:
 def test_entries_that_do_not_fit_each_other_are_problems(path: str) -> None:
     put(path, *entries.encode_log(LogEntry("lost", 0)))
     put(path, *entries.encode_segment(SegmentEntry("events", 99, 0, 1, 2, 3, 4, 5)))
-    put(path, b"x/unheard", b"of")
+    put(path, b"x unheard", b"of")
     put(path, entries.log_key("events", 3), None)
     put(path, b"f", None)
     assert sorted(read_in_child(path).problems) == [
-        "entry l/events/0000000003 is missing",
-        "entry l/lost/0000000000 belongs to no topic",
-        "entry s/events/0000000003/00000000000000000000 belongs to no log",
-        "entry s/events/0000000099/00000000000000000000 belongs to no log",
-        "entry x/unheard: no such kind of entry",
+        "entry 'l events 0000000003' is missing",
+        "entry 'l lost 0000000000' belongs to no topic",
+        "entry 's events 0000000003 00000000000000000000' belongs to no log",
+        "entry 's events 0000000099 00000000000000000000' belongs to no log",
+        "entry 'x unheard': no such kind of entry",
         "there is no format entry",
     ]
 
@@ -126,10 +126,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> N
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died of SIGSEGV after 0 lines"),
         ("raise SystemExit('no lmdb')", "failed: no lmdb"),
         ("pass", "ended early"),
-        ("print('[\"entry\", \"')", "said b'"),
+        ('print(\'["entry", "\')', "said b'"),
         ("print('[1, 2]')", "said [1, 2]"),
-        ("print('[\"entry\", \"?\", \"\"]')", "said b'"),
-        ('print(\'["end", 3, 4]\')', "counts 4 entries, 3 were found"),
+        ('print(\'["entry", "?", ""]\')', "said b'"),
+        ("print('[\"end\", 3, 4]')", "counts 4 entries, 3 were found"),
     ],
 )
 def test_whatever_the_child_does_is_a_problem(
@@ -140,9 +140,7 @@ def test_whatever_the_child_does_is_a_problem(
     assert any(problem in found for found in problems), problems
 
 
-def test_a_child_that_does_not_end_is_killed_and_what_it_said_is_kept(
-    path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_child_that_does_not_end_is_killed_and_what_it_said_is_kept(path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in(monkeypatch, tmp_path, """import sys; print('["error", "first"]', flush=True)\nwhile True: pass""")
     problems = read_in_child(path, timeout_s=1.5).problems
     assert problems[:2] == ["reading data.mdb did not end within 1.5 s", "first"]

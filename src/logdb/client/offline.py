@@ -1,0 +1,47 @@
+"""Checking and mending a directory as a whole.
+
+Knows nothing itself: what does the work is imported when it is called, since few programs call it.
+"""
+
+from logdb.io import IO
+from logdb.store.report import Progress, Report
+
+
+def verify(path: str, *, io: IO | None = None, progress: Progress | None = None) -> Report:
+    """Check every byte of a database's directory against its neighbours; changes nothing.
+
+    Works on a closed directory, on one that a crash left, and beside a living writer.
+
+    Args:
+        path: The directory.
+        io: What touches the files; for tests.
+        progress: Called now and then with bytes done, bytes in all, and what is being looked at.
+
+    Returns:
+        What was looked at and what is wrong; ``report.ok`` where nothing is.
+
+    Raises:
+        NotADatabase: There is none.
+    """
+    from logdb.store.verify import verify as work
+
+    return work(path, io=io, progress=progress)
+
+
+def repair(path: str, *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
+    """Mend a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
+
+    Never deletes what it cannot read.  Every good record stays readable under its offset.
+
+    Args:
+        path: The directory; nobody else may have it open.
+        execute: Do it; otherwise only say in ``report.actions`` what would be done.
+        io, progress: as ``verify``.
+
+    Raises:
+        DirectoryLocked: Somebody has it open for writing.
+        NotADatabase: There is none.
+    """
+    from logdb.store.repair import repair as work
+
+    return work(path, execute=execute, io=io, progress=progress)

@@ -1,0 +1,116 @@
+"""Count the I/O calls of a story, then kill the process at each of them, and cut the power there too.
+
+After each: what is there is a prefix of what was appended, with everything that the level promised.
+"""
+
+import os
+import random
+
+import pytest
+from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+
+import logdb
+
+SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+LEVELS = ("os", "interval", "fsync")
+
+
+class Story:
+    """create, append, roll, checkpoint, delete, close, open: what was appended, acknowledged and deleted."""
+
+    def __init__(self, path: str, io: PowerCutIO, level: str) -> None:
+        self.path, self.io, self.level = path, io, level
+        self.appended: list[bytes] = []
+        self.written = self.durable = 0  # acknowledged: survives the process; survives the machine
+        self.may_exist = {"gone": True}
+        self.must_exist: set[str] = set()
+        self.db: logdb.Database | None = None
+
+    def run(self) -> None:
+        self.db = self._open()
+        self.db.create_topic("kept", config={"segment.bytes": 2048})
+        self.must_exist.add("kept")
+        self.db.create_topic("gone", partitions=2)
+        log = self.db.log("kept")
+        self._append_some(log)
+        self.db.log("gone", 1).append_many([b"x"] * 10)
+        self.must_exist.discard("gone")
+        self.db.delete_topic("gone")
+        self.may_exist["gone"] = False
+        self.db._store.checkpoint([log])
+        self._append_some(log)
+        self.db.close()
+        self.written = self.durable = len(self.appended)
+        self.db = self._open()
+        self._append_some(self.db.log("kept"))
+
+    def _open(self) -> logdb.Database:
+        return quiet(logdb.open(self.path, durability=self.level, io=self.io))
+
+    def _append_some(self, log: logdb.Log) -> None:
+        for _ in range(3):
+            many = [b"value %d " % (len(self.appended) + row) * 9 for row in range(12)]
+            self.appended += many
+            log.append_many(many)
+            self._acknowledge(len(self.appended))
+            self.appended.append(b"one")
+            log.append(b"one")
+            if self.level == "fsync":
+                self._acknowledge(len(self.appended))
+        log.flush()
+        self.written = self.durable = len(self.appended)
+
+    def _acknowledge(self, count: int) -> None:
+        self.written = count
+        if self.level == "fsync":
+            self.durable = count
+
+
+def tell(path: str, level: str, kill_at: int | None) -> Story:
+    os.makedirs(path)
+    io = PowerCutIO(path)
+    io.kill_at = kill_at
+    story = Story(path, io, level)
+    with commits_noted(io):
+        try:
+            story.run()
+        except Killed:
+            pass
+        finally:
+            if story.db is not None:
+                die(story.db)
+    return story
+
+
+def check(path: str, story: Story, least: int, where: str) -> None:
+    with logdb.open(path, durability=story.level) as db:
+        names = {topic.name for topic in db.topics()}
+        assert story.must_exist <= names, where
+        assert story.may_exist["gone"] or "gone" not in names, where
+        values = [record.value for record in db.log("kept").read(0)] if "kept" in names else []
+        assert values == story.appended[: len(values)], where
+        assert len(values) >= least, f"{where}: {len(values)} of {least} acknowledged records are there"
+        if "kept" in names:
+            end = db.log("kept").append(b"after", durability="fsync")
+            assert end == len(values), where
+    report = logdb.verify(path)
+    assert report.ok, f"{where}: {report.problems}"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_killed_at_every_call(tmp_path, level, capsys):
+    whole = tell(str(tmp_path / "whole"), level, None)
+    count = len(whole.io.calls)
+    with capsys.disabled():
+        print(f"\n  {count} I/O calls at level {level}")
+    assert count > 50
+    step = 1 if SCALE > 1 else 3
+    for at in range(1 + LEVELS.index(level) % step, count + 1, step):
+        path = str(tmp_path / f"kill-{at}")
+        story = tell(path, level, at)
+        where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"
+        for seed in range(SCALE):
+            story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))
+        check(path, story, story.written, f"{where}, process killed")
+        for seed in range(SCALE):
+            check(f"{path}-cut-{seed}", story, story.durable, f"{where}, power cut {seed}")

@@ -1,0 +1,131 @@
+"""A disk that fails on demand, and a record of what was asked of it.
+
+The work goes to real files.  A rule makes calls of one kind fail with an errno until it is
+taken back; ``room`` makes the disk fill up.  ``wait_for`` lets a test wait for what a
+background thread does, instead of sleeping.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+
+from logdb.io import IO
+
+WAIT_S = 60  # for what takes milliseconds, on a machine that is busy
+
+
+class FaultyIO(IO):
+    """Real I/O with faults.
+
+    ``calls``: every (kind, path) so far, clocks aside.  ``room``: bytes that may still be written
+    (None: no limit); when it runs out a write is short, the next one fails.  ``now_ms``: the wall
+    clock, None for the real one.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.room: int | None = None
+        self.now_ms: int | None = None
+        self.before: Callable[[str, str], None] = lambda kind, path: None
+        self._rules: list[tuple[str, str, int]] = []
+        self._paths: dict[int, str] = {}
+        self._changed = threading.Condition()
+
+    # ------------------------------------------------------------ what a test says
+
+    def fail(self, kind: str, number: int = errno.EIO, path: str = "") -> None:
+        """From now on calls of ``kind`` on paths that contain ``path`` fail with errno ``number``."""
+        self._rules.append((kind, path, number))
+
+    def fill_up(self) -> None:
+        """No room for a byte or an inode."""
+        self.room = 0
+        for kind in ("allocate", "mkdir", "create"):
+            self.fail(kind, errno.ENOSPC)
+
+    def heal(self) -> None:
+        self._rules, self.room = [], None
+
+    def count(self, kind: str, path: str = "") -> int:
+        return sum(1 for known, where in list(self.calls) if known == kind and path in where)
+
+    def wait_for(self, kind: str, path: str = "", *, more_than: int = 0) -> None:
+        """Return once there were more than so many calls of ``kind``."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.count(kind, path) > more_than, WAIT_S), f"no {kind} of {path!r}"
+
+    # ------------------------------------------------------------ what the library asks
+
+    def _step(self, kind: str, path: str) -> None:
+        self.before(kind, path)
+        with self._changed:
+            self.calls.append((kind, path))
+            self._changed.notify_all()
+        for known, part, number in self._rules:
+            if known == kind and part in path:
+                raise OSError(number, os.strerror(number), path)
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        self._step("create" if flags & os.O_CREAT and not os.path.lexists(path) else "open", path)
+        fd = super().open(path, flags, mode)
+        self._paths[fd] = path
+        return fd
+
+    def pwrite(self, fd, view, position):
+        path = self._paths.get(fd, "")
+        self._step("pwrite", path)
+        if self.room is not None:
+            grows = max(0, position + len(view) - os.fstat(fd).st_size)
+            if grows > self.room:
+                view = memoryview(view)[: len(view) - grows + self.room]
+                grows = self.room
+            if not len(view):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.room -= grows
+        return super().pwrite(fd, view, position)
+
+    def preadinto(self, fd, view, position):
+        self._step("preadinto", self._paths.get(fd, ""))
+        return super().preadinto(fd, view, position)
+
+    def pread(self, fd, size_bytes, position):
+        self._step("pread", self._paths.get(fd, ""))
+        return super().pread(fd, size_bytes, position)
+
+    def truncate(self, fd, size_bytes):
+        self._step("truncate", self._paths.get(fd, ""))
+        super().truncate(fd, size_bytes)
+
+    def allocate(self, fd, position, size_bytes):
+        self._step("allocate", self._paths.get(fd, ""))
+        super().allocate(fd, position, size_bytes)
+
+    def fdatasync(self, fd):
+        self._step("fdatasync", self._paths.get(fd, ""))
+        super().fdatasync(fd)
+
+    def drop_cache(self, fd):
+        self._step("drop_cache", self._paths.get(fd, ""))
+        super().drop_cache(fd)
+
+    def mkdir(self, path):
+        self._step("mkdir", path)
+        super().mkdir(path)
+
+    def rename(self, old, new):
+        self._step("rename", old)
+        super().rename(old, new)
+
+    def unlink(self, path):
+        self._step("unlink", path)
+        super().unlink(path)
+
+    def fsync_dir(self, path):
+        self._step("fsync_dir", path)
+        super().fsync_dir(path)
+
+    def clock_ms(self) -> int:
+        return super().clock_ms() if self.now_ms is None else self.now_ms
