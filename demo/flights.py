@@ -209,7 +209,7 @@ def survive(scratch: str, rows: list[bytes]) -> None:
 
 
 def report(*columns: str) -> Table:
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for column, title in zip(table.columns, columns, strict=True):
         column.min_width = max(map(len, title.split()))
         column.justify = "left" if title == columns[0] else "right"

@@ -38,7 +38,7 @@ class LogModel(RuleBasedStateMachine):
     # ------------------------------------------------------------ handling
 
     def open(self) -> None:
-        self.io = PowerCutIO(self.path)
+        self.io = PowerCutIO(self.path, boot=f"boot {self.count}")
         with commits_noted(self.io):
             self.db = quiet(logdb.open(self.path, durability=self.level, io=self.io, batch_size=512))
             if self.db.topics():

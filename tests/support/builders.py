@@ -1,5 +1,6 @@
 """A batch builder that writes into memory and can be told to fail, and a plain decoder of what it wrote."""
 
+import itertools
 import struct
 import time
 from collections.abc import Iterator
@@ -152,3 +153,22 @@ def place(data: bytes, base_offset: int, leader_epoch: int) -> bytes:
         base_offset += struct.unpack_from(">i", out, at + 23)[0] + 1
         at += struct.unpack_from(">i", out, at + 8)[0] + 12
     return bytes(out)
+
+
+def raw(sink: Sink, data: bytes, span: int, **options: Any) -> range:
+    """Append raw batches, as a log does."""
+    buffer = sink._buffer(len(data))
+    buffer[: len(data)] = data
+    return sink._append_raw(buffer, len(data), span, **options)
+
+
+NOW = 1_700_000_000_000
+
+
+def at_now() -> int:
+    return NOW
+
+
+def fail(*tries: int) -> Iterator[Exception | None]:
+    """Failures at the writes numbered, from 0."""
+    return (OSError(28, f"write {n}") if n in tries else None for n in itertools.count())

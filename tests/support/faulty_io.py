@@ -101,6 +101,10 @@ class FaultyIO(IO):
 
     def allocate(self, fd, position, size_bytes):
         self._step("allocate", self._paths.get(fd, ""))
+        if self.room is not None:
+            if size_bytes > self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._paths.get(fd, ""))
+            self.room -= size_bytes
         super().allocate(fd, position, size_bytes)
 
     def fdatasync(self, fd):

@@ -47,12 +47,12 @@ class PowerCutIO(IO):
     process before it, or, if it is a write, in the middle of it.
     """
 
-    def __init__(self, root: str, catalogue: str = "catalogue") -> None:
-        self.root, self._catalogue = root, os.path.join(root, catalogue)
+    def __init__(self, root: str, *, boot: str = "boot") -> None:
+        self.root, self._catalogue = root, os.path.join(root, "catalogue")
         self._fds: dict[int, Node] = {}
         self._tree = self._load(root)
         self._committed: dict[str, bytes] = {}
-        self.boot = "boot-1"
+        self.boot = boot
         self.calls: list[str] = []
         self.kill_at: int | None = None
         self.dead = False

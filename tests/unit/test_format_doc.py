@@ -5,7 +5,7 @@ from pathlib import Path
 
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import recovery_point
-from logdb.log.recovery_point import Point
+from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.store import topic_file
 from logdb.store.topic_file import TopicFile
@@ -78,8 +78,9 @@ def test_varints_are_what_the_page_says() -> None:
 
 
 def test_the_recovery_point_is_what_the_page_says() -> None:
-    assert recovery_point.decode(example("recovery-point")) == (1, Point(segment=0, offset=44, position=99))
-    assert recovery_point.encode(1, Point(0, 44, 99)) == example("recovery-point")
+    slot = Slot(1, Point(segment=0, offset=44, position=99), Point(segment=0, offset=60, position=140), 0x1A2B3C4D)
+    assert recovery_point.decode(example("recovery-point")) == slot
+    assert recovery_point.encode(slot) == example("recovery-point")
 
 
 def test_the_topic_file_is_what_the_page_says() -> None:

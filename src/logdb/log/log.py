@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
 GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
+NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
 _FOLLOW_WAIT_MS_MAX = 50
 
@@ -122,6 +123,7 @@ class Log(BatchBuilder):
         self._point = point
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
+        self._noted_position = self._end.position
         self._unsynced_since_ms = 0
         self._interval_wanted = False
         self._sealing: list[Segment] = list(unsealed)
@@ -374,6 +376,8 @@ class Log(BatchBuilder):
             return self._append_groups(memoryview(batches).cast("B"), expected_offset, durability)
         if self._gate:
             raise self._host.refusal(self)
+        if not size_bytes:
+            return self.append_many((), expected_offset=expected_offset, durability=durability)
         buffer = self._buffer(size_bytes)
         view = memoryview(buffer)[:size_bytes]
         view[:] = memoryview(batches).cast("B")  # from here on nobody else can change them
@@ -466,6 +470,10 @@ class Log(BatchBuilder):
                 self._unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake(self)
             self._end = End(segment, segment.size_bytes, part_next)
+            if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
+                self._noted_position = segment.size_bytes
+                segment.note_indexes()
+                self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
         if self._grown is not None:
             with self._grown:
                 self._grown.notify_all()
@@ -544,6 +552,8 @@ class Log(BatchBuilder):
             self._sealing.append(self._segments[-1])
             self._host.wake(self)
         self._segments = (*self._segments, segment)
+        self._end = End(segment, 0, base_offset)
+        self._noted_position = 0
         return segment
 
     # ------------------------------------------------------------ durability
@@ -571,7 +581,7 @@ class Log(BatchBuilder):
                 segment.new = False
         self._unsynced_since_ms = 0 if self._end is end else now_ms
         self._interval_wanted = self._interval_wanted and self._end is not end
-        self._point.write(Point(end.segment.base_offset, end.offset, end.position))
+        self._point.note(point=Point(end.segment.base_offset, end.offset, end.position))
 
     def _save_epochs(self, *, sync: bool) -> None:
         path = os.path.join(self.directory, epochs_file.FILE_NAME)
@@ -689,6 +699,9 @@ class Log(BatchBuilder):
             if (file := segment.file) is not None and file.dirty:
                 file.sync()
             segment.save_indexes(final=True)
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
 
     def abandon(self) -> int:
         """Let go of everything; returns how many records waited to be written."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from logdb.codec import Positions, Scanner, Status, convert, explain, header, split
 from logdb.errors import CorruptionError
 from logdb.segment import buffers
+from logdb.segment.files import File
 from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment, fill
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
@@ -30,6 +31,7 @@ class SegmentReader:
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
         self._stop = segment.size_bytes  # what is written later is for a later reader
+        self._open()
         self._place = place or segment.locate(offset)
         self._scanner: Scanner | None = None
         self.position = self._place.position
@@ -55,7 +57,7 @@ class SegmentReader:
             wanted = size_bytes if self._scanner is not None else max(size_bytes, self._place.size_bytes)
             wanted = min(wanted, self._stop - self.position)
             view = memoryview(buffers.take(wanted))[:wanted]
-            view = view[: fill(self._segment.io, self._segment.open(), view, self.position)]
+            view = view[: fill(self._segment.io, self._open(), view, self.position)]
             complete = len(view) == wanted
             if self._scanner is None:
                 begun = self._begin(view)
@@ -72,9 +74,18 @@ class SegmentReader:
                 self.next_offset, self.codecs = scanner.next_offset, scanner.codecs
                 return view[:used]
             if status is Status.OK:
-                return None
+                break
             size_bytes = self._enlarge(status, view, complete)
+        if self.next_offset < min(self._end_offset, self._segment.next_offset):
+            reason = f"the batches end at offset {self.next_offset}, expected {self._segment.next_offset}"
+            raise CorruptionError(self._segment.path, self.position, reason)
         return None
+
+    def _open(self) -> File:
+        try:
+            return self._segment.open()
+        except FileNotFoundError:
+            raise CorruptionError(self._segment.path, 0, "the file is missing") from None
 
     def _begin(self, view: memoryview) -> tuple[int, int] | None:
         """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it, and its size.

@@ -28,7 +28,7 @@ from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
-from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig
 from logdb.segment import buffers
@@ -45,6 +45,7 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     point: RecoveryPointFile
+    intact: Point = NOWHERE  # before it nothing was lost: the recovery point, or what a page cache that survived has
     next_offset: int = 0
     unsealed: list[Segment] = field(default_factory=list)
     read_only_reason: str | None = None
@@ -77,6 +78,7 @@ def recover(
         found.point.point = catalogued
     if not clean:
         point.mend()
+    found.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
     bases = sorted(int(name[:20]) for name in io.listdir(directory) if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     _take_sealed(io, directory, sealed, bases, config, found)
     _load_epochs(io, directory, found)
@@ -90,9 +92,8 @@ def recover(
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
     found.unsealed = found.segments[len(sealed) : -1]
-    if found.point.point.offset > found.next_offset and found.read_only_reason is None:
-        reason = f"the log ends at offset {found.next_offset}, before the recovery point {found.point.point.offset}"
-        found.corrupt(CorruptionError(directory, 0, reason))
+    if found.point.point.offset > found.next_offset:
+        _note_loss(io, directory, found)
     if not clean and found.read_only_reason is None:
         _begin_epoch(io, directory, found)
     return found
@@ -149,7 +150,7 @@ def _open_tail(
 ) -> bool:
     """Make ``segment`` the log's last so far; False where the log ends in it and later files are no part of it."""
     expected = found.next_offset if found.segments else min(segment.base_offset, entry.start_offset)
-    point = found.point.point
+    point, intact = found.point.point, found.intact
     if segment.base_offset != expected:
         for stray in (segment, *later):
             if found.read_only_reason is None and stray.base_offset > point.segment:
@@ -159,15 +160,15 @@ def _open_tail(
     segment.size_bytes = segment.room_bytes = size_bytes
     segment.created_ms = segment.append_ms = io.clock_ms()
     found.segments.append(segment)
-    if segment.base_offset > point.segment or point.offset == 0:
+    if segment.base_offset > intact.segment or intact.offset == 0:
         trusted, next_offset = 0, segment.base_offset
-    elif segment.base_offset == point.segment:
-        trusted, next_offset = point.position, point.offset
-    else:  # synced to its end, which the next file's name tells; zeroes reserved ahead may follow
-        trusted, next_offset = size_bytes, later[0].base_offset if later else point.offset
+    elif segment.base_offset == intact.segment:
+        trusted, next_offset = intact.position, intact.offset
+    else:  # intact to its end, which the next file's name tells; zeroes reserved ahead may follow
+        trusted, next_offset = size_bytes, later[0].base_offset if later else intact.offset
     found.next_offset = next_offset
     if trusted > size_bytes or (clean and trusted != size_bytes):
-        found.corrupt(CorruptionError(segment.path, min(trusted, size_bytes), f"the file has {size_bytes} bytes, {trusted} were synced"))
+        found.corrupt(CorruptionError(segment.path, min(trusted, size_bytes), f"the file has {size_bytes} bytes, {trusted} were written"))
         segment.size_bytes, segment.next_offset = min(trusted, size_bytes), next_offset
         return False
     try:
@@ -185,13 +186,12 @@ def _scan_rest(
     """Check everything past the recovery point; the first bad batch ends the log."""
     scanner = segment.scanner
     assert scanner is not None
-    synced = segment.size_bytes
     scanner.require(check_crc=True, epochs=found.epochs.entries or None)
     status = segment.scan_to(scanner, size_bytes)
     scanner.require(check_crc=False, epochs=None)
     segment.adopt(scanner)
     found.next_offset = segment.next_offset
-    if segment.size_bytes > synced:
+    if found.next_offset > found.point.point.offset:
         segment.open().dirty = True  # by the process that died
     if segment.size_bytes == size_bytes and status is Status.OK:
         return True
@@ -258,6 +258,18 @@ def is_zero(io: IO, segment: Segment, position: int, size_bytes: int) -> bool:
     return True
 
 
+def _note_loss(io: IO, directory: str, found: Recovered) -> None:
+    """The log ends before its recovery point: whoever reads what is missing gets an error, not the end of the log."""
+    ends, end = found.next_offset, found.point.point.offset
+    lost = Segment(io, directory, ends, writable=True)
+    lost.next_offset = found.next_offset = end
+    found.corrupt(CorruptionError(lost.path, 0, f"the log ends at offset {ends}, before the recovery point {end}"))
+    if found.segments and found.segments[-1].base_offset == ends:
+        found.segments[-1].next_offset = end
+    else:
+        found.segments.append(lost)
+
+
 def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, found: Recovered) -> None:
     """Copy what is about to be cut to a ``.torn`` file, durably."""
     path = segment_path(directory, segment.base_offset, f"-{position}.torn")
@@ -289,5 +301,8 @@ def _set_aside(io: IO, segment: Segment, suffix: str, found: Recovered) -> None:
 
 def _begin_epoch(io: IO, directory: str, found: Recovered) -> None:
     """After an unclean stop: records written from here on are told from ones that may have been lost."""
+    first = found.segments[0] if found.segments else None
+    if not found.epochs.entries and first is not None and first.next_offset > first.base_offset:  # the power cut took the file
+        found.epochs = found.epochs.begun(first.first_epoch(), first.base_offset)
     found.epochs = found.epochs.begun(found.epochs.latest + 1, found.next_offset)
     epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), found.epochs)

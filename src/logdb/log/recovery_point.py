@@ -1,17 +1,22 @@
 """The exact recovery point of one log: the file ``recovery-point``.
 
-Knows up to where fdatasync has returned.  Does not know what lies there.
+Knows up to where fdatasync has returned, and how far writing had come.  Does not know
+what lies there.
 
-Written without a sync after each fdatasync of the log, so it is exact after a
-process crash and never ahead after a power cut.  Two slots of 64 bytes take turns,
-so a torn write leaves the other; big-endian:
+Written without a sync after each fdatasync of the log, so it is exact after a process
+crash and never ahead after a power cut; and after every few MiB that were written, since
+while the machine stays up its page cache has what was written, and need not be checked.
+Two slots of 64 bytes take turns, so a torn write leaves the other; big-endian:
 
     0   4   magic "LRP1"
     4   8   sequence, from 1 on; the slot is sequence % 2
-    12  8   base offset of the segment
-    20  8   offset: the next one after what is durable
-    28  8   position in that segment's file
-    36  24  zeroes
+    12  8   durable: base offset of the segment
+    20  8            offset, the next one after what is durable
+    28  8            position in that segment's file
+    36  8   written: base offset of the segment
+    44  8            offset
+    52  4            position
+    56  4   boot: CRC-32C of the machine's boot id; "written" counts only while that is the same
     60  4   CRC-32C of bytes 0 to 59
 
 A slot that was never used is all zeroes.
@@ -20,6 +25,7 @@ A slot that was never used is all zeroes.
 import logging
 import os
 import struct
+import threading
 from typing import NamedTuple
 
 from logdb.codec import crc32c
@@ -30,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "recovery-point"
 SLOT_SIZE = 64
-_SLOT = struct.Struct(">4sQqqq24x")
+_SLOT = struct.Struct(">4sQqqqqqII")
 _MAGIC = b"LRP1"
 
 
 class Point(NamedTuple):
-    """All before ``offset``, which is at ``position`` of the segment, is durable."""
+    """A place in a log: ``offset`` is at ``position`` of the segment with that base offset."""
 
     segment: int
     offset: int
@@ -45,33 +51,49 @@ class Point(NamedTuple):
 NOWHERE = Point(0, 0, 0)
 
 
-def encode(sequence: int, point: Point) -> bytes:
-    body = _SLOT.pack(_MAGIC, sequence, *point)
+class Slot(NamedTuple):
+    """One slot: what is durable, and what was written under the boot with that tag."""
+
+    sequence: int
+    durable: Point
+    written: Point = NOWHERE
+    boot: int = 0
+
+
+def encode(slot: Slot) -> bytes:
+    body = _SLOT.pack(_MAGIC, slot.sequence, *slot.durable, *slot.written, slot.boot)
     return body + crc32c(body).to_bytes(4, "big")
 
 
-def decode(slot: bytes) -> tuple[int, Point] | None:
-    """The sequence and the point of a slot; None unless it is whole and good."""
-    if len(slot) != SLOT_SIZE or crc32c(slot[:60]) != int.from_bytes(slot[60:], "big"):
+def decode(data: bytes) -> Slot | None:
+    """What a slot says; None unless it is whole and good."""
+    if len(data) != SLOT_SIZE or crc32c(data[:60]) != int.from_bytes(data[60:], "big"):
         return None
-    magic, sequence, segment, offset, position = _SLOT.unpack(slot[:60])
-    return (sequence, Point(segment, offset, position)) if magic == _MAGIC else None
+    magic, sequence, *numbers, boot = _SLOT.unpack(data[:60])
+    return Slot(sequence, Point(*numbers[:3]), Point(*numbers[3:]), boot) if magic == _MAGIC else None
 
 
 class RecoveryPointFile(FileHolder):
-    """Reads the file once and keeps writing it."""
+    """Reads the file once and keeps writing it.
 
-    __slots__ = ("_sequence", "point")
+    ``point``: where what is durable ends.  ``written``: how far writing had come under this
+    boot, as noted last; NOWHERE if the machine was started anew since.
+    """
+
+    __slots__ = ("_boot", "_noting", "_sequence", "point", "written")
 
     def __init__(self, io: IO, directory: str, *, writable: bool) -> None:
         super().__init__(io, os.path.join(directory, FILE_NAME), writable=writable)
-        self._sequence, self.point = load(io, self.path)
+        self._noting = threading.Lock()  # the log's writer and whoever syncs both note
+        self._boot = crc32c(io.boot_id().encode())
+        self._sequence, self.point, written, boot = load(io, self.path)
+        self.written = written if boot == self._boot != 0 else NOWHERE
 
     def mend(self) -> None:
         """After a crash: zero a slot that was torn, and make the file if it was lost; raises OSError."""
         if not self.io.exists(self.path):
             if self.point.offset:
-                self.write(self.point)
+                self.note()
             return
         data = read_file(self.io, self.path, 2 * SLOT_SIZE)
         for at in (0, SLOT_SIZE):
@@ -79,25 +101,27 @@ class RecoveryPointFile(FileHolder):
             if slot and decode(slot) is None:
                 pwrite_all(self.io, self.open().fd, bytes(SLOT_SIZE), at)
 
-    def write(self, point: Point) -> None:
-        """Move to ``point``, and note it in the older slot, unsynced.
+    def note(self, *, point: Point | None = None, written: Point | None = None) -> None:
+        """Move ``point``, ``written`` or both, and note them in the older slot, unsynced.
 
-        Where it cannot be noted, a recovery begins earlier: a loss of time, not of data.
+        Where that fails, a recovery begins earlier: a loss of time, not of data.
         """
-        self._sequence += 1
-        self.point = point
-        try:
-            file = self.file or self.open(create=not self.io.exists(self.path))
-            pwrite_all(self.io, file.fd, encode(self._sequence, point), self._sequence % 2 * SLOT_SIZE)
-        except OSError as error:
-            logger.warning("noting the recovery point in %s: %s", self.path, error)
+        with self._noting:
+            self.point, self.written = point or self.point, written or self.written
+            self._sequence += 1
+            slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
+            try:
+                file = self.file or self.open(create=not self.io.exists(self.path))
+                pwrite_all(self.io, file.fd, slot, self._sequence % 2 * SLOT_SIZE)
+            except OSError as error:
+                logger.warning("noting the recovery point in %s: %s", self.path, error)
 
 
-def load(io: IO, path: str) -> tuple[int, Point]:
-    """The newest good slot: its sequence, 0 for none, and its point."""
+def load(io: IO, path: str) -> Slot:
+    """The newest good slot; sequence 0 if there is none."""
     try:
         data = read_file(io, path, 2 * SLOT_SIZE)
     except FileNotFoundError:
         data = b""
     slots = [slot for at in (0, SLOT_SIZE) if (slot := decode(data[at : at + SLOT_SIZE]))]
-    return max(slots, default=(0, NOWHERE))
+    return max(slots, default=Slot(0, NOWHERE))

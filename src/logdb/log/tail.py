@@ -72,7 +72,10 @@ class TailLog(Log):
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
-        return super()._chunks(offset, min(end_offset, self._end.offset), positions)
+        try:
+            yield from super()._chunks(offset, min(end_offset, self._end.offset), positions)
+        except FileNotFoundError:
+            raise UnknownTopic(self.topic) from None  # deleted beside us
 
     def _catch_up(self) -> None:
         """Look for what was written since the last look."""
@@ -80,6 +83,10 @@ class TailLog(Log):
             with self._refresh_lock:
                 while self._grow():
                     pass
+                if not self._io.exists(self._segments[-1].path if self._segments else self.directory):
+                    raise UnknownTopic(self.topic)  # deleted, though what is open can still be read
+                if self._next_offset < self._point.point.offset:
+                    self._note_loss()
         except FileNotFoundError:
             raise UnknownTopic(self.topic) from None  # deleted beside us
 
@@ -95,6 +102,15 @@ class TailLog(Log):
             return False
         self._segments = (*self._segments, self._open_segment(following))
         return True
+
+    def _note_loss(self) -> None:
+        """The files end before the recovery point: whoever reads what is missing gets an error, not the end of the log."""
+        end = self._point.point.offset
+        if not self._segments or self._segments[-1].base_offset != self._next_offset:
+            self._segments = (*self._segments, Segment(self._io, self.directory, self._next_offset, writable=False))
+        last = self._segments[-1]
+        last.next_offset = self._next_offset = end
+        self._end = End(last, last.size_bytes, end)
 
     def _is_sealed(self, segment: Segment) -> bool:
         return segment.scanner is None

@@ -148,15 +148,20 @@ class Watcher:
 def condemn(io: IO, path: str, error: OSError) -> SyncFailed:
     """Tell every store on the device of ``path`` that a sync failed; returns the error to raise."""
     failure = SyncFailed(path, str(error))
+    spread(io, failure)
+    return failure
+
+
+def spread(io: IO, failure: SyncFailed) -> None:
+    """Tell every store on the device of ``failure``."""
     try:
-        device = io.device(os.path.dirname(path))
+        device = io.device(os.path.dirname(failure.path))
     except OSError:
         device = None
     with _watchers_lock:
         told = [watcher for watcher in _watchers if device in (None, watcher.device)]
     for watcher in told:
         watcher.failed(failure)
-    return failure
 
 
 def sync_directory(io: IO, path: str) -> None:

@@ -15,12 +15,13 @@ say is checked against the batch they point to.  Format: docs/format.md.
 
 import logging
 import os
+import threading
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.errors import CorruptionError
-from logdb.io import IO, pread_exact, read_file
+from logdb.io import IO, pread_exact, pwrite_all, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
 from logdb.segment.files import File, FileHolder, write_error, write_file
@@ -66,9 +67,11 @@ class Segment(FileHolder):
         "index_interval_bytes",
         "max_timestamp",
         "new",
+        "noted_bytes",
         "next_offset",
         "room_bytes",
         "saved_bytes",
+        "saving",
         "scanner",
         "size_bytes",
     )
@@ -83,7 +86,9 @@ class Segment(FileHolder):
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
         self.saved_bytes = 0  # of the offset index, on the disk
-        self.new = False  # its directory entry is not synced yet
+        self.noted_bytes = (0, 0)  # of both indexes, with the operating system
+        self.saving = threading.Lock()  # held by whoever writes the index files
+        self.new = False  # a directory entry of its files is not synced yet
 
     def __repr__(self) -> str:
         kind = "sealed" if self.scanner is None else "active"
@@ -142,22 +147,49 @@ class Segment(FileHolder):
         """Bring the index files up to the batches written so far, and sync them."""
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
-        if final:
-            scanner.close_time_index()
-        index, time_index = bytes(scanner.index), bytes(scanner.time_index)
-        if len(index) != self.saved_bytes or final:
-            write_file(self.io, self._index_path(), index)  # over its shorter self: at no moment is there less
-            write_file(self.io, self._time_index_path(), time_index)
-            self.saved_bytes = len(index)
+        with self.saving:
+            if final:
+                scanner.close_time_index()
+            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
+            if len(index) != self.saved_bytes or final:
+                self.new = self.new or not self.io.exists(self._index_path())
+                write_file(self.io, self._index_path(), index)  # over its shorter self: at no moment is there less
+                write_file(self.io, self._time_index_path(), time_index)
+                self.saved_bytes, self.noted_bytes = len(index), (len(index), len(time_index))
+
+    def note_indexes(self) -> None:
+        """Leave the newest index entries with the operating system, unsynced.
+
+        A process crash loses no more than those since, and a recovery need not walk
+        what they cover.  Does not wait, and does not mind a failure.
+        """
+        scanner = self.scanner
+        assert scanner is not None, f"{self} is sealed"
+        if not self.saving.acquire(blocking=False):
+            return
+        try:
+            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
+            noted, noted_times = self.noted_bytes
+            self.new = self.new or not self.io.exists(self._index_path())
+            _extend(self.io, self._index_path(), index, noted)
+            _extend(self.io, self._time_index_path(), time_index, noted_times)
+            self.noted_bytes = len(index), len(time_index)
+        except OSError as error:
+            logger.debug("noting the indexes of %s: %s", self.path, error)
+        finally:
+            self.saving.release()
 
     def seal(self) -> int:
-        """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file."""
-        self.trim()
-        self.open().sync()
-        self.save_indexes(final=True)
-        crc = self.checksum()
-        self.scanner = None
-        return crc
+        """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.
+
+        May be called again, since what the caller does next may fail.
+        """
+        if self.scanner is not None:
+            self.trim()
+            self.open().sync()
+            self.save_indexes(final=True)
+            self.scanner = None
+        return self.checksum()
 
     def checksum(self) -> int:
         """CRC-32C of the whole file, read back from the operating system."""
@@ -200,6 +232,11 @@ class Segment(FileHolder):
         if slot < 0:
             return self.base_offset
         return self.base_offset + _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8)
+
+    def first_epoch(self) -> int:
+        """Leader epoch of the first batch; the segment has one."""
+        _, found = header(self._pread(HEADER_SIZE, 0))
+        return 0 if found is None else found.leader_epoch
 
     def _is_batch(self, position: int, last_offset: int) -> bool:
         """Whether a batch that ends at ``last_offset`` begins at ``position``, as an index says."""
@@ -290,6 +327,7 @@ class Segment(FileHolder):
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
         base_offset = int.from_bytes(self._pread(8, at), "big")
         self.saved_bytes = count * INDEX_ENTRY_SIZE
+        self.noted_bytes = self.saved_bytes, times * TIME_INDEX_ENTRY_SIZE
         scanner = self._new_scanner(check_crc=False)
         scanner.next_offset, scanner.position = base_offset, at
         scanner.resume(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE])
@@ -345,6 +383,15 @@ def fill(io: IO, file: File, view: memoryview, position: int) -> int:
     while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
         done += read
     return done
+
+
+def _extend(io: IO, path: str, data: bytes, position: int) -> None:
+    """Write ``data`` from ``position`` on where the file goes on from there."""
+    fd = io.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        pwrite_all(io, fd, data[position:], position)
+    finally:
+        io.close(fd)
 
 
 def _int32(buffer: Buffer, at: int) -> int:

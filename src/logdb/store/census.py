@@ -51,7 +51,7 @@ def take_census(io: IO, path: str, dump: CatalogueDump) -> Census:
     unfinished = {intent.topic for _, intent in dump.intents}
     files = {where: file for where, file in _directories(io, path, census).items() if where.topic not in unfinished}
     for name in sorted({where.topic for where in files}):
-        _take_topic(census, name, {where.partition: file for where, file in files.items() if where.topic == name}, dump)
+        _take_topic(census, name, {where.partition: file for where, file in files.items() if where.topic == name})
     logs = {TopicPartition(entry.topic, entry.partition): entry for entry in dump.logs}
     for topic in census.topics.values():
         for number in range(topic.partition_count):
@@ -92,7 +92,7 @@ def _directories(io: IO, path: str, census: Census) -> dict[TopicPartition, Topi
     return found
 
 
-def _take_topic(census: Census, name: str, files: dict[int, TopicFile | None], dump: CatalogueDump) -> None:
+def _take_topic(census: Census, name: str, files: dict[int, TopicFile | None]) -> None:
     """Take in a topic that has directories: its own, or more partitions than the catalogue has."""
     known = census.topics.get(name)
     readable = [file for _, file in sorted(files.items()) if file is not None]
@@ -106,7 +106,8 @@ def _take_topic(census: Census, name: str, files: dict[int, TopicFile | None], d
     if known is None:
         config = readable[0].config if readable else dict(KEEP_EVERYTHING)
         census.topics[name] = TopicEntry(name, identity, count, config)
-        source = "topic.json" if readable else "the names of its directories; its configs are lost, nothing of it is dropped until it is altered"
+        kept = "its configs are lost: nothing of it is dropped until it is altered"
+        source = "topic.json" if readable else f"the names of its directories; {kept}"
         census.found.append(f"topic {name} with {count} partitions, by {source}")
     elif count > known.partition_count and any(number >= known.partition_count for number in own):
         census.topics[name] = known._replace(partition_count=count)

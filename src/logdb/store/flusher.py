@@ -25,7 +25,7 @@ class Flusher:
         self._io, self._linger_ms, self._checkpoint = io, linger_ms, checkpoint
         self._lingering: set[Log] = set()
         self._unsynced: set[Log] = set()
-        self._failed: set[Log] = set()  # of which a failure was already reported
+        self._failed: set[tuple[str, Log]] = set()  # whose failure in a thread was already reported
         self._checkpointed_ms = io.monotonic_ms()
         self._wake_writer, self._wake_syncer = threading.Event(), threading.Event()
         self._stopped = threading.Event()
@@ -74,10 +74,10 @@ class Flusher:
             self._lingering.discard(log)  # before looking: what comes later adds it again
             try:
                 waits = log.write_lingering(now_ms, self._linger_ms)
-                self._failed.discard(log)
-            except LogdbError as error:
+                self._failed.discard(("write", log))
+            except (LogdbError, OSError) as error:
                 waits, failed = not isinstance(error, SyncFailed), True
-                self._report(log, error)
+                self._report("write", log, error)
             if waits:
                 self._lingering.add(log)
         return failed
@@ -101,9 +101,9 @@ class Flusher:
                     log.sync()
                 if log.checkpoint_is_due(now_ms):
                     ready.append(log)
-                self._failed.discard(log)
-            except LogdbError as error:
-                self._report(log, error)
+                self._failed.discard(("sync", log))
+            except (LogdbError, OSError) as error:
+                self._report("sync", log, error)
                 if isinstance(error, SyncFailed):
                     continue
             if log.needs_tending():
@@ -111,12 +111,13 @@ class Flusher:
         if ready:
             try:
                 self._checkpoint(ready)
-            except LogdbError as error:
-                self._report(ready[0], error)
+                self._failed.difference_update([("checkpoint", log) for log in ready])
+            except (LogdbError, OSError) as error:
+                self._report("checkpoint", ready[0], error)
                 if not isinstance(error, SyncFailed):
                     self._unsynced.update(ready)
 
-    def _report(self, log: Log, error: LogdbError) -> None:
-        if log not in self._failed:
-            self._failed.add(log)
+    def _report(self, what: str, log: Log, error: LogdbError | OSError) -> None:
+        if (what, log) not in self._failed:
+            self._failed.add((what, log))
             logger.error("in the background, %s-%d: %s", log.topic, log.partition, error)

@@ -47,8 +47,10 @@ class SegmentWalk:
     ``next_offset`` and ``position`` are where its good batches end, ``flaws`` what is wrong on the way.
     ``torn`` is what ended the walk at or past ``strict_below``: there, a batch that is not whole is one
     that was never finished.  ``crc`` is that of all bytes up to ``position``; ``good_end`` is where
-    the last good batch ends.  ``scanner`` has the indexes as they should be, ``offsets`` and ``times``
-    what became of those that were given; all three only as long as there is no flaw.
+    the last good batch ends.  ``epoch_runs`` are the batches' own epochs, each with its first offset;
+    ``epoch_begins_inside`` says that one of the checkpoint's begins within a batch.  ``scanner`` has the
+    indexes as they should be, ``offsets`` and ``times`` what became of those that were given; all three
+    only as long as there is no flaw.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class SegmentWalk:
         self.torn: Flaw | None = None
         self.codec_missing: str | None = None
         self.epoch_runs: list[tuple[int, int]] = []
+        self.epoch_begins_inside = False
         self.boundary_found: tuple[int, int] | None = (base_offset, 0) if boundary <= base_offset else None
         self.scanner = Scanner(segment_base_offset=base_offset, gaps=True, check_crc=False, index_interval_bytes=index_interval_bytes)
         self.offsets = EntryCheck(index, INDEX_ENTRY_SIZE)
@@ -199,6 +202,7 @@ class SegmentWalk:
             return None
         slot = bisect_right(entries, head.base_offset, key=lambda entry: entry[1])
         if slot < len(entries) and entries[slot][1] <= head.last_offset:
+            self.epoch_begins_inside = True
             return f"{entries[slot][0]} from offset {entries[slot][1]} on, inside the batch"
         if slot == 0:
             return None if head.leader_epoch <= entries[0][0] else f"at most {entries[0][0]}"
@@ -325,12 +329,15 @@ class SegmentWalk:
         return view[:done]
 
 
+# ---------------------------------------------------------------- indexes
+
+
 class EntryCheck:
     """Holds the entries of an index file against what a walk over the log meets.
 
     An entry is a number and, in its last four bytes, what increases along the log.  Each must be true
     of the log, whatever index interval it was made with.  ``flaw`` is the position of the first that
-    is not, -1 without; ``at`` that of the first one that was not looked at.
+    is not, -1 without; ``at`` that of the first one that was not borne out, yet or at all.
     """
 
     def __init__(self, data: bytes, entry_size_bytes: int) -> None:
@@ -347,12 +354,32 @@ class EntryCheck:
             self.at += self.size
             self._entry = self._next()
 
-    def flaw_below(self, place: int) -> int:
-        """Position of the first entry of a place below ``place`` that the log, walked up to there, does not bear out; or -1."""
-        return self.at if self._entry is not None and self._entry[1] < place else -1
+    def is_false_below(self, place: int) -> bool:
+        """Whether an entry of a place below ``place`` is not borne out by the log, which was walked up to there."""
+        return self._entry is not None and self._entry[1] < place
+
+    def entry_hex(self) -> str:
+        """The entry at ``at``, for people."""
+        return self.data[self.at : self.at + self.size].hex(" ", 4)
 
     def _next(self) -> tuple[int, int] | None:
         entry = self.data[self.at : self.at + self.size]
         if len(entry) < self.size:
             return None
         return int.from_bytes(entry[:-4], "big", signed=len(entry) > 8), int.from_bytes(entry[-4:], "big")
+
+
+# ---------------------------------------------------------------- directories
+
+
+def listed(io: IO, directory: str) -> list[str]:
+    """Names in a directory; none where it is not there (any more)."""
+    try:
+        return io.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def log_base(name: str) -> int | None:
+    """The base offset in the name of a ``.log`` file; None for another name."""
+    return int(name[:20]) if len(name) == 24 and name.endswith(".log") and name[:20].isdigit() else None

@@ -14,14 +14,15 @@ over the old one (the commit point) -> directory synced.
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logdb.codec import Status, check, crc32c, place, seal
-from logdb.io import IO, pread_exact, pwrite_all
+from logdb.io import IO, pread_exact
 from logdb.log.epochs import LeaderEpochs
 from logdb.model import OFFSET_MAX
 from logdb.segment import buffers
+from logdb.segment.files import File, sync_directory
 from logdb.segment.segment import HEADER_SIZE
 from logdb.store.inspect import Flaw, SegmentWalk
 
@@ -108,18 +109,10 @@ def rewrite(io: IO, source: str, target: str, edits: Sequence[Edit]) -> list[str
     directory = os.path.dirname(target)
     saved = [_save(io, source, target, edit) for edit in edits if edit.save]
     if saved:
-        io.fsync_dir(directory)
-    fd = io.open(target + ".tmp", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        written = 0
-        for part in _parts(io, source, edits):
-            pwrite_all(io, fd, part, written)
-            written += len(part)
-        io.fdatasync(fd)
-    finally:
-        io.close(fd)
+        sync_directory(io, directory)
+    _write(io, target + ".tmp", _parts(io, source, edits))
     io.rename(target + ".tmp", target)
-    io.fsync_dir(directory)
+    sync_directory(io, directory)
     return saved
 
 
@@ -142,16 +135,17 @@ def _save(io: IO, source: str, target: str, edit: Edit) -> str:
         if _checksum(io, path, 0, OFFSET_MAX) == _checksum(io, source, edit.position, edit.position + edit.size_bytes):
             return path
         number += 1
-    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        written = 0
-        for part in stretch(io, source, edit.position, edit.position + edit.size_bytes):
-            pwrite_all(io, fd, part, written)
-            written += len(part)
-        io.fdatasync(fd)
-    finally:
-        io.close(fd)
+    _write(io, path, stretch(io, source, edit.position, edit.position + edit.size_bytes))
     return path
+
+
+def _write(io: IO, path: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Make a file of ``parts``, synced; its directory entry is the caller's to sync."""
+    file, written = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 0
+    for part in parts:
+        file.write(part, written)
+        written += len(part)
+    file.sync()
 
 
 def _checksum(io: IO, path: str, position: int, end: int) -> tuple[int, int]:
@@ -182,4 +176,3 @@ def _read(io: IO, path: str, position: int, size_bytes: int) -> bytes:
         return pread_exact(io, fd, size_bytes, position)
     finally:
         io.close(fd)
-

@@ -8,26 +8,27 @@ new plan, made after a kill, comes to the same end.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logdb.codec import Status
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file, replace_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import sync_directory
+from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import Point
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
+from logdb.model import OFFSET_MAX, LogConfig
+from logdb.segment.files import replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
 from logdb.store.census import Partition
-from logdb.store.inspect import SegmentWalk
+from logdb.store.inspect import SegmentWalk, listed, log_base
 from logdb.store.mend import Edit, edits_of, empty_batch, rewrite
-from logdb.store.verify import listed, log_base, topic_file_fits, topic_file_of
+from logdb.store.partition_check import reach_behind, topic_file_fits, topic_file_of
 
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
@@ -52,26 +53,26 @@ class PartitionRepair:
         directory: str,
         known: Partition,
         *,
-        settled: bool,
+        closed: bool,
         bad_paths: set[str],
         tell: Callable[[str, int], None],
     ) -> None:
         """Look and plan.
 
         Args:
-            settled: The last writer closed: nothing may be missing at the end.
+            closed: The last writer closed: nothing may be missing at the end.
             bad_paths: The files of which ``verify`` said something.
             tell: Called with a path and how many bytes of it were read.
         """
         self.actions: list[str] = []
         self._io, self._directory, self._known, self._entry = io, directory, known, known.entry
-        self._settled, self._bad_paths, self._tell = settled, bad_paths, tell
+        self._closed, self._bad_paths, self._tell = closed, bad_paths, tell
         self._config = LogConfig.of(known.topic.config, "interval")
         self._slots: list[Slot] = []
         self._strays: list[str] = []
         self._names = set(listed(io, directory))
         catalogued = Point(self._entry.recovery_segment, self._entry.recovery_offset, self._entry.recovery_position)
-        self._point_sequence, self._point = recovery_point.load(io, self._path(recovery_point.FILE_NAME))
+        self._point_sequence, self._point, *_ = recovery_point.load(io, self._path(recovery_point.FILE_NAME))
         if catalogued.offset >= self._point.offset:
             self._point = catalogued
         self._epochs, self._epochs_changed = self._load_epochs(), False
@@ -117,7 +118,8 @@ class PartitionRepair:
         """Find the file, or what is to take its place, for every stretch of offsets from the log's begin to its end."""
         self._slots, self._strays = [], []
         existing = {base: segment_path(self._directory, base) for name in self._names if (base := log_base(name)) is not None}
-        orphans = {base: self._path(name) for name in self._names if (base := log_base(name.removesuffix(".orphan"))) is not None and name.endswith(".orphan")}
+        aside = [name for name in self._names if name.endswith(".log.orphan")]
+        orphans = {base: self._path(name) for name in aside if (base := log_base(name.removesuffix(".orphan"))) is not None}
         sealed = {segment.base_offset: segment for segment in self._known.segments}
         end = self._point.offset
         if not existing and not orphans:
@@ -132,7 +134,8 @@ class PartitionRepair:
     def _plan_loss(self, end: int) -> None:
         """No segment is left: the log goes on, empty, where it ended."""
         if end > self._entry.start_offset:
-            self.actions.append(f"{self._directory}: no segment is left; the log goes on at offset {end}, after the lost [{self._entry.start_offset}, {end})")
+            lost = f"[{self._entry.start_offset}, {end})"
+            self.actions.append(f"{self._directory}: no segment is left; {lost} is lost, the log goes on at offset {end}")
             self._entry = self._entry._replace(start_offset=end)
             self._point = Point(end, end, 0)
 
@@ -179,9 +182,8 @@ class PartitionRepair:
 
     def _walk(self, path: str, base_offset: int, limit: int) -> SegmentWalk:
         """Walk a segment; past the recovery point after a crash, what is not whole is left to the next opening."""
-        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._settled else self._point.offset)
-        if walk.torn is not None and self._entry.strict and reaches_past_group(self._io, walk):
-            self._settled_anyway = True
+        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._closed else self._point.offset)
+        if walk.torn is not None and self._entry.strict and reach_behind(self._io, walk, walk.torn) > GROUP_SIZE_BYTES:
             walk = self._walk_below(path, base_offset, limit, OFFSET_MAX)
         return walk
 
@@ -198,3 +200,141 @@ class PartitionRepair:
             decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
         ).run()
+
+    def _epochs_to_rebuild(self) -> bool:
+        """Whether the checkpoint is lost, or more of the batches contradict it than not."""
+        walks = [slot.walk for slot in self._slots if slot.walk is not None]
+        batch_count = sum(walk.batch_count for walk in walks)
+        if self._epochs is None:
+            path = self._path(epochs_file.FILE_NAME)
+            return batch_count > 0 or self._point.offset > 0 or self._io.exists(path)
+        entries = self._epochs.entries
+        if batch_count and (not entries or entries[0][1] > self._slots[0].base_offset):
+            return True
+        last = self._slots[-1] if self._slots else None
+        end = OFFSET_MAX if last is None or last.walk is None else last.walk.next_offset if last.limit is None else last.limit
+        if self._closed and entries and entries[-1][1] > end:
+            return True
+        wrong = [flaw for walk in walks for flaw in walk.flaws if flaw.status is Status.EPOCH]
+        return any(walk.epoch_begins_inside for walk in walks) or (bool(wrong) and 2 * len(wrong) >= batch_count)
+
+    def _epochs_of_batches(self) -> LeaderEpochs:
+        """The checkpoint that the batches bear out; epochs never fall, so one that stands out is not believed."""
+        runs = [run for slot in self._slots if slot.walk is not None for run in slot.walk.epoch_runs]
+        entries: list[tuple[int, int]] = []
+        lowest = OFFSET_MAX
+        for epoch, start in reversed(runs):
+            lowest = min(lowest, epoch)
+            if entries and entries[-1][0] == lowest:
+                entries.pop()
+            entries.append((lowest, start))
+        entries.reverse()
+        if entries:
+            entries[0] = (entries[0][0], self._slots[0].base_offset)
+        return LeaderEpochs(tuple(entries))
+
+    # ------------------------------------------------------------ carrying it out
+
+    def execute(self) -> tuple[LogEntry, list[SegmentEntry]]:
+        """Do it; returns what the catalogue is to say.
+
+        Raises:
+            CorruptionError: What was made is not whole, which nobody should ever see.
+        """
+        io, directory = self._io, self._directory
+        if not io.exists(directory):
+            io.mkdir(directory)
+            sync_directory(io, os.path.dirname(directory))
+        for path in self._strays:
+            io.rename(path, path + ".orphan")
+        for slot in self._slots:
+            path = segment_path(directory, slot.base_offset)
+            if slot.source not in (path, None):
+                io.rename(str(slot.source), path)
+            if slot.edits:
+                rewrite(io, path, path, slot.edits)
+        sync_directory(io, directory)
+        if self._epochs_changed and self._epochs is not None:
+            epochs_file.save(io, self._path(epochs_file.FILE_NAME), self._epochs)
+        walks = [self._read_back(slot) for slot in self._slots]
+        for slot, walk in zip(self._slots, walks, strict=True):
+            self._save_indexes(slot, walk)
+        entry = self._entry_of(walks)
+        self._save_topic_file(entry)
+        self._save_point(entry)
+        return entry, self._segments_of(walks, entry)
+
+    def _read_back(self, slot: Slot) -> SegmentWalk:
+        path = segment_path(self._directory, slot.base_offset)
+        walk = self._walk(path, slot.base_offset, OFFSET_MAX if slot.limit is None else slot.limit)
+        if walk.flaws or (slot.limit is not None and walk.torn is None and walk.next_offset != slot.limit):
+            flaw = walk.flaws[0] if walk.flaws else None
+            reason = flaw.reason if flaw else f"it ends at offset {walk.next_offset} instead of {slot.limit}"
+            raise CorruptionError(walk.path, flaw.position if flaw else walk.position, f"after the repair, {reason}")
+        return walk
+
+    def _save_indexes(self, slot: Slot, walk: SegmentWalk) -> None:
+        walk.scanner.close_time_index()
+        for suffix, data in ((".index", walk.scanner.index), (".timeindex", walk.scanner.time_index)):
+            path = segment_path(self._directory, slot.base_offset, suffix)
+            doubtful = slot.edits or path in self._bad_paths or not self._known.catalogued
+            if doubtful or not self._io.exists(path):
+                replace_file(self._io, path, bytes(data))
+
+    def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
+        """The log's entry: its point is the end where the last writer had closed, otherwise where it was."""
+        segment, offset, position = self._point
+        if self._closed and walks:
+            segment, offset, position = walks[-1].base_offset, walks[-1].next_offset, walks[-1].position
+        else:
+            found = next(((walk.base_offset, *walk.boundary_found) for walk in walks if walk.boundary_found is not None), None)
+            if found is not None and offset > 0:
+                segment, offset, position = found
+        return self._entry._replace(
+            generation=self._entry.generation + 1,
+            recovery_segment=segment,
+            recovery_offset=offset,
+            recovery_position=position,
+            read_only_reason=None,
+        )
+
+    def _segments_of(self, walks: list[SegmentWalk], entry: LogEntry) -> list[SegmentEntry]:
+        """The sealed segments: those that others follow, and that are durable as a whole."""
+        before = {segment.base_offset: segment for segment in self._known.segments}
+        now_ms, sealed = self._io.clock_ms(), []
+        for walk in walks[:-1]:
+            if walk.torn is not None or walk.next_offset > entry.recovery_offset:
+                break
+            known = before.get(walk.base_offset)
+            sealed.append(
+                SegmentEntry(
+                    topic=entry.topic,
+                    partition=entry.partition,
+                    base_offset=walk.base_offset,
+                    size_bytes=walk.size_bytes,
+                    crc=walk.crc,
+                    next_offset=walk.next_offset,
+                    max_timestamp=walk.max_timestamp,
+                    append_ms=known.append_ms if known else now_ms,
+                )
+            )
+        return sealed
+
+    def _save_topic_file(self, entry: LogEntry) -> None:
+        wanted = topic_file_of(self._known.topic, entry)
+        try:
+            fits = topic_file_fits(topic_file.load(self._io, self._directory), wanted)
+        except (FileNotFoundError, CorruptionError):
+            fits = False
+        if not fits:
+            topic_file.replace(self._io, self._directory, wanted)
+
+    def _save_point(self, entry: LogEntry) -> None:
+        path = self._path(recovery_point.FILE_NAME)
+        point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+        noted = recovery_point.load(self._io, path).durable
+        if (noted != point and self._io.exists(path)) or path in self._bad_paths:
+            sequence = self._point_sequence + 1
+            slots = [bytes(recovery_point.SLOT_SIZE)] * 2
+            slots[sequence % 2] = recovery_point.encode(recovery_point.Slot(sequence, point))
+            replace_file(self._io, path, b"".join(slots))

@@ -2,31 +2,37 @@
 
 Knows what to do about what ``verify`` finds.  Needs the directory for itself.
 
-    catalogue lost or damaged    made anew from what of it can be read, the directories and ``topic.json``; the old one stays as
-                                 ``catalogue.damaged-<n>``
+    catalogue lost or damaged    made anew from what of it can be read, the directories and ``topic.json``;
+                                 the old one stays as ``catalogue.damaged-<n>``
     damage in a segment          ``mend``: headers put right, the rest set aside, its offsets taken by an empty batch
-    files that are missing       segments: an empty batch in their place; the others are made anew from what is left
+    a segment is missing         an empty batch in its place
+    other files                  made anew from what is left
 
 The order of the steps, so that being killed between any two of them leaves a database that the
-next repair makes whole: a damaged catalogue is replaced first, ``LOCK`` then says that a writer is
-in there, segments are replaced one by one (their old bytes, where damaged, saved before), then the small
-files, then the catalogue learns the result, and only where the last writer had closed cleanly does ``LOCK``
-say so again; otherwise the next opening recovers, as it would have.
+next repair makes whole: a damaged catalogue is replaced first; ``LOCK`` then says that a writer is in
+there; segments are replaced one by one, their damaged bytes saved before; then the small files; then the
+catalogue learns the result; and only where the last writer had closed cleanly does ``LOCK`` say so
+again.  Otherwise the next opening recovers, as it would have without a repair.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from logdb.errors import DirectoryLocked, UnsupportedFormat
-from logdb.io import IO
-from logdb.meta import Catalogue, file_checksum
+from logdb.errors import UnsupportedFormat
+from logdb.io import IO, read_file
+from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum, read_in_child
+from logdb.meta.entries import FORMAT
+from logdb.model import TopicPartition
+from logdb.segment.files import sync_directory, write_error
 from logdb.store import lock
-from logdb.store.census import Census
+from logdb.store.census import Census, take_census
+from logdb.store.partition_check import Left
 from logdb.store.partition_repair import PartitionRepair
 from logdb.store.report import Progress, Report
 from logdb.store.verify import Verifier
 
-_TMP = "catalogue.tmp"
+Renewed = dict[TopicPartition, tuple[LogEntry, list[SegmentEntry]]]
 
 
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -47,3 +53,145 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
         UnsupportedFormat: A newer logdb wrote it; only that one may repair it.
         DiskFull, WriteFailed, SyncFailed: It could not be finished; run it again.
     """
+    return Repairer(os.path.abspath(path), io or IO(), progress, execute=execute).run()
+
+
+class Repairer:
+    """One repair of one directory."""
+
+    def __init__(self, path: str, io: IO, progress: Progress | None, *, execute: bool) -> None:
+        self._path, self._io, self._progress, self._execute = path, io, progress, execute
+        self._report = Report()
+        self._catalogue_path = os.path.join(path, "catalogue")
+        self._lock_path = os.path.join(path, "LOCK")
+
+    def run(self) -> Report:
+        Verifier(self._path, self._io, None).check_is_database()
+        with self._locked() as held:
+            verifier = Verifier(self._path, self._io, self._progress, written_to=False)
+            self._report = verifier.run()
+            self._report.executed = self._execute
+            dump = verifier.dump
+            if dump.format is not None and dump.format > FORMAT:
+                raise UnsupportedFormat(self._catalogue_path, dump.format, FORMAT)
+            lost = any(problem.path.startswith(self._catalogue_path + os.sep) for problem in self._report.problems)
+            if lost and not dump.topics:  # an earlier repair may have been killed just before it put the new one in place
+                unfinished = read_in_child(self._catalogue_path + ".tmp")
+                dump = dump if unfinished.problems else unfinished
+            census = take_census(self._io, self._path, dump)
+            self._report.notes += census.notes
+            plans = self._plan(census, closed=verifier.left is Left.CLOSED)
+            if self._execute and self._report.actions and held is not None:
+                try:
+                    self._carry_out(held, census, plans, dump.database_id, lost=lost, closed=verifier.left is Left.CLOSED)
+                except OSError as error:
+                    raise write_error(str(error.filename or self._path), 0, error) from error
+        return self._report
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[lock.LockFile | None]:
+        """Hold the directory.  Without ``execute``, a missing ``LOCK`` stays missing: then nobody holds it."""
+        if not self._execute and not self._io.exists(self._lock_path):
+            yield None
+            return
+        held = lock.LockFile.acquire(self._io, self._lock_path)
+        try:
+            yield held
+        finally:
+            held.release()
+
+    # ------------------------------------------------------------ the plan
+
+    def _plan(self, census: Census, *, closed: bool) -> dict[TopicPartition, PartitionRepair]:
+        """What is to be done, as actions of the report; and the plans of the partitions that need it."""
+        actions, problems = self._report.actions, self._report.problems
+        if any(problem.path == self._lock_path for problem in problems):
+            actions.append(f"{self._lock_path}: written anew; the next opening recovers")
+        if any(problem.path.startswith(self._catalogue_path + os.sep) for problem in problems):
+            aside = f"; the old one is kept as {self._free_name()}" if self._io.exists(self._catalogue_path) else ""
+            actions.append(f"{self._catalogue_path}: made anew from what is left of it, the directories and topic.json{aside}")
+        actions += census.found
+        plans = {}
+        for where, known in census.partitions.items():
+            directory = os.path.join(self._path, str(where))
+            bad_paths = {problem.path for problem in problems if problem.path == directory or problem.path.startswith(directory + os.sep)}
+            if not bad_paths and known.catalogued and not self._has_orphans(directory):
+                continue
+            plan = PartitionRepair(self._io, directory, known, closed=closed, bad_paths=bad_paths, tell=self._tell)
+            if plan.actions:
+                plans[where] = plan
+                actions += plan.actions
+        return plans
+
+    def _has_orphans(self, directory: str) -> bool:
+        return any(name.endswith(".orphan") for name in self._io.listdir(directory))
+
+    def _tell(self, path: str, size_bytes: int) -> None:
+        if self._progress is not None:
+            self._progress(size_bytes, 0, os.path.relpath(path, self._path))
+
+    def _free_name(self) -> str:
+        number = 1
+        while self._io.exists(f"{self._catalogue_path}.damaged-{number}"):
+            number += 1
+        return f"{self._catalogue_path}.damaged-{number}"
+
+    # ------------------------------------------------------------ carrying it out
+
+    def _carry_out(
+        self,
+        held: lock.LockFile,
+        census: Census,
+        plans: dict[TopicPartition, PartitionRepair],
+        database_id: str | None,
+        *,
+        lost: bool,
+        closed: bool,
+    ) -> None:
+        if lost:
+            self._make_catalogue(census, database_id)
+        held.mark_open()
+        if lock.verify_lock(read_file(self._io, self._lock_path, lock.FILE_SIZE_BYTES)):
+            held.mark_open()  # both slots were damaged
+        renewed = {where: plan.execute() for where, plan in plans.items()}
+        with Catalogue.open(self._catalogue_path, create=False, io=self._io) as catalogue:
+            catalogue.write(lambda txn: _put_renewed(txn, census, renewed))
+        if closed:
+            held.mark_clean(*file_checksum(self._io, self._catalogue_path))
+
+    def _make_catalogue(self, census: Census, database_id: str | None) -> None:
+        """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""
+        temporary = self._catalogue_path + ".tmp"
+        if self._io.exists(temporary):
+            for name in self._io.listdir(temporary):
+                self._io.unlink(os.path.join(temporary, name))
+            self._io.rmdir(temporary)
+        with Catalogue.open(temporary, create=True, io=self._io) as catalogue:
+            catalogue.write(lambda txn: _put_census(txn, census, database_id or catalogue.database_id))
+        if self._io.exists(self._catalogue_path):
+            self._io.rename(self._catalogue_path, self._free_name())
+        self._io.rename(temporary, self._catalogue_path)
+        sync_directory(self._io, self._path)
+
+
+def _put_census(txn: WriteTransaction, census: Census, database_id: str) -> None:
+    txn.put_format(database_id)
+    for topic in census.topics.values():
+        txn.put_topic(topic)
+    for partition in census.partitions.values():
+        txn.put_log(partition.entry)
+        for segment in partition.segments:
+            txn.put_segment(segment)
+    for _, intent in census.intents:
+        txn.add_intent(intent)
+
+
+def _put_renewed(txn: WriteTransaction, census: Census, renewed: Renewed) -> None:
+    for topic in census.topics.values():
+        txn.put_topic(topic)
+    for where, (entry, segments) in renewed.items():
+        for segment in txn.segments(*where):
+            txn.delete_segment(*where, segment.base_offset)
+        txn.put_log(entry)
+        for segment in segments:
+            txn.put_segment(segment)

@@ -18,7 +18,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from logdb.errors import (
     CatalogueDamaged,
@@ -55,7 +55,7 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import Watcher, sync_directory, write_error
+from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.store import lock, topic_file
 from logdb.store.flusher import Flusher
@@ -63,6 +63,7 @@ from logdb.store.topic_file import TopicFile
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Mode = Literal["a", "r"]
 _UNFINISHED = (".tmp", "-delete")
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
@@ -86,6 +87,7 @@ class Store:
         self._io, self._clock, self._batch_size = io, clock, batch_size
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
+        self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
         self._catalogue_lock = threading.Lock()  # log entries and their transactions; taken last
@@ -289,7 +291,7 @@ class Store:
         for partition in range(entry.partition_count):
             start_offset = self._entries[TopicPartition(entry.name, partition)].start_offset
             topic_file.replace(self._io, self._partition_path(entry.name, partition), _topic_file(entry, partition, start_offset))
-        self._catalogue.write(lambda txn: txn.put_topic(entry))
+        self._commit(lambda txn: txn.put_topic(entry))
         for partition in range(entry.partition_count):
             if (log := self._logs.get(TopicPartition(entry.name, partition))) is not None:
                 log.configure(LogConfig.of(entry.config, self.durability))
@@ -301,7 +303,7 @@ class Store:
             path = self._partition_path(entry.name, partition)
             if io.exists(path):
                 raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
-            temporary = path + ".tmp"
+            temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
             if io.exists(temporary):
                 self._remove_tree(temporary)
             with _named_errors(temporary):
@@ -310,7 +312,7 @@ class Store:
             sync_directory(io, temporary)
         sync_directory(io, self.path)
         logs = [LogEntry(topic=entry.name, partition=partition, strict=config.durability == "fsync") for partition in partitions]
-        intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop]})
+        intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop], "topic_id": entry.topic_id})
 
         def commit(txn: WriteTransaction) -> int:
             txn.put_topic(entry)
@@ -318,7 +320,7 @@ class Store:
             return txn.add_intent(intent)
 
         with self._catalogue_lock:
-            number = self._catalogue.write(commit)
+            number = self._commit(commit)
             self._entries.update({TopicPartition(log.topic, log.partition): log for log in logs})
         self._finish_create(number, intent)
 
@@ -326,11 +328,12 @@ class Store:
         start, stop = intent.body["partitions"]
         for partition in range(start, stop):
             path = self._partition_path(intent.topic, partition)
-            if self._io.exists(path + ".tmp"):
+            temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
+            if self._io.exists(temporary):
                 with _named_errors(path):
-                    self._io.rename(path + ".tmp", path)
+                    self._io.rename(temporary, path)
         sync_directory(self._io, self.path)
-        self._catalogue.write(lambda txn: txn.clear_intent(number))
+        self._commit(lambda txn: txn.clear_intent(number))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, durably."""
@@ -343,7 +346,7 @@ class Store:
                     self._drop(log)
             intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
             with self._catalogue_lock:
-                number = self._catalogue.write(lambda txn: (txn.delete_topic(name), txn.add_intent(intent))[-1])
+                number = self._commit(lambda txn: (txn.delete_topic(name), txn.add_intent(intent))[-1])
             self._finish_delete(number, intent)
 
     def _drop(self, log: Log) -> None:
@@ -357,7 +360,7 @@ class Store:
         doomed = []
         for partition in range(intent.body["partition_count"]):
             path = self._partition_path(intent.topic, partition)
-            doomed.append(f"{path}.{intent.body['topic_id']}-delete")
+            doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._io.exists(path):
                 with _named_errors(path):
                     self._io.rename(path, doomed[-1])
@@ -365,7 +368,7 @@ class Store:
         for path in doomed:
             if self._io.exists(path):
                 self._remove_tree(path)
-        self._catalogue.write(lambda txn: txn.clear_intent(number))
+        self._commit(lambda txn: txn.clear_intent(number))
 
     def _remove_tree(self, path: str) -> None:
         """Remove a partition's directory; it holds files only."""
@@ -373,6 +376,10 @@ class Store:
             for name in self._io.listdir(path):
                 self._io.unlink(os.path.join(path, name))
             self._io.rmdir(path)
+
+    def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
+        """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""
+        return os.path.join(self.path, f"{topic_id}-{partition}{suffix}")
 
     def _partition_path(self, topic: str, partition: int) -> str:
         return os.path.join(self.path, f"{topic}-{partition}")
@@ -382,16 +389,24 @@ class Store:
     def log(self, topic: str, partition: int = 0) -> Log:
         """The one ``Log`` object of a partition, recovered when it is first asked for."""
         found = self._logs.get(TopicPartition(topic, partition))
-        if found is not None and not self._closed:
+        if found is not None and not self._closed and self.mode == "a":
             return found
         with self._lock:
             entry = self._topic(topic)
             if not 0 <= partition < entry.partition_count:
                 raise UnknownPartition(topic, partition, entry.partition_count)
             name = TopicPartition(topic, partition)
+            if self.mode == "r" and self._topic_ids.setdefault(topic, entry.topic_id) != entry.topic_id:
+                self._forget_topic(entry)
             if name not in self._logs:
                 self._logs[name] = self._open_log(entry, partition) if self.mode == "a" else self._open_tail(entry, partition)
             return self._logs[name]
+
+    def _forget_topic(self, entry: TopicEntry) -> None:
+        """The writer deleted the topic and made another of that name."""
+        for name in [name for name in self._logs if name.topic == entry.name]:
+            self._logs.pop(name).abandon()
+        self._topic_ids[entry.name] = entry.topic_id
 
     def _open_log(self, topic: TopicEntry, partition: int) -> Log:
         name, config = TopicPartition(topic.name, partition), LogConfig.of(topic.config, self.durability)
@@ -508,7 +523,7 @@ class Store:
 
             with self._catalogue_lock:
                 entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
-                self._catalogue.write(commit)
+                self._commit(commit)
                 self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
             for log, point in points.items():
                 log.checkpoint_done(point, sealed[log])
@@ -539,12 +554,20 @@ class Store:
             strict=log.strengthen(),
         )
 
+    def _commit(self, function: Callable[[WriteTransaction], T]) -> T:
+        """``Catalogue.write``; a failed sync of it is as final as that of a log."""
+        try:
+            return self._catalogue.write(function)
+        except SyncFailed as error:
+            spread(self._io, error)
+            raise
+
     def _put_entry(self, entry: LogEntry) -> None:
         with self._catalogue_lock:
             self._put(entry)
 
     def _put(self, entry: LogEntry) -> None:
-        self._catalogue.write(lambda txn: txn.put_log(entry))
+        self._commit(lambda txn: txn.put_log(entry))
         self._entries[TopicPartition(entry.topic, entry.partition)] = entry
 
     def _fail(self, error: SyncFailed) -> None:

@@ -1,0 +1,324 @@
+"""The disk is full: readable throughout, the open batch kept, writable again when there is room; nothing lost, nothing twice."""
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from support.batches import encode_log
+from support.faulty_io import FaultyIO
+
+import logdb
+from logdb.errors import CloseIncomplete, DiskFull, WriteFailed
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture
+def io():
+    return FaultyIO()
+
+
+@pytest.fixture
+def db(tmp_path, io):
+    database = logdb.open(tmp_path / "db", io=io)
+    yield database
+    io.heal()
+    database.close()
+
+
+def value(number: int) -> bytes:
+    return b"%08d " % number + bytes(number * 7919 % 251 for _ in range(90))
+
+
+def append_until_full(log: logdb.Log, accepted: list[bytes], count: int = 100_000) -> DiskFull:
+    for _ in range(count):
+        try:
+            offset = log.append(value(len(accepted)))
+        except DiskFull as error:
+            return error
+        assert offset == len(accepted)
+        accepted.append(value(offset))
+    raise AssertionError(f"the disk took {count} records")
+
+
+def values(log: logdb.Log, offset: int = 0) -> list[bytes]:
+    return [record.value for record in log.read(offset)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("room", [0, 1, 70_000, 200_001])
+def test_append_is_refused_until_there_is_room(db, io, codec, room):
+    db.create_topic("t", config={"compression.type": codec})
+    log = db.log("t")
+    accepted = [value(number) for number in range(500)]
+    log.append_many(accepted)
+    io.room = room
+    error = append_until_full(log, accepted)
+    assert error.retriable
+    assert error.size_bytes > 0
+    assert str(error.size_bytes) in str(error)
+    assert "t-0" in error.path
+    assert log.end_offset == len(accepted)
+    seen = values(log)
+    assert seen == accepted[: len(seen)]
+    assert len(seen) >= 500
+    with pytest.raises(DiskFull):
+        log.append(b"not accepted")
+    with pytest.raises(DiskFull):
+        log.flush()
+    assert log.end_offset == len(accepted)
+    io.heal()
+    assert log.append(b"again") == len(accepted)
+    assert values(log) == [*accepted, b"again"]
+    log.flush()
+    assert log.point.offset == len(accepted) + 1
+
+
+def test_the_background_writes_when_there_is_room_again(db, io, caplog):
+    db.create_topic("t", config={"durability": "os"})
+    log = db.log("t")
+    log.append(b"first")
+    log.flush()
+    with caplog.at_level(logging.ERROR):
+        io.room = 0
+        tried = io.count("pwrite", ".log")
+        log.append(b"waits")
+        io.wait_for("pwrite", ".log", more_than=tried + 2)
+        assert values(log) == [b"first"]
+        io.heal()
+        tried = io.count("pwrite", ".log")
+        io.wait_for("pwrite", ".log", more_than=tried)
+    assert values(log) == [b"first", b"waits"]
+    told = [record for record in caplog.records if "no room" in record.message]
+    assert len(told) == 1, "each failure is reported once, not at every try"
+
+
+def test_append_many_says_which_records_it_kept(db, io):
+    db.create_topic("t")
+    log = db.log("t")
+    log.append_many([value(number) for number in range(10)])
+    io.room = 300_000
+    with pytest.raises(DiskFull) as caught:
+        log.append_many([value(number) for number in range(10, 10_010)])
+    kept = caught.value.offsets
+    assert kept.start == 10
+    assert kept.stop == log.end_offset <= 10_010
+    assert len(values(log)) <= kept.stop
+    io.heal()
+    log.flush()
+    assert values(log) == [value(number) for number in range(kept.stop)]
+    rest = log.append_many([value(number) for number in range(kept.stop, 10_010)])
+    assert (rest.start, rest.stop) == (kept.stop, 10_010)
+    assert values(log) == [value(number) for number in range(10_010)]
+
+
+@pytest.mark.parametrize("level", ["interval", "fsync"])
+def test_append_batches_says_which_records_it_kept(db, io, level):
+    db.create_topic("t", config={"durability": level})
+    log = db.log("t")
+    batches = encode_log([[value(10 * batch + row) for row in range(10)] for batch in range(200)])
+    io.room = 50_000
+    with pytest.raises(DiskFull) as caught:
+        log.append_batches(batches)
+    assert caught.value.offsets == range(2000)
+    assert log.end_offset == 2000
+    seen = values(log)
+    assert seen == [value(number) for number in range(len(seen))]
+    io.heal()
+    log.flush()
+    assert values(log) == [value(number) for number in range(2000)]
+
+
+def test_append_at_fsync_says_which_record_it_kept(db, io):
+    db.create_topic("t", config={"durability": "fsync"})
+    log = db.log("t")
+    io.fail("allocate", errno.ENOSPC)  # else there is room
+    log.append(b"a")
+    io.fill_up()
+    with pytest.raises(DiskFull) as caught:
+        log.append(b"b" * 100)
+    assert caught.value.offsets == range(1, 2)
+    with pytest.raises(DiskFull) as caught:
+        log.append(b"c")
+    assert not hasattr(caught.value, "offsets")
+    io.heal()
+    assert log.append(b"d") == 2
+    assert values(log) == [b"a", b"b" * 100, b"d"]
+
+
+@pytest.mark.parametrize("kind", ["create", "truncate", "pwrite", "open"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("first", [True, False])
+def test_roll_fails_and_is_tried_again(tmp_path, io, kind, number, first):
+    """At each call of a roll, for the first segment (its epochs' file too) and a later one."""
+    expected: list[bytes] = []
+    with logdb.open(tmp_path / "db", io=io, durability="fsync") as db:
+        db.create_topic("t", config={"segment.bytes": 4096})
+        log = db.log("t")
+        if not first:
+            expected += [value(number) for number in range(30)]
+            log.append_many(expected)
+        io.fail(kind, number, "t-0")
+        for _ in range(3):
+            try:
+                log.append_many([value(7)] * 30)
+                expected += [value(7)] * 30
+            except (DiskFull, WriteFailed) as error:
+                assert isinstance(error, DiskFull) == (number == errno.ENOSPC)
+                expected += [value(7)] * len(getattr(error, "offsets", ()))
+        io.heal()
+        expected.append(b"after")
+        log.append(b"after")
+        log.flush()
+        assert values(log) == expected
+    with logdb.open(tmp_path / "db") as db:
+        assert db.reports == ()
+        assert values(db.log("t")) == expected
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_epochs_survive_a_full_disk_at_the_first_record(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io)
+    db.create_topic("t")
+    io.fill_up()
+    with pytest.raises(DiskFull):
+        db.log("t").append_many([b"a"])
+    io.heal()
+    db.flush()
+    assert (tmp_path / "db/t-0/leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    db.close()
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t")) == [b"a"]
+
+
+@pytest.mark.parametrize("kind", ["mkdir", "create", "pwrite"])
+def test_topic_creation(db, io, tmp_path, kind):
+    db.create_topic("there")
+    io.fail(kind, errno.ENOSPC, "new")
+    with pytest.raises(DiskFull):
+        db.create_topic("new", partitions=3)
+    assert [topic.name for topic in db.topics()] == ["there"]
+    with pytest.raises(logdb.errors.UnknownTopic):
+        db.log("new")
+    db.append("there", b"goes on")
+    io.heal()
+    db.create_topic("new", partitions=3)
+    assert db.append("new", b"x", b"k").offset == 0
+    assert not [name for name in os.listdir(tmp_path / "db") if name.endswith(".tmp")]
+
+
+def test_alter_topic_changes_nothing_on_a_full_disk(db, io):
+    db.create_topic("t", config={"segment.bytes": 4096})
+    io.fail("create", errno.ENOSPC, "topic.json")
+    with pytest.raises(DiskFull):
+        db.alter_topic("t", config={"segment.bytes": 8192})
+    assert db.describe_topic("t").config == {"segment.bytes": 4096}
+    io.heal()
+    assert db.alter_topic("t", config={"segment.bytes": 8192}).config == {"segment.bytes": 8192}
+
+
+def test_close_says_how_many_records_it_lost(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io, linger_ms=60_000)
+    db.create_topic("t", partitions=2)
+    db.log("t", 0).append_many([b"kept"] * 5)
+    io.fill_up()
+    for number in range(7):
+        db.log("t", 0).append(b"lost %d" % number)
+    for number in range(4):
+        db.log("t", 1).append(b"lost %d" % number)
+    with pytest.raises(CloseIncomplete, match="lost 11 records") as caught:
+        db.close()
+    assert caught.value.record_count == 11
+    assert caught.value.path == str(tmp_path / "db")
+    db.close()
+    io.heal()
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t", 0)) == [b"kept"] * 5
+        assert values(db.log("t", 1)) == []
+        assert db.log("t").leader_epoch == 1, "not a clean close"
+
+
+def test_read_ends_at_what_was_written(db, io):
+    db.create_topic("t", config={"durability": "os"})
+    log = db.log("t")
+    log.append_many([b"a", b"b"])
+    io.room = 0
+    log.append(b"c")
+    assert values(log) == [b"a", b"b"]
+    assert values(log, 2) == []
+    assert log.read_batches(2) == (b"", 2)
+    assert [row for batch in log.read_arrow() for row in batch["value"].to_pylist()] == [b"a", b"b"]
+    assert log.offset_for_timestamp(0) == 0
+    io.heal()
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+# ---------------------------------------------------------------- a real one
+
+ON_A_SMALL_DISK = """
+import os, subprocess, sys
+path = sys.argv[1]
+done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], capture_output=True)
+if done.returncode:
+    print("cannot mount:", done.stderr.decode())
+    sys.exit(77)
+import logdb
+from logdb.errors import CloseIncomplete, DiskFull
+db = logdb.open(path + "/db", durability=sys.argv[2])
+db.create_topic("t", config={"compression.type": sys.argv[3], "segment.bytes": 100_000})
+log = db.log("t")
+accepted = []
+def append(count):
+    for _ in range(count):
+        value = b"%08d" % len(accepted) + os.urandom(60)
+        try:
+            offset = log.append(value)
+        except DiskFull as error:
+            if not hasattr(error, "offsets"):
+                return
+            offset = error.offsets.start
+        assert offset == len(accepted), (offset, len(accepted))
+        accepted.append(value)
+    sys.exit(f"1 MB took {count} records")
+def there():
+    values = [record.value for record in log.read(0)]
+    assert values == accepted[:len(values)]
+    return len(values)
+with open(path + "/ballast", "wb") as file:
+    file.write(bytes(300_000))
+append(30_000)
+full = there()
+append(30_000)
+try:
+    db.create_topic("u" * 200, partitions=50)
+except DiskFull:
+    pass
+assert there() >= full > 1000
+os.unlink(path + "/ballast")
+append(30_000)
+assert there() > full
+subprocess.run(["mount", "-o", "remount,size=4m", path], check=True)
+log.append(b"last"); accepted.append(b"last")
+db.flush()
+assert there() == len(accepted)
+db.close()
+with logdb.open(path + "/db") as db:
+    log = db.log("t")
+    assert there() == len(accepted) == log.end_offset
+assert logdb.verify(path + "/db").ok
+print(len(accepted))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux may mount a small disk")
+@pytest.mark.parametrize(("level", "codec"), [("interval", "none"), ("fsync", "none"), ("os", "zstd")])
+def test_a_disk_of_one_megabyte(tmp_path, level, codec):
+    command = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path), level, codec]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this container may not mount: " + done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 3000

@@ -1,0 +1,219 @@
+"""A sync fails once: from then on nothing on the device is written until it is reopened, and reading goes on."""
+
+import errno
+import logging
+
+import pytest
+from support.faulty_io import FaultyIO
+
+import logdb
+from logdb.errors import DiskFull, SyncFailed, WriteFailed
+
+
+@pytest.fixture
+def io():
+    return FaultyIO()
+
+
+def values(log: logdb.Log) -> list[bytes]:
+    return [record.value for record in log.read(0)]
+
+
+def refuses_everything(db: logdb.Database, topic: str = "t") -> None:
+    log = db.log(topic)
+    before, calls = log.end_offset, [
+        lambda: log.append(b"x"),
+        lambda: log.append(b"x", durability="fsync"),
+        lambda: log.append_many([b"x"]),
+        lambda: log.append_batches(b"x"),
+        log.flush,
+        lambda: log.flush(sync=False),
+        db.flush,
+        lambda: db.append(topic, b"x"),
+        lambda: db.append_many(topic, [b"x"]),
+        lambda: db.create_topic("new"),
+        lambda: db.alter_topic(topic, partitions=9),
+        lambda: db.alter_topic(topic, config={"flush.ms": 5}),
+        lambda: db.delete_topic(topic),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(SyncFailed, match="read-only until it is reopened") as caught:
+            call()
+        assert not caught.value.retriable
+        assert caught.value.reason
+        assert caught.value.path
+    assert log.end_offset == before
+
+
+@pytest.mark.parametrize("kind", ["fdatasync", "fsync_dir"])
+@pytest.mark.parametrize("level", ["interval", "fsync"])
+def test_read_only_until_reopened(tmp_path, io, kind, level):
+    db = logdb.open(tmp_path / "db", io=io, durability=level)
+    db.create_topic("t", config={"segment.bytes": 1024})
+    log = db.log("t")
+    log.append_many([b"synced"] * 10)
+    log.flush()
+    io.fail(kind, errno.EIO, "t-0")
+    with pytest.raises(SyncFailed, match="t-0"):
+        for _ in range(50):  # a directory is synced when a segment begins
+            log.append_many([b"not synced"] * 3)
+            log.flush()
+    syncs = io.count(kind, "t-0")
+    refuses_everything(db)
+    seen = values(log)
+    assert seen[:10] == [b"synced"] * 10
+    assert io.count(kind, "t-0") == syncs, "a failed sync is never tried again"
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        assert values(reader.log("t")) == seen
+    io.heal()
+    refuses_everything(db)
+    db.close()
+
+    again = FaultyIO()
+    with logdb.open(tmp_path / "db", io=again) as db:
+        log = db.log("t")
+        assert values(log)[:10] == [b"synced"] * 10
+        active = log.segments[-1].path
+        assert [kind for kind, path in again.calls if path == active and kind in {"fdatasync", "drop_cache"}][:2] == ["fdatasync", "drop_cache"]
+        assert log.leader_epoch == 1
+        end = log.append(b"after", durability="fsync")
+        assert values(log)[end] == b"after"
+    with logdb.open(tmp_path / "db") as db:
+        assert db.reports == ()
+        assert db.log("t").leader_epoch == 1
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_every_database_on_the_device(tmp_path, io):
+    with logdb.open(tmp_path / "other") as other:
+        other.create_topic("t")
+        other.log("t").append_many([b"good"])
+        other.log("t").append(b"waits")
+        with logdb.open(tmp_path / "db", io=io) as db:
+            db.create_topic("t")
+            io.fail("fdatasync", errno.EIO, "t-0")
+            with pytest.raises(SyncFailed):
+                db.log("t").append(b"x", durability="fsync")
+            refuses_everything(other)
+            refuses_everything(db)
+            assert values(other.log("t"))[:1] == [b"good"]
+            with logdb.open(tmp_path / "third") as third:
+                third.create_topic("t")
+                assert third.append("t", b"x").offset == 0
+
+
+def test_databases_on_other_devices_go_on(tmp_path, io):
+    class Elsewhere(FaultyIO):
+        def device(self, path: str) -> int:
+            return super().device(path) + 1
+
+    with logdb.open(tmp_path / "other", io=Elsewhere()) as other, logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        other.create_topic("t")
+        io.fail("fdatasync", errno.EIO, "t-0")
+        with pytest.raises(SyncFailed):
+            db.log("t").append(b"x", durability="fsync")
+        assert other.log("t").append(b"x", durability="fsync") == 0
+
+
+def test_a_sync_that_fails_in_the_background(tmp_path, io, caplog):
+    with logdb.open(tmp_path / "db", io=io) as db, caplog.at_level(logging.ERROR):
+        db.create_topic("t", config={"flush.ms": 1})
+        log = db.log("t")
+        io.fail("fdatasync", errno.EIO, "t-0")
+        log.append_many([b"written, not synced"])
+        io.wait_for("fdatasync", "LOCK", more_than=io.count("fdatasync", "LOCK"))  # the mark for the next opening
+        with pytest.raises(SyncFailed):
+            log.append(b"x")
+        refuses_everything(db)
+        assert values(log) == [b"written, not synced"]
+    assert "in the background, t-0: syncing" in caplog.text
+
+
+def test_what_waits_is_not_written_after_it(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io, linger_ms=60_000)
+    db.create_topic("t", partitions=2)
+    db.log("t", 0).append(b"waits")
+    db.log("t", 1).append(b"fails")
+    io.fail("fdatasync", errno.EIO, "t-1")
+    with pytest.raises(SyncFailed):
+        db.log("t", 1).flush()
+    assert values(db.log("t", 0)) == []
+    assert io.count("pwrite", "t-0/0") == 0
+    with pytest.raises(logdb.errors.CloseIncomplete, match="lost 1 records"):
+        db.close()
+
+
+def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append_many([b"a"])
+        environment = db._store._catalogue._environment
+        monkeypatch.setattr(type(environment), "write", _raise_sync_failed)
+        with pytest.raises(SyncFailed):
+            db.create_topic("u")
+        monkeypatch.undo()
+        assert values(log) == [b"a"]
+        refuses_everything(db)
+
+
+def _raise_sync_failed(environment, *_arguments):
+    raise SyncFailed(environment.path, "mdb_txn_commit: Input/output error")
+
+
+@pytest.mark.parametrize("where", ["t-0.tmp", "topic.json"])
+def test_topic_creation(tmp_path, io, where):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("there")
+        io.fail("fsync_dir" if where.endswith("tmp") else "fdatasync", errno.EIO, where)
+        with pytest.raises(SyncFailed):
+            db.create_topic("t")
+        refuses_everything(db, "there")
+        assert [topic.name for topic in db.topics()] == ["there"]
+    with logdb.open(tmp_path / "db") as db:
+        assert [topic.name for topic in db.topics()] == ["there"]
+        db.create_topic("t")
+
+
+def test_epoch_checkpoint(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        io.fail("fdatasync", errno.EIO, "leader-epoch-checkpoint")
+        with pytest.raises(SyncFailed, match="leader-epoch-checkpoint"):
+            db.log("t").append(b"x", durability="fsync")
+        refuses_everything(db)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, WriteFailed), (errno.ENOSPC, DiskFull), (errno.EDQUOT, DiskFull)])
+def test_a_write_that_fails_is_tried_again(tmp_path, io, number, kind):
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.append_many([b"a"])
+        io.fail("pwrite", number, "t-0")
+        with pytest.raises(kind) as caught:
+            log.append_many([b"b", b"c"])
+        assert caught.value.retriable
+        assert caught.value.offsets == range(1, 3)
+        assert values(log) == [b"a"]
+        io.heal()
+        assert log.append(b"d") == 3
+        assert values(log) == [b"a", b"b", b"c", b"d"]
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t")) == [b"a", b"b", b"c", b"d"]
+        assert db.log("t").leader_epoch == 0, "a clean close"
+
+
+def test_index_sync(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t", config={"segment.bytes": 1024, "index.interval.bytes": 0})
+        log = db.log("t")
+        io.fail("fdatasync", errno.EIO, ".index")
+        for _ in range(10):
+            log.append_many([b"x" * 300])
+        io.wait_for("fdatasync", "LOCK", more_than=io.count("fdatasync", "LOCK"))
+        with pytest.raises(SyncFailed, match="index"):
+            log.flush()
+        refuses_everything(db)
+        assert values(log) == [b"x" * 300] * 10

@@ -1,0 +1,113 @@
+"""Flip each byte of a small database in turn: ``verify`` reports it, and no reader is served anything but the truth.
+
+``make test`` flips a sample of the bytes; ``LOGDB_TEST_SCALE=long`` every one.
+"""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.errors import LogdbError
+from support.damage import Content, build, content, copy, files, flip
+
+LONG = os.environ.get("LOGDB_TEST_SCALE") == "long"
+CHUNKS = 32 if LONG else 1  # so that one test takes minutes at most
+SAMPLE = 40
+HEADER = range(61)  # of the first batch: with all that no CRC covers
+MASKS = (0x01, 0x10, 0x80)
+
+# What lies in the database, and how many flips of it are tried if not all.
+PATTERNS = {
+    "LOCK": SAMPLE,
+    "catalogue/data.mdb": 2 * SAMPLE,
+    "t-?/topic.json": SAMPLE,
+    "t-?/leader-epoch-checkpoint": SAMPLE,
+    "t-?/recovery-point": SAMPLE,
+    "t-?/*.log": SAMPLE,
+    "t-?/*.index": SAMPLE,
+    "t-?/*.timeindex": SAMPLE,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, Content]:
+    path = tmp_path_factory.mktemp("flips") / "db"
+    records = build(path)
+    assert logdb.verify(path).ok
+    return path, records
+
+
+def test_the_patterns_name_every_file(whole):
+    path, _ = whole
+    named = {file for pattern in PATTERNS for file in path.glob(pattern)}
+    assert named == set(files(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_flip_is_reported_and_none_is_served(whole, tmp_path, pattern, chunk, capsys):
+    path, records = whole
+    rng = random.Random(f"{pattern} {chunk}")
+    flips, served = 0, Counter[str]()
+    for file in sorted(path.glob(pattern)):
+        name = file.relative_to(path)
+        for position in positions(file, pattern, chunk, rng):
+            mask = rng.choice(MASKS)
+            damaged = copy(path, tmp_path / "db")
+            flip(damaged / name, position, mask)
+            report = logdb.verify(damaged)
+            assert not report.ok, f"{name}: byte {position}, mask {mask:#x} is not reported"
+            assert all(str(damaged) in problem.path for problem in report.problems)
+            for mode in ("r", "a"):
+                served[reads(damaged, mode, records, f"{name}: byte {position}, mask {mask:#x}, mode {mode}")] += 1
+            flips += 1
+    with capsys.disabled():
+        print(f"\n  {flips} flips of {pattern}, all reported; reading gave {dict(served)}")
+
+
+def positions(file: Path, pattern: str, chunk: int, rng: random.Random) -> list[int]:
+    size = file.stat().st_size
+    if LONG:
+        return list(range(size * chunk // CHUNKS, size * (chunk + 1) // CHUNKS))
+    sample = set(rng.sample(range(size), min(size, PATTERNS[pattern] // 2)))
+    return sorted(sample | set(HEADER if file.suffix == ".log" else ()))
+
+
+def reads(path: Path, mode: str, records: Content, where: str) -> str:
+    """All records as they were, or an error of ours; nothing else."""
+    try:
+        found = content(path, mode)
+    except LogdbError as error:
+        return type(error).__name__
+    assert found == records, where
+    return "all records"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_repair_after_a_flip(whole, tmp_path, pattern):
+    """All records are back; but of a log, where the records of the flipped batch may be lost, and no others."""
+    path, records = whole
+    rng = random.Random(pattern)
+    candidates = [(file.relative_to(path), at) for file in sorted(path.glob(pattern)) for at in range(file.stat().st_size)]
+    for name, position in rng.sample(candidates, min(len(candidates), 10 if not LONG else 1000)):
+        where = f"{name}: byte {position}"
+        damaged = copy(path, tmp_path / "db")
+        flip(damaged / name, position)
+        planned = logdb.repair(damaged)
+        done = logdb.repair(damaged, execute=True)
+        assert done.actions == planned.actions, where
+        assert done.actions, where
+        report = logdb.verify(damaged)
+        assert report.ok, f"{where}: {report.problems}"
+        found = content(damaged)
+        lost = {row for key, rows in records.items() for row in set(rows) - set(found[key])}
+        assert all(set(rows) <= set(records[key]) for key, rows in found.items()), where
+        assert len(lost) <= (5 if name.suffix == ".log" else 0), f"{where}: {lost} are lost"
+        assert content(damaged, "a") == found, where
+        assert logdb.verify(damaged).ok, where

@@ -1,0 +1,200 @@
+"""A forked child: refused by name, harmless to the parent in whatever way it ends."""
+
+import os
+import subprocess
+import sys
+import threading
+import traceback
+
+import pytest
+from support.faulty_io import FaultyIO
+
+import logdb
+from logdb.errors import Forked
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+def in_child(work) -> None:
+    """Run ``work`` in a forked child; whatever it raises fails the test."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def refused(call) -> None:
+    with pytest.raises(Forked, match=f"opened by process {os.getppid()}, this is its child {os.getpid()}"):
+        call()
+
+
+def values(log: logdb.Log) -> list[bytes]:
+    return [record.value for record in log.read(0)]
+
+
+def test_the_child_is_refused_and_the_parent_goes_on(tmp_path):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t", partitions=2)
+        log = db.log("t")
+        log.append_many([b"written"])
+        log.append(b"waits")
+
+        def child():
+            writes = io.count("pwrite")
+            for call in (
+                lambda: log.append(b"x"),
+                lambda: log.append(b"x", durability="fsync"),
+                lambda: log.append_many([b"x"]),
+                lambda: log.append_batches(b"x"),
+                log.flush,
+                lambda: log.flush(sync=False),
+                lambda: log.read(0),
+                lambda: next(log.follow(0)),
+                lambda: log.read_batches(0),
+                lambda: log.read_arrow(),
+                lambda: log.offset_for_timestamp(0),
+                db.flush,
+                db.topics,
+                lambda: db.log("t", 1),
+                lambda: db.describe_topic("t"),
+                lambda: db.append("t", b"x"),
+                lambda: db.create_topic("u"),
+                lambda: db.alter_topic("t", partitions=3),
+                lambda: db.delete_topic("t"),
+            ):
+                refused(call)
+            db.close()
+            assert io.count("pwrite") == writes
+
+        in_child(child)
+        assert log.append(b"after") == 2
+        assert values(log) == [b"written", b"waits", b"after"]
+        log.flush()
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t")) == [b"written", b"waits", b"after"]
+        assert db.log("t").leader_epoch == 0
+
+
+def test_the_end_of_a_child_does_not_release_the_parents_lock(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        in_child(lambda: None)
+        in_child(db.close)
+        with pytest.raises(logdb.errors.DirectoryLocked, match=f"process {os.getpid()} "):
+            logdb.open(tmp_path / "db")
+        assert db.append("t", b"x").offset == 0
+
+
+def test_a_child_does_not_keep_the_lock(tmp_path):
+    db = logdb.open(tmp_path / "db")
+    db.create_topic("t")
+    here, there = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(there)
+        os.read(here, 1)  # until the parent is done
+        os._exit(0)
+    os.close(here)
+    try:
+        db.close()
+        with logdb.open(tmp_path / "db") as again:
+            assert again.append("t", b"x").offset == 0
+    finally:
+        os.close(there)
+        os.waitpid(pid, 0)
+
+
+def test_a_child_opens_its_own(tmp_path):
+    db = logdb.open(tmp_path / "db")
+    db.create_topic("t")
+    db.log("t").append(b"parent's")
+
+    def child():
+        with logdb.open(tmp_path / "db", mode="r") as mine:
+            assert mine.log("t").end_offset in {0, 1}
+        with logdb.open(tmp_path / "child's") as mine:
+            mine.create_topic("t")
+            assert mine.append("t", b"x").offset == 0
+
+    in_child(child)
+    db.close()
+
+    def heir():
+        with logdb.open(tmp_path / "db") as mine:
+            assert mine.append("t", b"child's").offset == 1
+
+    in_child(heir)
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t")) == [b"parent's", b"child's"]
+
+
+def test_a_reader_in_a_child_is_refused_too(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"x"])
+        with logdb.open(tmp_path / "db", mode="r") as reader:
+            log = reader.log("t")
+            in_child(lambda: refused(lambda: log.read(0)))
+            in_child(lambda: refused(lambda: log.read_batches(0)))
+            assert values(log) == [b"x"]
+
+
+FORKS_AND_EXITS = """
+import os, sys, logdb
+db = logdb.open(sys.argv[1], linger_ms=60_000)
+db.create_topic("t")
+log = db.log("t")
+for number in range(100):
+    log.append(b"%d" % number)
+if os.fork() == 0:
+    sys.exit(3)  # runs what is registered with atexit
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+log.append(b"100")
+# no close: the interpreter's end writes what waits
+"""
+
+
+def test_the_childs_exit_writes_nothing_twice(tmp_path):
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS_AND_EXITS, str(tmp_path / "db")], check=True, timeout=60)
+    with logdb.open(tmp_path / "db") as db:
+        assert values(db.log("t")) == [b"%d" % number for number in range(101)]
+        assert db.log("t").leader_epoch == 0, "closed cleanly at exit"
+
+
+def test_forks_while_threads_append(tmp_path):
+    """Whatever lock a thread of the parent holds at that moment, the child hangs in none."""
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=3)
+        stop = threading.Event()
+        counts = [0, 0, 0]
+
+        def work(partition):
+            log = db.log("t", partition)
+            while not stop.is_set():
+                counts[partition] += len(log.append_many([b"%d" % (counts[partition] + row) for row in range(50)]))
+                log.append(b"%d" % counts[partition])
+                counts[partition] += 1
+
+        threads = [threading.Thread(target=work, args=(partition,)) for partition in range(3)]
+        for thread in threads:
+            thread.start()
+
+        def child():
+            refused(lambda: db.log("t").append(b"x"))
+            refused(lambda: db.create_topic("u"))
+            refused(lambda: db.log("t").read(0))
+            db.close()
+
+        for _ in range(10):
+            in_child(child)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for partition in range(3):
+            assert values(db.log("t", partition)) == [b"%d" % number for number in range(counts[partition])]
