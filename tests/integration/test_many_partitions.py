@@ -15,7 +15,7 @@ def rss_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 class NoSync(logdb.io.IO):
-    """This is about descriptors and memory: tens of thousands of syncs would take minutes."""
+    # This is about descriptors and memory: tens of thousands of syncs would take minutes.
     def fdatasync(self, fd):
         pass
     def fsync_dir(self, path):

@@ -1,11 +1,14 @@
 """The sdist and the wheel, each installed into a clean environment of its own, and what `import logdb` brings with it."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,11 +33,33 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """What ``make`` puts at a path, made by the first of pytest-xdist's workers that needs it."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    path, done = base / name, base / f"{name}.done"
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+            make(path)
+            done.touch()
+    return path
+
+
+def build(path: Path) -> None:
+    """As `make wheel` does it, but out of a copy without what earlier builds left (setuptools packs what an old egg-info lists)."""
+    left = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "_core.c")
+    shutil.copytree(ROOT, path / "source", ignore=left)
+    run(sys.executable, "-m", "build", "--outdir", path, cwd=path / "source")
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both distributions, as `make wheel` makes them; the wheel comes out of the sdist, so the sdist is complete."""
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", out)
+    """Both distributions; the wheel comes out of the sdist, so the sdist is complete."""
+    out = once(tmp_path_factory, "dist", build)
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return {"sdist": sdist, "wheel": wheel}
 
@@ -42,10 +67,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module", params=["sdist", "wheel"])
 def clean(request: pytest.FixtureRequest, built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a new environment with nothing in it but logdb, without extras."""
-    path = tmp_path_factory.mktemp(request.param) / "venv"
-    venv.create(path, with_pip=True)
-    run(path / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", built[request.param])
-    return path / "bin"
+
+    def install(path: Path) -> None:
+        venv.create(path, with_pip=True)
+        run(path / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", built[request.param])
+
+    return once(tmp_path_factory, f"venv-{request.param}", install) / "bin"
 
 
 def test_appends_and_reads_in_a_clean_environment(clean: Path, tmp_path: Path) -> None:

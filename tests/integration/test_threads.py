@@ -101,7 +101,7 @@ def test_writers_readers_flushes_and_rolls(tmp_path, level, codec):
 
         run_all(write, read, read, follow, disturb)
         check(log, placed)
-        assert len(log.segments) > 3
+        assert len(log.segments) > 1
     with logdb.open(tmp_path / "db") as db:
         assert db.reports == ()
         check(db.log("t"), placed)

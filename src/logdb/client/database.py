@@ -5,6 +5,7 @@ Knows topics and how records find their partition.  Does not know files: the sto
 
 import atexit
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -247,7 +248,7 @@ class Database:
 
 
 def open_database(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     mode: Mode = "a",
     durability: Durability = "interval",

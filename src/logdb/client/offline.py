@@ -3,11 +3,13 @@
 Knows nothing itself: what does the work is imported when it is called, since few programs call it.
 """
 
+import os
+
 from logdb.io import IO
 from logdb.store.report import Progress, Report
 
 
-def verify(path: str, *, io: IO | None = None, progress: Progress | None = None) -> Report:
+def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
     """Check every byte of a database's directory against its neighbours; changes nothing.
 
     Works on a closed directory, on one that a crash left, and beside a living writer.
@@ -28,7 +30,7 @@ def verify(path: str, *, io: IO | None = None, progress: Progress | None = None)
     return work(path, io=io, progress=progress)
 
 
-def repair(path: str, *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
+def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
     """Mend a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
 
     Never deletes what it cannot read.  Every good record stays readable under its offset.

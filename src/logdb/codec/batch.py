@@ -296,7 +296,7 @@ class Scanner:
         """Add the entry of the largest timestamp, if it is not there, as Kafka does where a segment ends."""
         if self.max_timestamp > self.indexed_timestamp:
             offset = self.max_timestamp_offset - self._state.segment_base_offset
-            self.time_index += self.max_timestamp.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big")
+            self.time_index = _extended(self.time_index, self.max_timestamp.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big"))
             self.indexed_timestamp = self.max_timestamp
 
     def require(self, *, check_crc: bool, epochs: Sequence[tuple[int, int]] | None) -> None:
@@ -309,8 +309,8 @@ class Scanner:
 
     def _take_entries(self) -> None:
         state = self._state
-        self.index += self._entries_view[: state.index_count * INDEX_ENTRY_SIZE_BYTES]
-        self.time_index += self._time_entries_view[: state.time_index_count * TIME_INDEX_ENTRY_SIZE_BYTES]
+        self.index = _extended(self.index, self._entries_view[: state.index_count * INDEX_ENTRY_SIZE_BYTES])
+        self.time_index = _extended(self.time_index, self._time_entries_view[: state.time_index_count * TIME_INDEX_ENTRY_SIZE_BYTES])
 
     def _scan_on(self, data: Any, size: int) -> int:
         """Go on after LOGDB_E_ROOM, and put the sums over all calls of the core into the state."""
@@ -449,3 +449,12 @@ def explain(status: Status, source: Scanner | Header | None = None, *, computed_
         Status.TIMESTAMP: f"stored {batch.max_timestamp} ms",
     }.get(status)
     return f"{reason}: {detail}" if detail else reason
+
+
+def _extended(entries: bytearray, more: Buffer) -> bytearray:
+    """``entries`` with ``more`` behind them: a new object where a reader searches the old one, which then cannot grow."""
+    try:
+        entries += more
+    except BufferError:
+        return entries + more
+    return entries

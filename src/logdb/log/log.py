@@ -490,7 +490,9 @@ class Log(BatchBuilder):
     def _commit(self, next_offset: int, level: int) -> None:
         """Return once everything below ``next_offset`` is durable; concurrent callers share one sync."""
         if level != FSYNC:
-            self._interval_wanted = True
+            if not self._interval_wanted:
+                self._interval_wanted = True
+                self._host.wake(self)
             return
         if self._point.point.offset < next_offset:
             self._group_commit.commit(next_offset)
@@ -580,7 +582,7 @@ class Log(BatchBuilder):
             for segment in tail:
                 segment.new = False
         self._unsynced_since_ms = 0 if self._end is end else now_ms
-        self._interval_wanted = self._interval_wanted and self._end is not end
+        self._interval_wanted = self._interval_wanted and (self._end is not end or self._pending_count > 0)
         self._point.note(point=Point(end.segment.base_offset, end.offset, end.position))
 
     def _save_epochs(self, *, sync: bool) -> None:

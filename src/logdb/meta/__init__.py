@@ -5,12 +5,10 @@ when an entry has to change: that is the store's business.
 """
 
 from logdb.meta.catalogue import Catalogue, ReadTransaction, WriteTransaction, check_file, file_checksum
-from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import Intent, LogEntry, SegmentEntry, TopicEntry
 
 __all__ = [
     "Catalogue",
-    "CatalogueDump",
     "Intent",
     "LogEntry",
     "ReadTransaction",
@@ -19,5 +17,4 @@ __all__ = [
     "WriteTransaction",
     "check_file",
     "file_checksum",
-    "read_in_child",
 ]

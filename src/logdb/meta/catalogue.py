@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
-from logdb.errors import CatalogueDamaged, Closed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
+from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
-from logdb.meta.dump import read_in_child
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
 from logdb.meta.environment import Access
 
@@ -195,15 +194,15 @@ class Catalogue:
         Raises:
             CatalogueDamaged: It is lost, or what is there is no catalogue.
             UnsupportedFormat: A newer logdb wrote it.
+            ReadOnly: It may not be written.
+            LogdbError: It may not even be read.
             DiskFull, WriteFailed, SyncFailed: It could not be made.
         """
         io = io or IO()
-        data_path = os.path.join(path, "data.mdb")
         create = create and not read_only
-        if not create and not (os.path.exists(data_path) and os.path.getsize(data_path)):
-            # LMDB would make a new, empty one.
-            raise CatalogueDamaged(path, "data.mdb is empty" if os.path.exists(data_path) else "data.mdb is missing")
-        if create and not io.exists(path):
+        if not create:
+            _check_presence(path)
+        elif not io.exists(path):
             io.mkdir(path)
         access = Access.WRITE if not read_only else Access.NO_LOCK if no_lock else Access.READ
         shared = environment.acquire(path, access, map_size_bytes)
@@ -292,8 +291,22 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
     return shared.write(run, lambda: last[0].put_size_bytes if last else 0)
 
 
+def _check_presence(path: str) -> None:
+    """See that there is a file: LMDB would make a new, empty one."""
+    try:
+        size_bytes = os.stat(os.path.join(path, "data.mdb")).st_size
+    except FileNotFoundError:
+        raise CatalogueDamaged(path, "data.mdb is missing") from None
+    except OSError as error:
+        raise LogdbError(f"the catalogue {path} cannot be read: {error}") from error
+    if not size_bytes:
+        raise CatalogueDamaged(path, "data.mdb is empty")
+
+
 def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
     """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+    from logdb.meta.dump import read_in_child  # few programs need it
+
     if shared.is_cut_short() and (problems := read_in_child(shared.path).problems):
         raise CatalogueDamaged(shared.path, f"data.mdb is shorter than it was: {problems[0]}")
     found = shared.read(lambda txn: ReadTransaction(shared.path, txn).format())

@@ -5,7 +5,7 @@ not reuse the pages it looks at.  Who may only read the directory (another user,
 a read-only mount) cannot; pages would change under its feet.  It reads a copy:
 
     1. note the number of the last committed transaction, N
-    2. copy ``data.mdb`` by pread
+    2. read the whole of ``data.mdb``
     3. look at the number again: still N, or start over
 
 Transaction N + 1 writes only to pages that N does not use, and its number is
@@ -15,7 +15,6 @@ Knows LMDB.  Does not know entries, threads (the caller's gate) or writing.
 """
 
 import os
-import tempfile
 
 import lmdb
 
@@ -55,22 +54,27 @@ class CopiedEnvironment:
         """Copy anew; no transaction may be open.
 
         Raises:
-            LogdbError: The writer commits faster than the file can be copied.
+            LogdbError: The writer commits faster than the file can be copied, or there is nowhere to put it.
         """
         self._close_copy()
+        number, data = self._read_whole()
+        try:
+            with tempfile.TemporaryDirectory(prefix="logdb-") as directory:  # the open map outlives it
+                with open(os.path.join(directory, "data.mdb"), "wb") as file:
+                    file.write(data)
+                self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=len(data))
+        except OSError as error:
+            raise LogdbError(f"no copy of the catalogue {self._path} can be made, and its lock.mdb may not be written: {error}") from error
+        self._number = number
+
+    def _read_whole(self) -> tuple[int, bytes]:
         for _ in range(_TRY_COUNT_MAX):
             number = self._live.info()["last_txnid"]
             with open(os.path.join(self._path, "data.mdb"), "rb") as file:
                 data = file.read()
             if self._live.info()["last_txnid"] == number:
-                break
-        else:
-            raise LogdbError(f"the catalogue {self._path} changes too often to be copied, and its lock.mdb may not be written")
-        with tempfile.TemporaryDirectory(prefix="logdb-") as directory:  # the open map outlives it
-            with open(os.path.join(directory, "data.mdb"), "wb") as file:
-                file.write(data)
-            self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=len(data))
-        self._number = number
+                return number, data
+        raise LogdbError(f"the catalogue {self._path} changes too often to be copied, and its lock.mdb may not be written")
 
     def begin(self) -> "lmdb.Transaction[bytes]":
         assert self._copy is not None

@@ -291,7 +291,10 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
         if access > Access.NO_LOCK:
             opened.reader_check()  # clears the places of readers that died
     except lmdb.Error as error:
-        raise named_error(error, path) from error
+        named = named_error(error, path)
+        if access < Access.WRITE and not isinstance(named, CatalogueDamaged):
+            raise LogdbError(f"the catalogue {path} cannot be read: {error}") from error
+        raise named from error
     return opened
 
 

@@ -96,6 +96,8 @@ class FileCache:
                 old.sync()
             if owner.file is old:
                 owner.file = None
+                if old.dirty:  # written to since: whoever syncs must still find it
+                    owner.open().dirty = True
 
     def drop_all(self) -> None:
         with self._lock:

@@ -118,6 +118,8 @@ class Segment(FileHolder):
         if preallocate and end > self.room_bytes:
             self._preallocate(file, end)
         file.write(batches, end - size_bytes)
+        if self.file is not file:  # the cache took it away meanwhile
+            self.open().dirty = True
         status = scanner.scan(batches, size_bytes)
         assert status is Status.OK and scanner.next_offset == next_offset, f"built {status.name} batches for {self}"
         self.max_timestamp = scanner.max_timestamp

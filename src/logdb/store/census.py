@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from logdb.errors import CorruptionError, InvalidTopic
 from logdb.io import IO
-from logdb.meta import CatalogueDump, Intent, LogEntry, SegmentEntry, TopicEntry
+from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry
+from logdb.meta.dump import CatalogueDump
 from logdb.model import ConfigValue, TopicPartition, check_topic_name
 from logdb.store import topic_file
 from logdb.store.topic_file import TopicFile

@@ -38,12 +38,11 @@ import fcntl
 import json
 import logging
 import os
-import socket
 import struct
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from logdb.codec.batch import crc32c
@@ -232,7 +231,7 @@ class LockFile:
             "sequence": self._sequence,
             "state": "open",
             "pid": os.getpid(),
-            "host": socket.gethostname()[:_HOST_LENGTH_MAX],
+            "host": os.uname().nodename[:_HOST_LENGTH_MAX],
             "since": _iso(io.clock_ms()),
             "boot_id": self._boot_id_to_claim(),
             "failed_sync": self.previous.failed_sync,
@@ -347,7 +346,7 @@ def _slot_to_write(data: bytes) -> int:
 
 
 def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_ms // 1000)) + f".{time_ms % 1000:03d}Z"
 
 
 def _write_error(path: str, error: OSError) -> LogdbError:
@@ -363,7 +362,7 @@ _held: dict[int, LockFile] = {}  # what this process holds, by id
 
 def _refused(path: str, holder: LockState) -> DirectoryLocked:
     if any(os.path.realpath(lock.path) == os.path.realpath(path) for lock in list(_held.values())):
-        return DirectoryLocked(os.path.dirname(path), pid=os.getpid(), host=socket.gethostname(), since=holder.since)
+        return DirectoryLocked(os.path.dirname(path), pid=os.getpid(), host=os.uname().nodename, since=holder.since)
     known = holder.readable and holder.is_open  # else the holder has not marked it yet, and it speaks of the one before
     return DirectoryLocked(os.path.dirname(path), pid=holder.pid if known else 0, host=holder.host, since=holder.since)
 

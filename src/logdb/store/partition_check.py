@@ -16,7 +16,7 @@ from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
-from logdb.log.recovery_point import Point
+from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment.segment import segment_path
@@ -53,15 +53,23 @@ class PartitionCheck:
         sealed: Sequence[SegmentEntry],
         *,
         left: Left,
+        cache_trusted: bool,
         tell: Callable[[str, int], None],
     ) -> None:
-        """``tell`` is called with a path and how many bytes of it were read since the last call."""
+        """Prepare a check.
+
+        Args:
+            topic, entry, sealed: What the catalogue says.
+            cache_trusted: No sync has failed: what was written under this boot can be read.
+            tell: Called with a path and how many bytes of it were read since the last call.
+        """
         self._io, self._directory, self._topic, self._entry, self._sealed = io, directory, topic, entry, sealed
         self._closed, self._written_to = left is Left.CLOSED, left is Left.WRITTEN_TO
-        self._tell = tell
+        self._cache_trusted, self._tell = cache_trusted, tell
         self._config = LogConfig.of(topic.config, "interval")
         self._report = Report()
         self._point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+        self._intact = self._point  # before it nothing may be missing
         self._epochs = LeaderEpochs()
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
@@ -140,16 +148,15 @@ class PartitionCheck:
                 self._report.notes.append(f"{path}: the slot at byte {at} is torn; the other one counts")
         if len(data) > 2 * size:
             self._wrong(path, 2 * size, "damaged", "it is longer than its two slots")
-        found = [slot for at in (0, size) if (slot := recovery_point.decode(data[at : at + size]))]
-        newest = max(found, default=recovery_point.Slot(0, recovery_point.NOWHERE)).durable
-        if not found and self._point.offset > self._entry.start_offset:
+        if not any(recovery_point.decode(data[at : at + size]) for at in (0, size)) and self._point.offset > self._entry.start_offset:
             self._report.notes.append(f"{path}: no slot is in use; the catalogue's point counts")
-        if newest.offset <= self._point.offset:
-            return
-        if self._closed:
-            self._wrong(path, 0, "contradiction", f"it says {newest}, the catalogue {self._point}")
-        else:
-            self._point = newest
+        noted = recovery_point.RecoveryPointFile(self._io, self._directory, writable=False)
+        if noted.point.offset > self._point.offset:
+            if self._closed:
+                self._wrong(path, 0, "contradiction", f"it says {noted.point}, the catalogue {self._point}")
+            else:
+                self._point = noted.point
+        self._intact = max(self._point, noted.written if self._cache_trusted else NOWHERE, key=lambda point: point.offset)
 
     def _check_epochs(self) -> bool:
         """Whether there is a checkpoint that can be read."""
@@ -219,12 +226,12 @@ class PartitionCheck:
     def _check_unsealed(self, base: int, following: int | None) -> None:
         """A segment that the catalogue does not name: the active one, or one not sealed yet."""
         path, point = segment_path(self._directory, base), self._point
-        if self._begins_at is not None and base != self._ends_at and not self._closed and base > point.segment:
+        if self._begins_at is not None and base != self._ends_at and not self._closed and base > self._intact.segment:
             self._torn = True
             self._report.notes.append(f"{path}: past what was written whole; the next opening sets it aside")
             return
         self._check_follows(path, base)
-        walk = self._walk(base, OFFSET_MAX if following is None else following, OFFSET_MAX if self._closed else point.offset)
+        walk = self._walk(base, OFFSET_MAX if following is None else following, OFFSET_MAX if self._closed else self._intact.offset)
         if walk is None:
             return
         self._ends_at = walk.next_offset
@@ -327,11 +334,12 @@ class PartitionCheck:
     # ------------------------------------------------------------ the whole
 
     def _check_end(self) -> None:
-        point = self._point
-        too_long = self._closed and self._ends_at > point.offset
-        if self._report.ok and (self._ends_at < point.offset or too_long):
-            path = segment_path(self._directory, point.segment)
-            self._wrong(path, -1, "contradiction", f"the log ends at offset {self._ends_at}, its recovery point is {point.offset}")
+        intact = self._intact
+        too_long = self._closed and self._ends_at > intact.offset
+        if self._report.ok and (self._ends_at < intact.offset or too_long):
+            path = segment_path(self._directory, intact.segment)
+            kind = "contradiction" if self._io.exists(path) else "missing"
+            self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:
         segment_names = {f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")}

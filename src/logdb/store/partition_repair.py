@@ -19,7 +19,7 @@ from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
-from logdb.log.recovery_point import Point
+from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
 from logdb.segment.files import replace_file, sync_directory
@@ -54,6 +54,7 @@ class PartitionRepair:
         known: Partition,
         *,
         closed: bool,
+        cache_trusted: bool,
         bad_paths: set[str],
         tell: Callable[[str, int], None],
     ) -> None:
@@ -61,6 +62,7 @@ class PartitionRepair:
 
         Args:
             closed: The last writer closed: nothing may be missing at the end.
+            cache_trusted: No sync failed: what was written under this boot can be read.
             bad_paths: The files of which ``verify`` said something.
             tell: Called with a path and how many bytes of it were read.
         """
@@ -72,9 +74,10 @@ class PartitionRepair:
         self._strays: list[str] = []
         self._names = set(listed(io, directory))
         catalogued = Point(self._entry.recovery_segment, self._entry.recovery_offset, self._entry.recovery_position)
-        self._point_sequence, self._point, *_ = recovery_point.load(io, self._path(recovery_point.FILE_NAME))
-        if catalogued.offset >= self._point.offset:
-            self._point = catalogued
+        noted = recovery_point.RecoveryPointFile(io, directory, writable=False)
+        self._point = catalogued if catalogued.offset >= noted.point.offset else noted.point
+        self._reached = [self._point, noted.written if cache_trusted else NOWHERE]
+        self._end = max(point.offset for point in self._reached)  # the log reached so far, and no offset is given twice
         self._epochs, self._epochs_changed = self._load_epochs(), False
         self._plan()
 
@@ -121,11 +124,10 @@ class PartitionRepair:
         aside = [name for name in self._names if name.endswith(".log.orphan")]
         orphans = {base: self._path(name) for name in aside if (base := log_base(name.removesuffix(".orphan"))) is not None}
         sealed = {segment.base_offset: segment for segment in self._known.segments}
-        end = self._point.offset
         if not existing and not orphans:
-            self._plan_loss(max([end, *(segment.next_offset for segment in sealed.values())]))
+            self._plan_loss(max([self._end, *(segment.next_offset for segment in sealed.values())]))
             return
-        bases = set(existing) | set(sealed) | ({self._point.segment} if end > self._point.segment else set())
+        bases = set(existing) | set(sealed) | {point.segment for point in self._reached if point.offset > point.segment}
         start = self._entry.start_offset
         offset: int | None = max((base for base in bases if base <= start), default=min(bases | set(orphans)))
         while offset is not None:
@@ -137,14 +139,14 @@ class PartitionRepair:
             lost = f"[{self._entry.start_offset}, {end})"
             self.actions.append(f"{self._directory}: no segment is left; {lost} is lost, the log goes on at offset {end}")
             self._entry = self._entry._replace(start_offset=end)
-            self._point = Point(end, end, 0)
+            self._point, self._end = Point(end, end, 0), end
 
     def _plan_slot(
         self, offset: int, existing: dict[int, str], orphans: dict[int, str], sealed: dict[int, SegmentEntry], later: list[int]
     ) -> int | None:
         """Add the segment that begins at ``offset``; returns where the next one does, None where the log ends."""
         source = existing.get(offset) or self._fitting_orphan(offset, orphans)
-        end = later[0] if later else self._point.offset
+        end = later[0] if later else self._end
         if source is None:
             if end <= offset:
                 return None
@@ -158,8 +160,8 @@ class PartitionRepair:
             ends_at = sealed[offset].next_offset
         else:
             ends_at = next((base for base in later if base >= walk.next_offset), None)
-            if ends_at is None and self._point.offset >= walk.next_offset:
-                ends_at = self._point.offset
+            if ends_at is None and self._end >= walk.next_offset:
+                ends_at = self._end
             if walk.flaws and ends_at is not None:
                 walk = self._walk(source, offset, ends_at)
         limit = None if ends_at is None or walk.torn is not None else min(ends_at, offset + _SPAN_MAX)
@@ -182,7 +184,7 @@ class PartitionRepair:
 
     def _walk(self, path: str, base_offset: int, limit: int) -> SegmentWalk:
         """Walk a segment; past the recovery point after a crash, what is not whole is left to the next opening."""
-        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._closed else self._point.offset)
+        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._closed else self._end)
         if walk.torn is not None and self._entry.strict and reach_behind(self._io, walk, walk.torn) > GROUP_SIZE_BYTES:
             walk = self._walk_below(path, base_offset, limit, OFFSET_MAX)
         return walk
@@ -330,11 +332,12 @@ class PartitionRepair:
             topic_file.replace(self._io, self._directory, wanted)
 
     def _save_point(self, entry: LogEntry) -> None:
+        """Where a file was rewritten, positions noted before are no longer true."""
         path = self._path(recovery_point.FILE_NAME)
         point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-        noted = recovery_point.load(self._io, path).durable
-        if (noted != point and self._io.exists(path)) or path in self._bad_paths:
-            sequence = self._point_sequence + 1
+        noted = recovery_point.load(self._io, path)
+        rewritten = noted.durable != point or any(slot.edits for slot in self._slots)
+        if (rewritten and self._io.exists(path)) or path in self._bad_paths:
             slots = [bytes(recovery_point.SLOT_SIZE)] * 2
-            slots[sequence % 2] = recovery_point.encode(recovery_point.Slot(sequence, point))
+            slots[(noted.sequence + 1) % 2] = recovery_point.encode(recovery_point.Slot(noted.sequence + 1, point))
             replace_file(self._io, path, b"".join(slots))

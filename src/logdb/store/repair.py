@@ -21,7 +21,8 @@ from collections.abc import Iterator
 
 from logdb.errors import UnsupportedFormat
 from logdb.io import IO, read_file
-from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum, read_in_child
+from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
+from logdb.meta.dump import read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
 from logdb.segment.files import sync_directory, write_error
@@ -30,7 +31,7 @@ from logdb.store.census import Census, take_census
 from logdb.store.partition_check import Left
 from logdb.store.partition_repair import PartitionRepair
 from logdb.store.report import Progress, Report
-from logdb.store.verify import Verifier
+from logdb.store.verify import Verifier, database_names
 
 Renewed = dict[TopicPartition, tuple[LogEntry, list[SegmentEntry]]]
 
@@ -66,7 +67,7 @@ class Repairer:
         self._lock_path = os.path.join(path, "LOCK")
 
     def run(self) -> Report:
-        Verifier(self._path, self._io, None).check_is_database()
+        database_names(self._io, self._path)
         with self._locked() as held:
             verifier = Verifier(self._path, self._io, self._progress, written_to=False)
             self._report = verifier.run()
@@ -80,7 +81,7 @@ class Repairer:
                 dump = dump if unfinished.problems else unfinished
             census = take_census(self._io, self._path, dump)
             self._report.notes += census.notes
-            plans = self._plan(census, closed=verifier.left is Left.CLOSED)
+            plans = self._plan(census, closed=verifier.left is Left.CLOSED, cache_trusted=verifier.cache_trusted)
             if self._execute and self._report.actions and held is not None:
                 try:
                     self._carry_out(held, census, plans, dump.database_id, lost=lost, closed=verifier.left is Left.CLOSED)
@@ -102,7 +103,7 @@ class Repairer:
 
     # ------------------------------------------------------------ the plan
 
-    def _plan(self, census: Census, *, closed: bool) -> dict[TopicPartition, PartitionRepair]:
+    def _plan(self, census: Census, *, closed: bool, cache_trusted: bool) -> dict[TopicPartition, PartitionRepair]:
         """What is to be done, as actions of the report; and the plans of the partitions that need it."""
         actions, problems = self._report.actions, self._report.problems
         if any(problem.path == self._lock_path for problem in problems):
@@ -117,7 +118,9 @@ class Repairer:
             bad_paths = {problem.path for problem in problems if problem.path == directory or problem.path.startswith(directory + os.sep)}
             if not bad_paths and known.catalogued and not self._has_orphans(directory):
                 continue
-            plan = PartitionRepair(self._io, directory, known, closed=closed, bad_paths=bad_paths, tell=self._tell)
+            plan = PartitionRepair(
+                self._io, directory, known, closed=closed, cache_trusted=cache_trusted, bad_paths=bad_paths, tell=self._tell
+            )
             if plan.actions:
                 plans[where] = plan
                 actions += plan.actions

@@ -107,7 +107,7 @@ class Store:
 
     @staticmethod
     def open(
-        path: str,
+        path: str | os.PathLike[str],
         *,
         mode: Mode = "a",
         durability: Durability = "interval",

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from logdb.errors import CorruptionError, NotADatabase, UnsupportedFormat
 from logdb.io import IO, read_file
-from logdb.meta import CatalogueDump, LogEntry, SegmentEntry, TopicEntry, file_checksum, read_in_child
+from logdb.meta import LogEntry, SegmentEntry, TopicEntry, file_checksum
+from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
 from logdb.store import lock, topic_file
@@ -40,12 +41,27 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
     return Verifier(os.path.abspath(path), io or IO(), progress).run()
 
 
+def database_names(io: IO, path: str) -> list[str]:
+    """The names in the directory ``path``; raises NotADatabase where they are none of ours."""
+    try:
+        names = io.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotADatabase(f"{path} is no directory") from None
+    if not any(name in ("LOCK", "catalogue") or io.exists(os.path.join(path, name, topic_file.FILE_NAME)) for name in names):
+        raise NotADatabase(f"{path} holds no logdb database")
+    return names
+
+
 class Verifier:
-    """One verification of one directory.  ``dump`` is what the catalogue says, once it was read."""
+    """One verification of one directory.  ``dump`` is what the catalogue says, once it was read.
+
+    ``left``: how the last writer left it; ``cache_trusted``: no sync of it failed.
+    """
 
     def __init__(self, path: str, io: IO, progress: Progress | None, *, written_to: bool | None = None) -> None:
         """``written_to``: whether a process writes to it; None: find out."""
         self._path, self._io, self._progress = path, io, progress
+        self._names = database_names(io, path)
         self._report = Report()
         self._done_bytes = self._total_bytes = 0
         self._state = lock.read_state(io, self._file("LOCK"))
@@ -54,30 +70,17 @@ class Verifier:
         if written_to is None:  # the system cannot tell
             written_to = self._state.is_open
         self.left = Left.WRITTEN_TO if written_to else Left.CLOSED if self._state.clean else Left.CRASHED
+        self.cache_trusted = not self._state.failed_sync
         self.dump = CatalogueDump()
 
-    def check_is_database(self) -> None:
-        """Raise NotADatabase where there is nothing to verify."""
-        self._names()
-
     def run(self) -> Report:
-        names = self._names()
-        self._check_lock(names)
+        self._check_lock()
         self._check_catalogue()
         if self.dump.format is None or self.dump.format <= FORMAT:
-            self._total_bytes = sum(self._size(path) for path in self._log_files(names))
+            self._total_bytes = sum(self._size(path) for path in self._log_files())
             self._check_logs()
             self._check_strays()
         return self._report
-
-    def _names(self) -> list[str]:
-        try:
-            names = self._io.listdir(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotADatabase(f"{self._path} is no directory") from None
-        if not any(name in ("LOCK", "catalogue") or self._holds_partition(name) for name in names):
-            raise NotADatabase(f"{self._path} holds no logdb database")
-        return names
 
     def _file(self, *names: str) -> str:
         return os.path.join(self._path, *names)
@@ -85,8 +88,8 @@ class Verifier:
     def _holds_partition(self, name: str) -> bool:
         return self._io.exists(self._file(name, topic_file.FILE_NAME))
 
-    def _log_files(self, names: Sequence[str]) -> Iterator[str]:
-        for name in names:
+    def _log_files(self) -> Iterator[str]:
+        for name in self._names:
             if os.path.isdir(self._file(name)):
                 yield from (self._file(name, file) for file in listed(self._io, self._file(name)) if file.endswith(".log"))
 
@@ -107,9 +110,9 @@ class Verifier:
 
     # ------------------------------------------------------------ LOCK and catalogue
 
-    def _check_lock(self, names: Sequence[str]) -> None:
+    def _check_lock(self) -> None:
         path = self._file("LOCK")
-        if "LOCK" not in names:
+        if "LOCK" not in self._names:
             self._report.add(path, -1, "missing", "without it, nobody knows how the last writer left")
             return
         problems, data = [""], b""
@@ -164,7 +167,8 @@ class Verifier:
 
     def _check_partition(self, topic: TopicEntry, entry: LogEntry, sealed: Sequence[SegmentEntry], left: Left) -> Report:
         directory = self._file(str(TopicPartition(topic.name, entry.partition)))
-        return PartitionCheck(self._io, directory, topic, entry, sealed, left=left, tell=self._tell).run()
+        check = PartitionCheck(self._io, directory, topic, entry, sealed, left=left, cache_trusted=self.cache_trusted, tell=self._tell)
+        return check.run()
 
     def _look_again(self, entry: LogEntry) -> Report:
         """Check a log by what the catalogue says now; nothing is wrong with one that is gone."""
@@ -176,7 +180,7 @@ class Verifier:
         """What lies in the directory that the catalogue does not name."""
         known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views"}
         unfinished = {intent.topic for _, intent in self.dump.intents}
-        for name in sorted(set(self._names()) - known):
+        for name in sorted(set(listed(self._io, self._path)) - known):
             path = self._file(name)
             if name.endswith((".tmp", "-delete")):
                 self._report.notes.append(f"{path}: unfinished work, which the next opening finishes or removes")

@@ -30,6 +30,9 @@ from logdb.meta import (
 )
 from logdb.meta.environment import named_error
 
+# pytest's own timer is a thread; from 3.12 on, Python warns of forks beside threads.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 TINY_MAP_BYTES = 1 << 16
 
 
@@ -379,8 +382,9 @@ def become_nobody(path: str) -> None:
 
 def let_read_only(path: str, tmp_path: Path) -> None:
     if os.getuid() == 0:
-        for directory in (tmp_path, *tmp_path.parents[:2]):  # pytest makes them for their owner alone
-            directory.chmod(0o755)
+        for directory in (tmp_path, *tmp_path.parents):  # pytest makes them for their owner alone
+            if directory.stat().st_mode & 0o005 == 0:
+                directory.chmod(0o755)
     else:
         for name in os.listdir(path):
             os.chmod(os.path.join(path, name), 0o444)
@@ -406,13 +410,41 @@ def test_who_may_only_read_the_directory_reads_beside_the_writer(catalogue: Cata
             Catalogue.open(path, create=False)
 
     with child_beside(child):
+        os.close(asked)
+        os.close(answer)
         for number in range(1, 30):
             catalogue.write(make_topic(f"t{number}", 50, 2))
             os.write(ask, b"?")
             assert os.read(heard, 9) == b"%d\n" % number
         os.close(ask)
     assert sorted(os.listdir(path)) == before
-    for fd in (asked, heard, answer):
+    os.close(heard)
+
+
+def test_what_may_not_even_be_read_is_not_called_missing(catalogue: Catalogue, path: str, tmp_path: Path) -> None:
+    let_read_only(path, tmp_path)
+    data_path = os.path.join(path, "data.mdb")
+
+    def child() -> None:
+        become_nobody(path)
+        for hide in (data_path, path):
+            with pytest.raises(errors.LogdbError, match=r"cannot be read: .*Permission denied") as caught:
+                Catalogue.open(path, create=False, read_only=True)
+            assert type(caught.value) is errors.LogdbError, hide
+            os.write(seen, b"!")
+            os.read(hidden, 1)
+
+    hear, seen = os.pipe()
+    hidden, hide_path = os.pipe()
+    os.chmod(data_path, 0o000)
+    with child_beside(child):
+        os.close(seen)
+        assert os.read(hear, 1)
+        os.chmod(path, 0o000)
+        os.write(hide_path, b"!!")
+        assert os.read(hear, 1)
+    os.chmod(path, 0o755)
+    for fd in (hear, hidden, hide_path):
         os.close(fd)
 
 
@@ -446,7 +478,6 @@ def test_a_forked_child_is_refused_until_it_opens_anew(catalogue: Catalogue, pat
     catalogue.write(make_topic("parent"))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads is the point
 def test_forks_beside_a_busy_writer_neither_hang_nor_disturb(catalogue: Catalogue, path: str) -> None:
     done = threading.Event()
     count = [0]

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, read_in_child
+from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction
+from logdb.meta.dump import read_in_child
 
 names = st.sampled_from(["a", "a.b", "a-0", "b", "B"])
 numbers = st.integers(0, 3)

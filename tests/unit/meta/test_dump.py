@@ -7,7 +7,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, child, entries, read_in_child
+from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, child, entries
+from logdb.meta.dump import read_in_child
 
 PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

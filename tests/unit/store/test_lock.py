@@ -28,6 +28,9 @@ from logdb.store.lock import (
     writer_alive,
 )
 
+# pytest's own timer is a thread; from 3.12 on, Python warns of forks beside threads.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 TEARS = range(0, SLOT_SIZE_BYTES - 1, 7)  # the last byte is a newline before and after
 NOW_MS = 1_763_732_467_123  # 2025-11-21T13:41:07.123Z
 
@@ -207,6 +210,7 @@ def test_a_forked_child_neither_uses_nor_keeps_the_lock(machine: Machine, path: 
 
     def child() -> None:
         os.close(gone)
+        os.close(heard)
         with pytest.raises(errors.Forked):
             lock.mark_clean(1, 2)
         lock.release()
@@ -219,12 +223,13 @@ def test_a_forked_child_neither_uses_nor_keeps_the_lock(machine: Machine, path: 
 
     heard, report = os.pipe()
     with child_beside(child):
-        os.read(heard, 1)
+        os.close(report)
+        assert os.read(heard, 1)
         lock.mark_clean(1, 2)
         lock.release()
         LockFile.acquire(machine, path).release()  # though the child lives
         os.close(gone)
-    for fd in (go, heard, report):
+    for fd in (go, heard):
         os.close(fd)
 
 

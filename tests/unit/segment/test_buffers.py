@@ -1,0 +1,22 @@
+from logdb.segment import buffers
+
+
+def test_a_buffer_is_taken_again_when_nobody_looks_at_it():
+    first = buffers.take(100)
+    view = memoryview(first)[:10]
+    identity = id(first)
+    assert len(first) == buffers.READ_SIZE_BYTES
+    del first
+    others = [buffers.take(100) for _ in range(6)]
+    assert identity not in {id(other) for other in others}, "a view is still alive"
+    del view, others
+    assert identity in {id(other) for other in [buffers.take(100) for _ in range(4)]}
+
+
+def test_all_that_are_held_differ():
+    held = [buffers.take(1) for _ in range(20)]
+    assert len({id(buffer) for buffer in held}) == 20
+
+
+def test_a_large_one_is_new_and_as_large():
+    assert len(buffers.take(buffers.READ_SIZE_BYTES + 1)) == buffers.READ_SIZE_BYTES + 1
