@@ -182,7 +182,7 @@ def kill_a_writer(path: str, level: Durability) -> tuple[int, int]:
 
 def survive(scratch: str, rows: list[bytes]) -> None:
     """Kill a writer at each level, open again, and hold what is there against what the level promised."""
-    table = report("level", "appended", "acknowledged", "found", "broken promises", "others lost", "opened in")
+    table = report("level", "appended", "acknowledged", "found", "broken\npromises", "others\nlost", "open\nms")
     for level in KILL_AFTER:
         path = os.path.join(scratch, f"killed-{level}")
         with console.status(f"killing a writer at level {level}"):
@@ -195,7 +195,7 @@ def survive(scratch: str, rows: list[bytes]) -> None:
             for record, row in zip(log.read(0), itertools.cycle(rows), strict=False):
                 assert record.value == row, f"record {record.offset} came back changed"
         broken, others = max(0, acknowledged - found), max(0, appended - max(acknowledged, found))
-        table.add_row(level, *(f"{count:,}" for count in (appended, acknowledged, found, broken, others)), f"{open_ms:.1f} ms")
+        table.add_row(level, *(f"{count:,}" for count in (appended, acknowledged, found, broken, others)), f"{open_ms:.1f}")
         assert broken == 0, f"{broken} acknowledged records lost at level {level}"
     console.print(table)
     console.print(
@@ -210,9 +210,8 @@ def survive(scratch: str, rows: list[bytes]) -> None:
 
 def report(*columns: str) -> Table:
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, title in zip(table.columns, columns, strict=True):
-        column.min_width = max(map(len, title.split()))
-        column.justify = "left" if title == columns[0] else "right"
+    for column in table.columns[1:]:
+        column.justify = "right"
     return table
 
 

@@ -100,17 +100,17 @@ def kafka() -> Iterator[Kafka]:
     peer.close()
 
 
-def append(path: Path, codec: str = "none", durability: Any = "os") -> Path:
+def append(path: Path, codec: str = "none") -> Path:
     """A closed database with RECORDS in its topic t, in many batches and segments; returns the partition's directory."""
-    with logdb.open(path, batch_size=BATCH_SIZE, durability=durability) as db:
+    with logdb.open(path, batch_size=BATCH_SIZE) as db:
         db.create_topic("t", config={"compression.type": codec, **CONFIG})
         append_records(db.log("t"), RECORDS)
     return path / "t-0"
 
 
 def append_records(log: Any, records: Sequence[Rec]) -> None:
-    columns = [r.headers for r in records], [r.timestamp_ms for r in records]
-    log.append_many([r.value for r in records], [r.key for r in records], headers=columns[0], timestamps_ms=columns[1])
+    headers, timestamps_ms = [r.headers for r in records], [r.timestamp_ms for r in records]
+    log.append_many([r.value for r in records], [r.key for r in records], headers=headers, timestamps_ms=timestamps_ms)
 
 
 def to_send(records: Sequence[Rec]) -> list[Any]:
@@ -121,8 +121,8 @@ def files(directory: Path, suffix: str) -> list[Path]:
     return sorted(directory.glob(f"*{suffix}"))
 
 
-def rows(records: Any, first_offset: int = 0) -> list[Row]:
-    return [(r.offset - first_offset, r.timestamp_ms, r.key, r.value, list(r.headers)) for r in records]
+def rows(records: Any) -> list[Row]:
+    return [(r.offset, r.timestamp_ms, r.key, r.value, list(r.headers)) for r in records]
 
 
 def printed(row: Row) -> str:

@@ -7,10 +7,10 @@ import threading
 import traceback
 
 import pytest
-from support.faulty_io import FaultyIO
 
 import logdb
 from logdb.errors import Forked
+from support.faulty_io import FaultyIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
@@ -21,7 +21,7 @@ def in_child(work) -> None:
     if pid == 0:
         try:
             work()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 -- a child must not go on with the tests
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -57,7 +57,7 @@ def test_the_child_is_refused_and_the_parent_goes_on(tmp_path):
                 lambda: log.read(0),
                 lambda: next(log.follow(0)),
                 lambda: log.read_batches(0),
-                lambda: log.read_arrow(),
+                log.read_arrow,
                 lambda: log.offset_for_timestamp(0),
                 db.flush,
                 db.topics,

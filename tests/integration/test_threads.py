@@ -6,10 +6,10 @@ import sys
 import threading
 
 import pytest
-from support.batches import encode_log
-from support.faulty_io import FaultyIO
 
 import logdb
+from support.batches import encode_log
+from support.faulty_io import FaultyIO
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 
@@ -29,7 +29,7 @@ def run_all(*works) -> None:
     def guarded(work):
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- raised again by the caller
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
@@ -44,7 +44,7 @@ def run_all(*works) -> None:
 
 @pytest.mark.parametrize("level", ["os", "interval", "fsync"])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_writers_readers_flushes_and_rolls(tmp_path, level, codec):
+def test_writers_readers_flushes_and_rolls(tmp_path, level, codec):  # noqa: C901 -- one story
     rounds = (60 if level == "fsync" else 200) * SCALE
     placed: dict[str, list[tuple[range, list[bytes]]]] = {}
     with logdb.open(tmp_path / "db", durability=level, linger_ms=1) as db:
@@ -79,10 +79,8 @@ def test_writers_readers_flushes_and_rolls(tmp_path, level, codec):
                 assert start + len(offsets) >= end, "what was appended before is seen"
 
         def follow():
-            expected = 0
-            for record in log.follow(0, stop=writing):
+            for expected, record in enumerate(log.follow(0, stop=writing)):
                 assert record.offset == expected
-                expected += 1
 
         def disturb():
             number = 0
@@ -195,7 +193,7 @@ def test_conditional_appends_race(tmp_path):
                 try:
                     won.append(log.append(name, expected_offset=log.end_offset))
                 except logdb.errors.UnexpectedOffset as error:
-                    assert error.expected_offset < error.end_offset
+                    assert error.expected_offset < error.end_offset  # noqa: PT017 -- it may come or not
 
         run_all(*(lambda name=b"%d" % number: compete(name) for number in range(4)))
         assert sorted(won) == list(range(log.end_offset))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
-from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
+from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadOnly, SyncFailed, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
@@ -202,8 +202,8 @@ class Catalogue:
         create = create and not read_only
         if not create:
             _check_presence(path)
-        elif not io.exists(path):
-            io.mkdir(path)
+        else:
+            _make_directory(io, path)
         access = Access.WRITE if not read_only else Access.NO_LOCK if no_lock else Access.READ
         shared = environment.acquire(path, access, map_size_bytes)
         try:
@@ -291,6 +291,14 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
     return shared.write(run, lambda: last[0].put_size_bytes if last else 0)
 
 
+def _make_directory(io: IO, path: str) -> None:
+    try:
+        if not io.exists(path):
+            io.mkdir(path)
+    except OSError as error:
+        raise environment.named_error(error, path) from error
+
+
 def _check_presence(path: str) -> None:
     """See that there is a file: LMDB would make a new, empty one."""
     try:
@@ -303,12 +311,17 @@ def _check_presence(path: str) -> None:
         raise CatalogueDamaged(path, "data.mdb is empty")
 
 
-def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
-    """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+def _check_pages(path: str) -> None:
     from logdb.meta.dump import read_in_child  # few programs need it
 
-    if shared.is_cut_short() and (problems := read_in_child(shared.path).problems):
-        raise CatalogueDamaged(shared.path, f"data.mdb is shorter than it was: {problems[0]}")
+    if problems := read_in_child(path).problems:
+        raise CatalogueDamaged(path, f"data.mdb is shorter than it was: {problems[0]}")
+
+
+def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
+    """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+    if shared.is_cut_short():
+        _check_pages(shared.path)
     found = shared.read(lambda txn: ReadTransaction(shared.path, txn).format())
     if found is not None:
         number, database_id = found
@@ -319,8 +332,11 @@ def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
         raise CatalogueDamaged(shared.path, "data.mdb has no format entry")
     made = str(uuid.uuid4())
     _write(shared, lambda txn: txn.put_format(made))
-    io.fsync_dir(shared.path)
-    io.fsync_dir(os.path.dirname(os.path.abspath(shared.path)))
+    for directory in (shared.path, os.path.dirname(os.path.abspath(shared.path))):
+        try:
+            io.fsync_dir(directory)
+        except OSError as error:
+            raise SyncFailed(directory, str(error)) from error
     return made
 
 
@@ -350,6 +366,8 @@ def check_file(io: IO, path: str, expected: tuple[int, int]) -> None:
         found = file_checksum(io, path)
     except FileNotFoundError:
         raise CatalogueDamaged(path, "data.mdb is missing") from None
+    except OSError as error:
+        raise CatalogueDamaged(path, f"data.mdb cannot be read: {error}") from error
     if found != expected:
         raise CatalogueDamaged(
             path,

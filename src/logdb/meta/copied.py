@@ -56,6 +56,8 @@ class CopiedEnvironment:
         Raises:
             LogdbError: The writer commits faster than the file can be copied, or there is nowhere to put it.
         """
+        import tempfile  # few programs need it
+
         self._close_copy()
         number, data = self._read_whole()
         try:

@@ -145,7 +145,7 @@ class Environment:
         with self._writer:
             while True:
                 if self._failure is not None:
-                    raise self._failure
+                    raise SyncFailed(self._failure.path, self._failure.reason)
                 try:
                     with self._gate.shared(), self._own().begin(write=True) as txn:
                         return function(txn)
@@ -248,15 +248,15 @@ class Environment:
             self._lmdb = None
 
 
-def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError:
-    """LMDB's error as one of ours.
+def named_error(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> LogdbError:
+    """An error of LMDB, or of the system around it, as one of ours.
 
     EIO is final wherever it comes from, since LMDB does not say whether a
     write or the sync failed.  But it says EIO as well where a full disk cut a
     write short; nothing of that transaction counts, and it can be repeated.
     A panic is LMDB's memory of a meta page that could not be written.
     """
-    code, reason = error.code if hasattr(error, "code") else 0, str(error)
+    code, reason = getattr(error, "errno", None) or getattr(error, "code", 0), str(error)
     if isinstance(error, _DAMAGE):
         return CatalogueDamaged(path, reason)
     if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
@@ -269,10 +269,11 @@ def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError
 
 
 def _room_bytes(path: str) -> int:
+    """Room on the disk that holds ``path``; plenty if it does not say."""
     try:
         status = os.statvfs(path)
     except OSError:
-        return _ROOM_BYTES
+        return 1 << 63
     return status.f_bavail * status.f_frsize
 
 

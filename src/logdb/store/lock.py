@@ -257,8 +257,10 @@ class LockFile:
                 raise _refused(path, _read(io, fd))
             _hold_mark(fd)
             lock = LockFile(io, path, fd)
-        except BaseException:
+        except BaseException as error:
             io.close(fd)
+            if isinstance(error, OSError):
+                raise _write_error(path, error) from error
             raise
         _held[id(lock)] = lock
         return lock

@@ -154,16 +154,7 @@ class PartitionRepair:
             filler = empty_batch(offset, end, (self._epochs or LeaderEpochs()).at(offset))
             self._slots.append(Slot(base_offset=offset, source=None, limit=end, edits=[Edit(0, 0, filler, False, "")]))
             return end
-        walk = self._walk(source, offset, sealed[offset].next_offset if offset in sealed else OFFSET_MAX)
-        ends_at: int | None
-        if offset in sealed:
-            ends_at = sealed[offset].next_offset
-        else:
-            ends_at = next((base for base in later if base >= walk.next_offset), None)
-            if ends_at is None and self._end >= walk.next_offset:
-                ends_at = self._end
-            if walk.flaws and ends_at is not None:
-                walk = self._walk(source, offset, ends_at)
+        walk, ends_at = self._walk_to_end(source, offset, sealed[offset].next_offset if offset in sealed else None, later)
         limit = None if ends_at is None or walk.torn is not None else min(ends_at, offset + _SPAN_MAX)
         slot = Slot(base_offset=offset, source=source, limit=limit, walk=walk)
         slot.edits = edits_of(self._io, walk, slot.limit, self._epochs or LeaderEpochs())
@@ -173,6 +164,18 @@ class PartitionRepair:
         following = walk.next_offset if slot.limit is None else slot.limit
         self._strays += [existing[base] for base in later if base < following and base in existing]
         return following
+
+    def _walk_to_end(self, path: str, base_offset: int, sealed_at: int | None, later: list[int]) -> tuple[SegmentWalk, int | None]:
+        """Walk a segment, and find the offset after its last: the catalogue's, the next segment's, or where its batches lead to."""
+        if sealed_at is not None:
+            return self._walk(path, base_offset, sealed_at), sealed_at
+        walk, following = self._walk(path, base_offset, OFFSET_MAX), later[0] if later else max(self._end, base_offset)
+        if walk.flaws:  # what follows may tell what was damaged
+            bounded = self._walk(path, base_offset, following)
+            if bounded.next_offset == following and bounded.batch_count >= walk.batch_count:
+                return bounded, following
+        ends_at = next((base for base in [*later, self._end] if base >= walk.next_offset), None)
+        return walk, ends_at
 
     def _fitting_orphan(self, offset: int, orphans: dict[int, str]) -> str | None:
         """A file that was set aside, and begins with a good batch where the log has nothing."""
@@ -337,7 +340,8 @@ class PartitionRepair:
         point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         noted = recovery_point.load(self._io, path)
         rewritten = noted.durable != point or any(slot.edits for slot in self._slots)
-        if (rewritten and self._io.exists(path)) or path in self._bad_paths:
+        lost = not self._io.exists(path)
+        if path in self._bad_paths or (point.offset > entry.start_offset if lost else rewritten):
             slots = [bytes(recovery_point.SLOT_SIZE)] * 2
             slots[(noted.sequence + 1) % 2] = recovery_point.encode(recovery_point.Slot(noted.sequence + 1, point))
             replace_file(self._io, path, b"".join(slots))

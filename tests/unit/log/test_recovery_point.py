@@ -1,8 +1,8 @@
 import pytest
-from support.faulty_io import FaultyIO
 
 from logdb.log import recovery_point
 from logdb.log.recovery_point import NOWHERE, SLOT_SIZE, Point, RecoveryPointFile
+from support.faulty_io import FaultyIO
 
 
 @pytest.fixture

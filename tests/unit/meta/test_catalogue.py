@@ -616,6 +616,35 @@ def test_the_whole_file_is_checked_against_its_checksum(path: str) -> None:
 # ---------------------------------------------------------------- a disk that fails
 
 
+@pytest.mark.parametrize(
+    ("call", "number", "expected"),
+    [
+        ("mkdir", errno.ENOSPC, errors.DiskFull),
+        ("mkdir", errno.EROFS, errors.ReadOnly),
+        ("fsync_dir", errno.EIO, errors.SyncFailed),
+    ],
+)
+def test_a_creation_that_fails_has_a_name_and_can_be_repeated(path: str, call: str, number: int, expected: type[errors.LogdbError]) -> None:
+    def fail(path: str) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    broken = IO()
+    setattr(broken, call, fail)
+    with pytest.raises(expected, match=os.strerror(number)):
+        Catalogue.open(path, create=True, io=broken)
+    Catalogue.open(path, create=True).close()
+
+
+def test_a_file_that_cannot_be_read_is_damage(path: str) -> None:
+    class Broken(IO):
+        def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    Catalogue.open(path, create=True).close()
+    with pytest.raises(errors.CatalogueDamaged, match=r"cannot be read: .*Input/output error"):
+        check_file(Broken(), path, (0, 0))
+
+
 def lmdb_error(kind: type[lmdb.Error], code: int) -> lmdb.Error:
     error = kind("mdb_txn_commit: as LMDB says it")
     error.code = code
@@ -639,6 +668,10 @@ def test_errors_of_lmdb_get_names(kind: type[lmdb.Error], code: int, expected: t
     named = named_error(lmdb_error(kind, code), str(tmp_path), 17)
     assert type(named) is expected
     assert str(tmp_path) in str(named)
+
+
+def test_a_disk_that_says_nothing_is_not_taken_for_a_full_one() -> None:
+    assert isinstance(named_error(lmdb_error(lmdb.Error, errno.EIO), "/nowhere/at/all", 17), errors.SyncFailed)
 
 
 def test_eio_on_a_full_disk_is_a_short_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,11 @@ import errno
 import os
 
 import pytest
-from support.faulty_io import FaultyIO
 
 from logdb.errors import DiskFull, SyncFailed, WriteFailed
 from logdb.segment import files
 from logdb.segment.files import FileCache, FileHolder, Watcher, replace_file, sync_directory, write_file
+from support.faulty_io import FaultyIO
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
-from support.batches import encode_log
-from support.faulty_io import FaultyIO
 
 from logdb.errors import CorruptionError, DiskFull
 from logdb.segment.segment import Segment
+from support.batches import encode_log
+from support.faulty_io import FaultyIO
 
 
 @pytest.fixture

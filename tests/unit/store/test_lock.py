@@ -200,6 +200,16 @@ def test_a_lock_that_may_not_be_written_is_read_only(path: str) -> None:
         LockFile.acquire(ReadOnlyDisk(), path)
 
 
+def test_a_lock_that_cannot_be_read_has_a_name_and_lets_go(machine: Machine, path: str) -> None:
+    class Broken(Machine):
+        def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(errors.WriteFailed, match="Input/output error"):
+        LockFile.acquire(Broken(), path)
+    LockFile.acquire(machine, path).release()
+
+
 # ---------------------------------------------------------------- forks
 
 

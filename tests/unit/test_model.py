@@ -1,0 +1,32 @@
+import pytest
+
+from logdb.errors import InvalidConfig
+from logdb.model import TOPIC_CONFIGS, LogConfig, TopicPartition, check_config
+
+
+def test_strings_are_taken_as_kafkas_tools_write_them():
+    given = {"segment.bytes": "4096", "min.cleanable.dirty.ratio": "0.25", "preallocate": "true", "compression.type": "zstd"}
+    parsed = {"segment.bytes": 4096, "min.cleanable.dirty.ratio": 0.25, "preallocate": True, "compression.type": "zstd"}
+    assert check_config(given) == parsed
+
+
+@pytest.mark.parametrize("name", TOPIC_CONFIGS)
+def test_every_default_is_allowed_and_rubbish_is_not(name):
+    default = TOPIC_CONFIGS[name].default
+    assert check_config({name: default}) == {name: default}
+    assert check_config({name: str(default).lower() if isinstance(default, bool) else str(default)}) == {name: default}
+    for rubbish in (None, object(), b"x"):
+        with pytest.raises(InvalidConfig, match=name) as caught:
+            check_config({name: rubbish})
+        assert caught.value.allowed.startswith("allowed is")
+
+
+def test_a_topics_level_overrides_the_databases():
+    assert LogConfig.of({}, "os").durability == "os"
+    assert LogConfig.of({"durability": "fsync"}, "os").durability == "fsync"
+    assert LogConfig.of({"compression.type": "producer"}, "os").compression_type == "none"
+    assert LogConfig.of({"cleanup.policy": "compact,delete"}, "os").compacted
+
+
+def test_names():
+    assert str(TopicPartition("a", 3)) == "a-3"
