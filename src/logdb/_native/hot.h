@@ -5,7 +5,7 @@
  *   hot_arguments.c  what callers pass: bytes-like objects, headers, timestamps, keywords
  *   hot_buffer.c     the pool of buffers that batches are gathered in
  *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the gate
- *   hot_builder_type.c  ... and what Python sees of it
+ *   hot_builder_type.c  what Python sees of BatchBuilder
  *   hot_append.c     BatchBuilder's append, append_many and _append_raw
  *   hot_positions.c  Positions: where records lie, least recently used goes first
  *   hot_iterator.c   RecordIterator

@@ -186,8 +186,8 @@ class PartitionRepair:
         return path if walk.batch_count and (not walk.flaws or walk.flaws[0].position) else None
 
     def _walk(self, path: str, base_offset: int, limit: int) -> SegmentWalk:
-        """Walk a segment; past the recovery point after a crash, what is not whole is left to the next opening."""
-        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._closed else self._end)
+        """Walk a segment; past the recovery point, if one is known, what a crash left unfinished is left to the next opening."""
+        walk = self._walk_below(path, base_offset, limit, OFFSET_MAX if self._closed or not self._end else self._end)
         if walk.torn is not None and self._entry.strict and reach_behind(self._io, walk, walk.torn) > GROUP_SIZE_BYTES:
             walk = self._walk_below(path, base_offset, limit, OFFSET_MAX)
         return walk
@@ -237,6 +237,15 @@ class PartitionRepair:
         if entries:
             entries[0] = (entries[0][0], self._slots[0].base_offset)
         return LeaderEpochs(tuple(entries))
+
+    def provisional_entry(self) -> LogEntry:
+        """What a new catalogue may say before anything is mended: of a log that was closed, how far it reached."""
+        if not self._closed or not self._slots:
+            return self._entry
+        last = self._slots[-1]
+        position, offset = (last.walk.size_bytes, last.walk.next_offset) if last.walk else (0, last.base_offset)
+        offset = offset if last.limit is None else last.limit
+        return self._entry._replace(recovery_segment=last.base_offset, recovery_offset=offset, recovery_position=position)
 
     # ------------------------------------------------------------ carrying it out
 

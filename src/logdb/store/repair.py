@@ -33,6 +33,7 @@ from logdb.store.partition_repair import PartitionRepair
 from logdb.store.report import Progress, Report
 from logdb.store.verify import Verifier, database_names
 
+Plans = dict[TopicPartition, PartitionRepair]
 Renewed = dict[TopicPartition, tuple[LogEntry, list[SegmentEntry]]]
 
 
@@ -81,7 +82,7 @@ class Repairer:
                 dump = dump if unfinished.problems else unfinished
             census = take_census(self._io, self._path, dump)
             self._report.notes += census.notes
-            plans = self._plan(census, closed=verifier.left is Left.CLOSED, cache_trusted=verifier.cache_trusted)
+            plans = self._plan(census, verifier, lost=lost)
             if self._execute and self._report.actions and held is not None:
                 try:
                     self._carry_out(held, census, plans, dump.database_id, lost=lost, closed=verifier.left is Left.CLOSED)
@@ -103,12 +104,12 @@ class Repairer:
 
     # ------------------------------------------------------------ the plan
 
-    def _plan(self, census: Census, *, closed: bool, cache_trusted: bool) -> dict[TopicPartition, PartitionRepair]:
+    def _plan(self, census: Census, verifier: Verifier, *, lost: bool) -> Plans:
         """What is to be done, as actions of the report; and the plans of the partitions that need it."""
         actions, problems = self._report.actions, self._report.problems
         if any(problem.path == self._lock_path for problem in problems):
             actions.append(f"{self._lock_path}: written anew; the next opening recovers")
-        if any(problem.path.startswith(self._catalogue_path + os.sep) for problem in problems):
+        if lost:
             aside = f"; the old one is kept as {self._free_name()}" if self._io.exists(self._catalogue_path) else ""
             actions.append(f"{self._catalogue_path}: made anew from what is left of it, the directories and topic.json{aside}")
         actions += census.found
@@ -116,10 +117,18 @@ class Repairer:
         for where, known in census.partitions.items():
             directory = os.path.join(self._path, str(where))
             bad_paths = {problem.path for problem in problems if problem.path == directory or problem.path.startswith(directory + os.sep)}
+            if lost and known.catalogued:  # verify had no catalogue to go by
+                bad_paths |= {problem.path for problem in verifier.check_partition(known.topic, known.entry, known.segments).problems}
             if not bad_paths and known.catalogued and not self._has_orphans(directory):
                 continue
             plan = PartitionRepair(
-                self._io, directory, known, closed=closed, cache_trusted=cache_trusted, bad_paths=bad_paths, tell=self._tell
+                self._io,
+                directory,
+                known,
+                closed=verifier.left is Left.CLOSED,
+                cache_trusted=verifier.cache_trusted,
+                bad_paths=bad_paths,
+                tell=self._tell,
             )
             if plan.actions:
                 plans[where] = plan
@@ -145,14 +154,14 @@ class Repairer:
         self,
         held: lock.LockFile,
         census: Census,
-        plans: dict[TopicPartition, PartitionRepair],
+        plans: Plans,
         database_id: str | None,
         *,
         lost: bool,
         closed: bool,
     ) -> None:
         if lost:
-            self._make_catalogue(census, database_id)
+            self._make_catalogue(census, plans, database_id)
         held.mark_open()
         if lock.verify_lock(read_file(self._io, self._lock_path, lock.FILE_SIZE_BYTES)):
             held.mark_open()  # both slots were damaged
@@ -162,7 +171,7 @@ class Repairer:
         if closed:
             held.mark_clean(*file_checksum(self._io, self._catalogue_path))
 
-    def _make_catalogue(self, census: Census, database_id: str | None) -> None:
+    def _make_catalogue(self, census: Census, plans: Plans, database_id: str | None) -> None:
         """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""
         temporary = self._catalogue_path + ".tmp"
         if self._io.exists(temporary):
@@ -170,19 +179,19 @@ class Repairer:
                 self._io.unlink(os.path.join(temporary, name))
             self._io.rmdir(temporary)
         with Catalogue.open(temporary, create=True, io=self._io) as catalogue:
-            catalogue.write(lambda txn: _put_census(txn, census, database_id or catalogue.database_id))
+            catalogue.write(lambda txn: _put_census(txn, census, plans, database_id or catalogue.database_id))
         if self._io.exists(self._catalogue_path):
             self._io.rename(self._catalogue_path, self._free_name())
         self._io.rename(temporary, self._catalogue_path)
         sync_directory(self._io, self._path)
 
 
-def _put_census(txn: WriteTransaction, census: Census, database_id: str) -> None:
+def _put_census(txn: WriteTransaction, census: Census, plans: Plans, database_id: str) -> None:
     txn.put_format(database_id)
     for topic in census.topics.values():
         txn.put_topic(topic)
-    for partition in census.partitions.values():
-        txn.put_log(partition.entry)
+    for where, partition in census.partitions.items():
+        txn.put_log(partition.entry if partition.catalogued else plans[where].provisional_entry())
         for segment in partition.segments:
             txn.put_segment(segment)
     for _, intent in census.intents:

@@ -163,11 +163,14 @@ class Verifier:
 
     def _check_log(self, dump: CatalogueDump, entry: LogEntry) -> Report:
         sealed = [segment for segment in dump.segments if (segment.topic, segment.partition) == (entry.topic, entry.partition)]
-        return self._check_partition(dump.topics[entry.topic], entry, sealed, self.left)
+        return self.check_partition(dump.topics[entry.topic], entry, sealed)
 
-    def _check_partition(self, topic: TopicEntry, entry: LogEntry, sealed: Sequence[SegmentEntry], left: Left) -> Report:
+    def check_partition(self, topic: TopicEntry, entry: LogEntry, sealed: Sequence[SegmentEntry], left: Left | None = None) -> Report:
+        """Check one partition's directory against what a catalogue says; ``left``: how it was left, if not as the database."""
         directory = self._file(str(TopicPartition(topic.name, entry.partition)))
-        check = PartitionCheck(self._io, directory, topic, entry, sealed, left=left, cache_trusted=self.cache_trusted, tell=self._tell)
+        check = PartitionCheck(
+            self._io, directory, topic, entry, sealed, left=left or self.left, cache_trusted=self.cache_trusted, tell=self._tell
+        )
         return check.run()
 
     def _look_again(self, entry: LogEntry) -> Report:
@@ -212,4 +215,4 @@ class Verifier:
         topic = TopicEntry(file.topic, file.topic_id, file.partition_count, file.config)
         entry = LogEntry(file.topic, file.partition, start_offset=file.start_offset)
         if os.path.basename(path) == f"{file.topic}-{file.partition}":
-            self._report.count(self._check_partition(topic, entry, [], Left.CRASHED))
+            self._report.count(self.check_partition(topic, entry, [], Left.CRASHED))

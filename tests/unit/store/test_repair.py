@@ -257,7 +257,7 @@ def test_all_segments_are_missing(path, records, directory):
 
 
 def test_a_segment_that_was_set_aside_comes_back(path, records):
-    first, second = logs(path, 0)
+    second = logs(path, 0)[1]
     second.rename(f"{second}.orphan")
     with logdb.open(path) as db:
         list(db.log("t", 1).read(0))

@@ -322,9 +322,12 @@ def test_records_that_contradict_a_good_crc(tmp_path):
     assert any("count" in problem.reason or "timestamp" in problem.reason for problem in logdb.verify(tmp_path / "db").problems)
 
 
-@pytest.mark.parametrize("entries_", [((0, 0),), ((0, 0), (1, 20), (2, 30)), ((0, 0), (1, 19)), ((0, 1), (1, 20)), ((0, 0), (1, 20), (2, 41))])
-def test_epochs_that_are_not_the_batches(path, entries_):
-    (path / "t-0/leader-epoch-checkpoint").write_bytes(encode(LeaderEpochs(entries_)))
+WRONG_EPOCHS = [((0, 0),), ((0, 0), (1, 20), (2, 30)), ((0, 0), (1, 19)), ((0, 1), (1, 20)), ((0, 0), (1, 20), (2, 41))]
+
+
+@pytest.mark.parametrize("wrong", WRONG_EPOCHS)
+def test_epochs_that_are_not_the_batches(path, wrong):
+    (path / "t-0/leader-epoch-checkpoint").write_bytes(encode(LeaderEpochs(wrong)))
     assert not logdb.verify(path).ok
 
 
