@@ -194,6 +194,16 @@ class WriteFailed(LogdbError):
         self.path, self.reason = path, reason
 
 
+class ReadFailed(LogdbError):
+    """The operating system could not read a file (an error of the disk, mostly)."""
+
+    retriable = True
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"reading {path} at byte {position} failed: {reason}")
+        self.path, self.position, self.reason = path, position, reason
+
+
 class SyncFailed(LogdbError):
     """An fsync failed.  That is final: every store on the device is read-only until reopened."""
 

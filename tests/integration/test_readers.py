@@ -263,3 +263,14 @@ def test_a_directory_that_may_not_be_written(tmp_path):
     finally:
         for path in paths:
             path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def test_a_reader_from_before_the_first_record_knows_later_epochs(tmp_path):
+    with logdb.open(tmp_path) as writer:
+        writer.create_topic("t")
+        with logdb.open(tmp_path, mode="r") as reader:
+            early = reader.log("t")
+            assert early.end_offset == 0
+            log = writer.log("t")
+            log.append_many([b"a", b"b"])
+            assert [record.value for record in early.read(1, leader_epoch=log.leader_epoch)] == [b"b"]

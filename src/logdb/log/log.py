@@ -332,7 +332,8 @@ class Log(BatchBuilder):
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)
         if end is None or offset > end:
-            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, end or self._next_offset, self._next_offset)
+            ends = self._next_offset if end is None else end
+            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, ends, self._next_offset)
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
         """Wait until there is a record at ``offset``; False if none came in time."""
@@ -596,8 +597,8 @@ class Log(BatchBuilder):
         """Write records that have waited for ``linger_ms``; returns whether some still wait."""
         self._dirty = False  # from here on a new record wakes the store again
         opened_ms = self._opened_ms
-        if opened_ms and now_ms - opened_ms >= linger_ms and not self._strict_now():
-            self._drain()
+        if opened_ms and now_ms - opened_ms >= linger_ms and (self._broken or not self._strict_now()):
+            self._drain()  # at level fsync only what a full disk left behind: appenders write their own groups
         return bool(self._opened_ms)
 
     def sync_due_ms(self) -> int | None:

@@ -139,6 +139,11 @@ class TailLog(Log):
             self._end = End(segment, segment.size_bytes, segment.next_offset)
             self._next_offset = segment.next_offset
 
+    def _check_epoch(self, offset: int, leader_epoch: int) -> None:
+        if leader_epoch >= self._epochs.latest:  # the writer may have begun others since
+            self._load_epochs()
+        super()._check_epoch(offset, leader_epoch)
+
     def _load_epochs(self) -> bool:
         """Read the epoch checkpoint again; True if it is another one."""
         try:

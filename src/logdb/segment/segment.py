@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.errors import CorruptionError
+from logdb.errors import CorruptionError, ReadFailed
 from logdb.io import IO, pread_exact, pwrite_all, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
@@ -380,10 +380,17 @@ class Segment(FileHolder):
 
 
 def fill(io: IO, file: File, view: memoryview, position: int) -> int:
-    """Read into ``view`` until it is full or the file ends; returns the bytes read."""
+    """Read into ``view`` until it is full or the file ends; returns the bytes read.
+
+    Raises:
+        ReadFailed: The operating system could not.
+    """
     done = 0
-    while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
-        done += read
+    try:
+        while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
+            done += read
+    except OSError as error:
+        raise ReadFailed(file.path, position + done, str(error)) from error
     return done
 
 

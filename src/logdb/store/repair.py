@@ -28,6 +28,7 @@ from logdb.model import TopicPartition
 from logdb.segment.files import sync_directory, write_error
 from logdb.store import lock
 from logdb.store.census import Census, take_census
+from logdb.store.inspect import listed
 from logdb.store.partition_check import Left
 from logdb.store.partition_repair import PartitionRepair
 from logdb.store.report import Progress, Report
@@ -128,7 +129,7 @@ class Repairer:
                 closed=verifier.left is Left.CLOSED,
                 cache_trusted=verifier.cache_trusted,
                 bad_paths=bad_paths,
-                tell=self._tell,
+                tell=verifier.tell,
             )
             if plan.actions:
                 plans[where] = plan
@@ -136,11 +137,7 @@ class Repairer:
         return plans
 
     def _has_orphans(self, directory: str) -> bool:
-        return any(name.endswith(".orphan") for name in self._io.listdir(directory))
-
-    def _tell(self, path: str, size_bytes: int) -> None:
-        if self._progress is not None:
-            self._progress(size_bytes, 0, os.path.relpath(path, self._path))
+        return any(name.endswith(".orphan") for name in listed(self._io, directory))
 
     def _free_name(self) -> str:
         number = 1

@@ -510,12 +510,25 @@ class Store:
     # ------------------------------------------------------------ durability
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
-        """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs."""
+        """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs.
+
+        Raises what the first log failed with, after the others were seen to.
+        """
+        failure: LogdbError | None = None
+        sealed: dict[Log, list[Segment]] = {}
+        points: dict[Log, Point] = {}
+        segments: list[SegmentEntry] = []
         with self._checkpoint_lock:
-            open_logs = [log for log in logs if TopicPartition(log.topic, log.partition) in self._entries]
-            sealed = {log: log.take_sealing() for log in open_logs}
-            segments = [self._seal(log, segment) for log in open_logs for segment in sealed[log]]
-            points = {log: log.save_active_indexes() for log in open_logs}
+            for log in logs:
+                if TopicPartition(log.topic, log.partition) not in self._entries:
+                    continue  # deleted meanwhile
+                try:
+                    sealed[log] = log.take_sealing()
+                    entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
+                    points[log] = log.save_active_indexes()
+                    segments += entries_of_log
+                except LogdbError as error:
+                    failure = failure or error
 
             def commit(txn: WriteTransaction) -> None:
                 txn.put_segments(segments)
@@ -527,6 +540,8 @@ class Store:
                 self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
             for log, point in points.items():
                 log.checkpoint_done(point, sealed[log])
+        if failure is not None:
+            raise failure
 
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""

@@ -103,7 +103,8 @@ class Verifier:
         finally:
             self._io.close(fd)
 
-    def _tell(self, path: str, size_bytes: int) -> None:
+    def tell(self, path: str, size_bytes: int) -> None:
+        """So many bytes more of ``path`` were looked at."""
         self._done_bytes += size_bytes
         if self._progress is not None:
             self._progress(min(self._done_bytes, self._total_bytes), self._total_bytes, os.path.relpath(path, self._path))
@@ -151,33 +152,34 @@ class Verifier:
     # ------------------------------------------------------------ partitions
 
     def _check_logs(self) -> None:
+        sealed = _by_log(self.dump)
         for entry in self.dump.logs:
-            if entry.topic not in self.dump.topics:
+            topic = self.dump.topics.get(entry.topic)
+            if topic is None:
                 continue  # said already
-            found = self._check_log(self.dump, entry)
+            found = self.check_partition(topic, entry, sealed.get((entry.topic, entry.partition), []))
             for _ in range(_LOOK_COUNT_MAX if self.left is Left.WRITTEN_TO else 0):
                 if found.ok:
                     break
                 found = self._look_again(entry)
             self._report.count(found)
 
-    def _check_log(self, dump: CatalogueDump, entry: LogEntry) -> Report:
-        sealed = [segment for segment in dump.segments if (segment.topic, segment.partition) == (entry.topic, entry.partition)]
-        return self.check_partition(dump.topics[entry.topic], entry, sealed)
-
     def check_partition(self, topic: TopicEntry, entry: LogEntry, sealed: Sequence[SegmentEntry], left: Left | None = None) -> Report:
         """Check one partition's directory against what a catalogue says; ``left``: how it was left, if not as the database."""
         directory = self._file(str(TopicPartition(topic.name, entry.partition)))
         check = PartitionCheck(
-            self._io, directory, topic, entry, sealed, left=left or self.left, cache_trusted=self.cache_trusted, tell=self._tell
+            self._io, directory, topic, entry, sealed, left=left or self.left, cache_trusted=self.cache_trusted, tell=self.tell
         )
         return check.run()
 
     def _look_again(self, entry: LogEntry) -> Report:
         """Check a log by what the catalogue says now; nothing is wrong with one that is gone."""
         dump = read_in_child(self._file("catalogue"), lock=True)
-        now = [log for log in dump.logs if (log.topic, log.partition) == (entry.topic, entry.partition)]
-        return self._check_log(dump, now[0]) if now and entry.topic in dump.topics else Report()
+        where = (entry.topic, entry.partition)
+        now = [log for log in dump.logs if (log.topic, log.partition) == where]
+        if not now or entry.topic not in dump.topics:
+            return Report()
+        return self.check_partition(dump.topics[entry.topic], now[0], _by_log(dump).get(where, []))
 
     def _check_strays(self) -> None:
         """What lies in the directory that the catalogue does not name."""
@@ -216,3 +218,10 @@ class Verifier:
         entry = LogEntry(file.topic, file.partition, start_offset=file.start_offset)
         if os.path.basename(path) == f"{file.topic}-{file.partition}":
             self._report.count(self.check_partition(topic, entry, [], Left.CRASHED))
+
+
+def _by_log(dump: CatalogueDump) -> dict[tuple[str, int], list[SegmentEntry]]:
+    found: dict[tuple[str, int], list[SegmentEntry]] = {}
+    for segment in dump.segments:
+        found.setdefault((segment.topic, segment.partition), []).append(segment)
+    return found
