@@ -1,9 +1,11 @@
 """Processes that read beside the writer: its tail, its rolls, its topics that go, its death and return."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -249,20 +251,32 @@ def test_stop_and_close_end_a_follower(tmp_path):
     assert ended == ["stopped", "closed"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written(tmp_path):
-    with logdb.open(tmp_path / "db") as db:
-        db.create_topic("t")
-        db.append("t", b"x")
-    paths = [tmp_path / "db", *(tmp_path / "db").rglob("*")]
-    try:
-        for path in paths:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        with logdb.open(tmp_path / "db", mode="r") as reader:
-            assert [record.value for record in reader.log("t").read(0)] == [b"x"]
-    finally:
-        for path in paths:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+AS_NOBODY = """
+import os, sys
+import logdb, logdb.store.store
+if os.geteuid() == 0:  # root may write everywhere
+    os.setgid(65534)
+    os.setuid(65534)
+with logdb.open(sys.argv[1], mode="r") as reader:
+    assert [record.value for record in reader.log("t").read(0)] == [b"x"]
+"""
+
+
+def test_a_directory_that_may_not_be_written():
+    with tempfile.TemporaryDirectory(prefix="logdb-readers-", dir="/tmp") as base:  # pytest's own is closed to others
+        os.chmod(base, 0o755)
+        path = pathlib.Path(base, "db")
+        with logdb.open(path) as db:
+            db.create_topic("t")
+            db.append("t", b"x")
+        paths = [path, *path.rglob("*")]
+        try:
+            for each in paths:
+                each.chmod(0o555 if each.is_dir() else 0o444)
+            subprocess.run([sys.executable, "-c", AS_NOBODY, str(path)], check=True)
+        finally:
+            for each in paths:
+                each.chmod(0o755 if each.is_dir() else 0o644)
 
 
 def test_a_reader_from_before_the_first_record_knows_later_epochs(tmp_path):

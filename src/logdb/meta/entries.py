@@ -53,6 +53,7 @@ class LogEntry(NamedTuple):
     up to ``recovery_offset``, at byte ``recovery_position`` of the segment
     with base offset ``recovery_segment``, fdatasync has returned.  ``strict``:
     whatever was appended past it was appended at level ``fsync``.
+    ``leader_epoch``: the latest, as of the last checkpoint of the log.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class LogEntry(NamedTuple):
     recovery_position: int = 0
     strict: bool = False
     read_only_reason: str | None = None
+    leader_epoch: int = 0
 
 
 class SegmentEntry(NamedTuple):

@@ -155,8 +155,10 @@ class Segment(FileHolder):
             index, time_index = bytes(scanner.index), bytes(scanner.time_index)
             if len(index) != self.saved_bytes or final:
                 self.new = self.new or not self.io.exists(self._index_path())
-                write_file(self.io, self._index_path(), index)  # over its shorter self: at no moment is there less
+                # Over their shorter selves: at no moment is there less.  The time index goes first, since resuming at an
+                # entry of the offset index needs all that the time index says up to there.
                 write_file(self.io, self._time_index_path(), time_index)
+                write_file(self.io, self._index_path(), index)
                 self.saved_bytes, self.noted_bytes = len(index), (len(index), len(time_index))
 
     def note_indexes(self) -> None:
@@ -173,8 +175,8 @@ class Segment(FileHolder):
             index, time_index = bytes(scanner.index), bytes(scanner.time_index)
             noted, noted_times = self.noted_bytes
             self.new = self.new or not self.io.exists(self._index_path())
-            _extend(self.io, self._index_path(), index, noted)
             _extend(self.io, self._time_index_path(), time_index, noted_times)
+            _extend(self.io, self._index_path(), index, noted)
             self.noted_bytes = len(index), len(time_index)
         except OSError as error:
             logger.debug("noting the indexes of %s: %s", self.path, error)
@@ -299,6 +301,20 @@ class Segment(FileHolder):
                 self.path, scanner.position, f"{reason}; expected offset {next_offset} at byte {position}, got to {scanner.next_offset}"
             )
         self.adopt(scanner)
+        if self.writable:
+            self._cut_indexes()
+
+    def _cut_indexes(self) -> None:
+        """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
+        noted, noted_times = self.noted_bytes
+        for path, size_bytes in ((self._index_path(), noted), (self._time_index_path(), noted_times)):
+            if self.io.exists(path):
+                fd = self.io.open(path, os.O_RDWR)
+                try:
+                    if self.io.size_bytes(fd) > size_bytes:
+                        self.io.truncate(fd, size_bytes)
+                finally:
+                    self.io.close(fd)
 
     def adopt(self, scanner: Scanner) -> None:
         """Become active with the state of a scan that began at position 0."""

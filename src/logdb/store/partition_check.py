@@ -163,7 +163,7 @@ class PartitionCheck:
         path = self._path(epochs_file.FILE_NAME)
         data = self._read(epochs_file.FILE_NAME, SEGMENT_SIZE_BYTES_MAX)
         if data is None:
-            if self._point.offset > self._entry.start_offset:
+            if self._point.offset > self._entry.start_offset or (self._closed and self._entry.leader_epoch):
                 self._wrong(path, -1, "missing", "the leader epochs of records cannot be checked")
             return False
         try:
@@ -181,6 +181,9 @@ class PartitionCheck:
         if begins_at is not None and self._ends_at > begins_at and (not entries or entries[0][1] > begins_at):
             first = f"begins at offset {entries[0][1]}" if entries else "has no entry"
             self._wrong(path, 0, "contradiction", f"it {first}, the log begins at {begins_at}")
+        latest = self._epochs.latest
+        if self._closed and latest != self._entry.leader_epoch and self._entry.read_only_reason is None:
+            self._wrong(path, 0, "contradiction", f"the latest epoch is {latest}, the catalogue says {self._entry.leader_epoch}")
         if entries and entries[-1][1] > self._ends_at and self._closed:
             epoch, start = entries[-1]
             self._wrong(path, 0, "contradiction", f"epoch {epoch} begins at offset {start}, the log ends at {self._ends_at}")

@@ -212,13 +212,12 @@ class PartitionRepair:
         batch_count = sum(walk.batch_count for walk in walks)
         if self._epochs is None:
             path = self._path(epochs_file.FILE_NAME)
-            return batch_count > 0 or self._point.offset > 0 or self._io.exists(path)
+            return batch_count > 0 or self._point.offset > 0 or path in self._bad_paths
         entries = self._epochs.entries
         if batch_count and (not entries or entries[0][1] > self._slots[0].base_offset):
             return True
-        last = self._slots[-1] if self._slots else None
-        end = OFFSET_MAX if last is None or last.walk is None else last.walk.next_offset if last.limit is None else last.limit
-        if self._closed and entries and entries[-1][1] > end:
+        forgotten = self._known.catalogued and self._epochs.latest != self._entry.leader_epoch
+        if self._closed and (forgotten or (entries and entries[-1][1] > self._ends_at())):
             return True
         wrong = [flaw for walk in walks for flaw in walk.flaws if flaw.status is Status.EPOCH]
         return any(walk.epoch_begins_inside for walk in walks) or (bool(wrong) and 2 * len(wrong) >= batch_count)
@@ -236,16 +235,26 @@ class PartitionRepair:
         entries.reverse()
         if entries:
             entries[0] = (entries[0][0], self._slots[0].base_offset)
-        return LeaderEpochs(tuple(entries))
+        epochs = LeaderEpochs(tuple(entries))
+        if self._entry.leader_epoch > epochs.latest:  # begun, but no record was written under it
+            epochs = epochs.begun(self._entry.leader_epoch, self._ends_at())
+        return epochs
+
+    def _ends_at(self) -> int:
+        """The offset after the last segment."""
+        if not self._slots:
+            return self._entry.start_offset
+        last = self._slots[-1]
+        reached = last.walk.next_offset if last.walk else last.base_offset
+        return reached if last.limit is None else last.limit
 
     def provisional_entry(self) -> LogEntry:
         """What a new catalogue may say before anything is mended: of a log that was closed, how far it reached."""
         if not self._closed or not self._slots:
             return self._entry
         last = self._slots[-1]
-        position, offset = (last.walk.size_bytes, last.walk.next_offset) if last.walk else (0, last.base_offset)
-        offset = offset if last.limit is None else last.limit
-        return self._entry._replace(recovery_segment=last.base_offset, recovery_offset=offset, recovery_position=position)
+        position = last.walk.size_bytes if last.walk else 0
+        return self._entry._replace(recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position)
 
     # ------------------------------------------------------------ carrying it out
 
@@ -310,6 +319,7 @@ class PartitionRepair:
             recovery_offset=offset,
             recovery_position=position,
             read_only_reason=None,
+            leader_epoch=0 if self._epochs is None else self._epochs.latest,
         )
 
     def _segments_of(self, walks: list[SegmentWalk], entry: LogEntry) -> list[SegmentEntry]:

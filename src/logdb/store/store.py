@@ -97,7 +97,7 @@ class Store:
         self._flusher: Flusher | None = None
         self._recovery: threading.Thread | None = None
         self._stop_recovery = threading.Event()
-        self._clean, self._distrust_cache = True, False
+        self._clean, self._recovered, self._distrust_cache = True, True, False
         self.reports: list[str] = []
         if mode == "a":
             self._open_for_writing(linger_ms)
@@ -146,9 +146,11 @@ class Store:
             create = not self._holds_partitions(names)  # there is nothing that a lost catalogue could have named
             self._catalogue = Catalogue.open(self._file("catalogue"), create=create, io=io)
             try:
-                self._clean = previous.clean or create
+                self._clean = self._recovered = previous.clean or create
                 self._distrust_cache = previous.failed_sync
                 self._lock_file.mark_open()
+                if self._clean:
+                    self._lock_file.mark_recovered()
                 self._replay_intents()
                 self._load_entries()
             except BaseException:
@@ -169,12 +171,13 @@ class Store:
         if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
             raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
         state = lock.read_state(io, self._file("LOCK"))
-        alive = lock.writer_alive(io, self._file("LOCK"))
-        if state.clean and not alive and state.catalogue_size is not None and state.catalogue_crc is not None:
-            with contextlib.suppress(FileNotFoundError):
+        if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
+            try:
                 check_file(io, self._file("catalogue"), (state.catalogue_size, state.catalogue_crc))
-        writable = os.access(self._file("catalogue"), os.W_OK)
-        self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=not writable, io=io)
+            except CatalogueDamaged:
+                if lock.read_state(io, self._file("LOCK")).sequence == state.sequence:  # else a writer came meanwhile
+                    raise
+        self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, io=io)
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -211,6 +214,7 @@ class Store:
                     self.log(topic, partition)
             if self._lock_file is not None:
                 self._lock_file.mark_recovered()
+            self._recovered = True
         except LogdbError as error:
             logger.error("recovery in the background: %s", error)
 
@@ -559,6 +563,11 @@ class Store:
             append_ms=segment.append_ms,
         )
 
+    def _is_behind(self, log: Log) -> bool:
+        """Whether the catalogue does not say all that is to be said of ``log``."""
+        entry = self._entries[TopicPartition(log.topic, log.partition)]
+        return log.point != log.checkpointed or log.epochs.latest != entry.leader_epoch or bool(log.take_sealing())
+
     def _entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         entry = self._entries[TopicPartition(log.topic, log.partition)]
         return entry._replace(
@@ -567,6 +576,7 @@ class Store:
             recovery_offset=point.offset,
             recovery_position=point.position,
             strict=log.strengthen(),
+            leader_epoch=log.epochs.latest,
         )
 
     def _commit(self, function: Callable[[WriteTransaction], T]) -> T:
@@ -667,7 +677,7 @@ class Store:
         reason = self._sync_failed.reason if self._sync_failed else None
         try:
             if reason is None:
-                changed = [log for log in good if log.point != log.checkpointed or log.take_sealing()]
+                changed = [log for log in good if self._is_behind(log)]
                 if changed:
                     self.checkpoint(changed)
         except (LogdbError, OSError) as error:
@@ -675,7 +685,7 @@ class Store:
         self._catalogue.close()
         assert self._lock_file is not None
         try:
-            if not failures and reason is None:
+            if not failures and reason is None and self._recovered:
                 self._lock_file.mark_clean(*file_checksum(self._io, self._catalogue.path))
         except LogdbError as error:
             failures.append((0, str(error)))

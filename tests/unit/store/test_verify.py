@@ -331,6 +331,22 @@ def test_epochs_that_are_not_the_batches(path, wrong):
     assert not logdb.verify(path).ok
 
 
+def test_an_epoch_that_no_record_has_yet(path):
+    die(logdb.open(path))
+    with logdb.open(path):
+        pass
+    file = path / "t-0/leader-epoch-checkpoint"
+    data = file.read_bytes()
+    assert data.endswith(b" 40\n")
+    assert logdb.verify(path).ok
+    for position in range(len(data)):
+        flip(file, position, 2)
+        assert not logdb.verify(path).ok, position
+        logdb.repair(path, execute=True)
+        assert file.read_bytes() == data
+        assert logdb.verify(path).ok
+
+
 def test_index_entries_that_are_false_or_missing(path):
     index = logs(path, 0)[0].with_suffix(".index")
     data = index.read_bytes()
