@@ -1,6 +1,11 @@
 """The two extension modules: what is called once a batch (cffi) and once a record (CPython)."""
 
+import sys
+
 from setuptools import Extension, setup
+
+if sys.platform == "win32":
+    raise SystemExit("logdb runs on Linux and macOS: Windows has neither fsync of directories nor flock")
 
 NATIVE = "src/logdb/_native"
 HOT_SOURCES = (

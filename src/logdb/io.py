@@ -11,7 +11,6 @@ share a write position.
 """
 
 import contextlib
-import fcntl
 import os
 import sys
 import time
@@ -21,6 +20,8 @@ from logdb.model import Buffer
 
 if sys.platform == "win32":  # pragma: no cover
     raise UnsupportedPlatform("logdb runs on Linux and macOS: Windows has neither fsync of directories nor flock")
+
+import fcntl
 
 _F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
 
@@ -51,6 +52,19 @@ class IO:
 
     def size_bytes(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def file_id(self, fd: int) -> tuple[int, int]:
+        """What tells an open file from another one of the same name."""
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+
+    def path_id(self, path: str) -> tuple[int, int] | None:
+        """The ``file_id`` of what has a name now; None where nothing has."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
@@ -128,8 +142,8 @@ class IO:
 
     def boot_id(self) -> str:
         """A name for this start of the machine: the same before and after means the page cache survived."""
-        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip().decode()
         return ""  # unknown, hence never equal: recovery then assumes a power cut
 
 

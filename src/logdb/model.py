@@ -144,7 +144,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
-    "max.message.bytes": _key(1_048_588, _whole(0, _INT), "largest record batch accepted"),
+    "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),
     "message.timestamp.after.max.ms": _key(3_600_000, _whole(0, _LONG), "how far ahead of the clock a record's time may be"),
     "message.timestamp.before.max.ms": _key(_LONG, _whole(0, _LONG), "how far behind the clock a record's time may be"),
     "message.timestamp.type": _key("CreateTime", _one_of("CreateTime", "LogAppendTime"), "whose clock stamps records"),

@@ -7,9 +7,9 @@ import os
 import random
 
 import pytest
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 
 import logdb
+from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 LEVELS = ("os", "interval", "fsync")

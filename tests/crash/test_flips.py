@@ -1,5 +1,6 @@
 """Flip each byte of a small database in turn: ``verify`` reports it, and no reader is served anything but the truth.
 
+Then damage of every kind, several at once: ``repair`` makes it whole, and invents nothing.
 ``make test`` flips a sample of the bytes; ``LOGDB_TEST_SCALE=long`` every one.
 """
 
@@ -12,9 +13,11 @@ import pytest
 
 import logdb
 from logdb.errors import LogdbError
-from support.damage import Content, build, content, copy, files, flip
+from support.damage import BATCHES, Content, append, build, content, copy, files, flip, overwrite
+from support.power_cut import die
 
-LONG = os.environ.get("LOGDB_TEST_SCALE") == "long"
+SCALE = os.environ.get("LOGDB_TEST_SCALE", "1")
+LONG = SCALE == "long"
 CHUNKS = 32 if LONG else 1  # so that one test takes minutes at most
 SAMPLE = 40
 HEADER = range(61)  # of the first batch: with all that no CRC covers
@@ -111,3 +114,75 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
         assert len(lost) <= (5 if name.suffix == ".log" else 0), f"{where}: {lost} are lost"
         assert content(damaged, "a") == found, where
         assert logdb.verify(damaged).ok, where
+
+
+# ---------------------------------------------------------------- several at once
+
+ROUNDS = 2000 if LONG else 40 * int(SCALE)
+
+
+def break_something(path: Path, rng: random.Random) -> str:
+    """Damage one file in one way; returns what was done."""
+    file = rng.choice(files(path))
+    size = file.stat().st_size
+    how = rng.choice(["flipped", "flipped", "zeroed", "noise", "cut", "deleted", "longer"])
+    begin = rng.randrange(max(size, 1))
+    span = min(size - begin, rng.randrange(1, 600))
+    match how:
+        case "deleted":
+            file.unlink()
+        case "longer":
+            file.write_bytes(file.read_bytes() + rng.choice([bytes(100), rng.randbytes(30)]))
+        case "cut":
+            os.truncate(file, begin)
+        case "zeroed":
+            overwrite(file, begin, bytes(span))
+        case "noise":
+            overwrite(file, begin, rng.randbytes(span))
+        case _ if size:
+            flip(file, begin, 1 << rng.randrange(8))
+    return f"{file.relative_to(path)} {how} at {begin}"
+
+
+def check_subset(found: Content, records: Content, where: str) -> None:
+    for key, rows in found.items():
+        assert set(rows) <= set(records[key]), where
+        assert rows == sorted(rows), where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", ["closed", "killed"])
+def test_damage_of_every_kind(whole, tmp_path, left):
+    path, records = whole
+    path = copy(path, tmp_path / "whole")
+    if left == "killed":
+        db = logdb.open(path)
+        append(db, BATCHES, BATCHES + 3)
+        db.flush()
+        append(db, BATCHES + 3, BATCHES + 5)
+        db.flush(sync=False)
+        die(db)
+        records = content(copy(path, tmp_path / "db"))
+    for round_ in range(ROUNDS):
+        rng = random.Random(f"{left} {round_}")
+        damaged = copy(path, tmp_path / "db")
+        where = f"round {round_}: {[break_something(damaged, rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]}"
+        try:
+            served = content(damaged)
+        except LogdbError:
+            pass
+        else:
+            assert all(rows == records[key][: len(rows)] for key, rows in served.items()), where
+        actions = logdb.repair(damaged, execute=True).actions
+        for mode in ("r", "a"):
+            report = logdb.verify(damaged)
+            assert report.ok, f"{where}: {report.problems} after {actions}"
+            check_subset(content(damaged, mode), records, where)
+        with logdb.open(damaged) as db:
+            for topic in db.topics():
+                for partition in range(topic.partition_count):
+                    log = db.log(topic.name, partition)
+                    last = max((record.offset for record in log.read(log.start_offset)), default=-1)
+                    assert log.append(b"goes on", b"key") > last, where
+        assert logdb.verify(damaged).ok, where
+

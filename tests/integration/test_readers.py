@@ -12,6 +12,7 @@ import pytest
 
 import logdb
 from logdb.errors import LogTruncated, UnknownTopic
+from support.faulty_io import FaultyIO
 
 COUNT = 20_000
 
@@ -129,7 +130,10 @@ def test_a_topic_deleted_beside_a_reader(tmp_path):
                 next(follower)
             with pytest.raises(UnknownTopic):
                 list(log.read(50))
-            assert len(list(half)) == 99, "whoever reads goes on"
+            rest = []
+            with pytest.raises(UnknownTopic):
+                rest.extend(half)
+            assert len(rest) == 99, "whoever reads goes on, and is told where the log ended"
             with pytest.raises(UnknownTopic):
                 log.end_offset  # noqa: B018
             with pytest.raises(UnknownTopic):
@@ -138,6 +142,24 @@ def test_a_topic_deleted_beside_a_reader(tmp_path):
             db.create_topic("t")
             db.log("t").append_many([b"another topic of that name"])
             assert [record.value for record in reader.log("t").read(0)] == [b"another topic of that name"]
+
+
+def test_what_is_known_is_read_without_a_look_at_the_files(tmp_path):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db") as db, logdb.open(tmp_path / "db", mode="r", io=io) as reader:
+        db.create_topic("t")
+        db.log("t").append_many([b"%d" % number for number in range(10_000)])
+        beside = reader.log("t")
+        assert next(beside.read(8000)).value == b"8000"
+        looked = len(io.calls)
+        for offset in range(100, 9000, 700):
+            assert next(beside.read(offset)).value == b"%d" % offset
+        assert {kind for kind, _ in io.calls[looked:]} == {"pread"}
+        half = beside.read(9990)
+        assert next(half).offset == 9990
+        db.log("t").append_many([b"more"])
+        assert [record.offset for record in half] == list(range(9991, 10_001)), "it ends where the log ends when it gets there"
+        assert next(beside.read(10_000)).value == b"more"
 
 
 def test_a_topic_and_partitions_made_beside_a_reader(tmp_path):
@@ -253,6 +275,7 @@ def test_stop_and_close_end_a_follower(tmp_path):
 
 AS_NOBODY = """
 import os, sys
+import tempfile
 import logdb, logdb.store.store
 if os.geteuid() == 0:  # root may write everywhere
     os.setgid(65534)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.power_cut import PowerCutIO, commits_noted, die, quiet
 
 import logdb
 from logdb.errors import LogTruncated
+from support.power_cut import PowerCutIO, commits_noted, die, quiet
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 values = st.one_of(st.none(), st.binary(max_size=40), st.integers(1, 3000).map(lambda size: b"v" * size))

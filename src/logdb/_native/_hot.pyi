@@ -4,7 +4,7 @@ Everything that is called once a batch is in ``_core`` (cffi).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, final
+from typing import Protocol, Self, final
 
 from logdb.model import Buffer
 
@@ -265,15 +265,15 @@ class RecordIterator:
     ``source`` called for the second; whatever is wrong with that read, the source has to tell.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         source: Callable[[int, int], Iterable[Buffer]],
         offset: int,
         end_offset: int,
         topic: str,
         partition: int,
         positions: Positions | None = None,
-    ) -> None:
+    ) -> Self:
         """``source(offset, end_offset)`` yields buffers of whole batches; each is let go before the next is asked for."""
 
     def __iter__(self) -> Iterator[Record]: ...

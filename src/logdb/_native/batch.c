@@ -88,6 +88,16 @@ logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_siz
     return *computed_crc == out->crc ? LOGDB_OK : LOGDB_E_CRC;
 }
 
+int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int64_t last_offset, int32_t leader_epoch)
+{
+    logdb_batch batch;
+    uint32_t crc;
+    if (logdb_batch_check(buf, len, INT64_MAX, &batch, &crc) != LOGDB_OK || batch.attributes & LOGDB_CODEC_MASK)
+        return 0;
+    int holds = batch.base_offset <= offset && offset <= last_offset && batch.last_offset == last_offset;
+    return holds && (leader_epoch == -1 || batch.leader_epoch == leader_epoch) ? batch.size_bytes : 0;
+}
+
 /* ---------------------------------------------------------------- records from outside */
 
 static int headers_whole(const record_view *record)

@@ -52,8 +52,8 @@ PyObject *range_new(int64_t start, int64_t stop);
 
 extern PyTypeObject Record_Type;
 
-/* A Record of the record r, whose batch says the rest; origin is the tuple (topic, partition). */
-PyObject *record_new(const record_view *r, int64_t offset, int64_t timestamp_ms, int32_t leader_epoch, PyObject *origin);
+/* A Record of the record r, whose batch says the rest; timestamp_ms is an int, origin the tuple (topic, partition). */
+PyObject *record_new(const record_view *r, int64_t offset, PyObject *timestamp_ms, int32_t leader_epoch, PyObject *origin);
 int record_ready(void);
 
 /* ---------------------------------------------------------------- hot_arguments.c */

@@ -23,11 +23,26 @@ typedef struct {
     int64_t base_offset, base_timestamp;
     int64_t delta_mask;  /* -1: a record's timestamp delta counts; 0: log append time */
     int64_t next_offset, end_offset;
+    int64_t timestamp_ms; /* of the record before */
+    PyObject *timestamp;  /* the same as an int, NULL before the first: most records share it with their neighbour */
 } iterator;
 
 static inline int64_t timestamp_of(int64_t base, int64_t mask, int64_t delta)
 {
     return (int64_t)((uint64_t)base + (uint64_t)(delta & mask));
+}
+
+/* the timestamp of the next record, borrowed; NULL with an exception */
+static inline PyObject *timestamp_object(iterator *it, int64_t timestamp_ms)
+{
+    if (timestamp_ms != it->timestamp_ms || UNLIKELY(it->timestamp == NULL)) {
+        PyObject *made = PyLong_FromLongLong(timestamp_ms);
+        if (made == NULL)
+            return NULL;
+        it->timestamp_ms = timestamp_ms;
+        Py_XSETREF(it->timestamp, made); /* an int's end runs no Python */
+    }
+    return it->timestamp;
 }
 
 static void chunk_release(iterator *it)
@@ -56,7 +71,7 @@ static int corrupt(const char *what, int64_t offset)
 /* ---------------------------------------------------------------- one record by its position */
 
 /* the record in the bytes read, if it is the one; NULL without an exception if not */
-static PyObject *point_parse(const iterator *it, const record_place *at, PyObject *bytes)
+static PyObject *point_parse(iterator *it, const record_place *at, PyObject *bytes)
 {
     if (!PyBytes_Check(bytes) || PyBytes_GET_SIZE(bytes) != (Py_ssize_t)at->size_bytes)
         return NULL;
@@ -64,8 +79,8 @@ static PyObject *point_parse(const iterator *it, const record_place *at, PyObjec
     record_view r;
     if (record_parse(start, end, &r) != end || r.offset_delta != it->next_offset - at->base_offset)
         return NULL;
-    return record_new(&r, it->next_offset, timestamp_of(at->base_timestamp, at->delta_mask, r.timestamp_delta), at->leader_epoch,
-                      it->origin);
+    PyObject *timestamp = timestamp_object(it, timestamp_of(at->base_timestamp, at->delta_mask, r.timestamp_delta));
+    return timestamp != NULL ? record_new(&r, it->next_offset, timestamp, at->leader_epoch, it->origin) : NULL;
 }
 
 static PyObject *point_pread(const record_place *at)
@@ -202,8 +217,11 @@ static PyObject *iterator_next(PyObject *self)
                 continue;
             if (UNLIKELY(offset >= it->end_offset))
                 goto finish;
+            PyObject *timestamp = timestamp_object(it, timestamp_of(it->base_timestamp, it->delta_mask, r.timestamp_delta));
+            if (UNLIKELY(timestamp == NULL))
+                goto finish;
             it->next_offset = offset + 1;
-            return record_new(&r, offset, timestamp_of(it->base_timestamp, it->delta_mask, r.timestamp_delta), it->leader_epoch, it->origin);
+            return record_new(&r, offset, timestamp, it->leader_epoch, it->origin);
         }
         if (it->done)
             return NULL;
@@ -260,6 +278,7 @@ static int iterator_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(it->source);
     Py_VISIT(it->chunks);
     Py_VISIT(it->origin);
+    Py_VISIT(it->timestamp);
     Py_VISIT(it->positions);
     Py_VISIT(it->chunk.obj);
     return 0;
@@ -276,6 +295,7 @@ static void iterator_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     iterator_finish((iterator *)self);
     Py_CLEAR(((iterator *)self)->origin);
+    Py_CLEAR(((iterator *)self)->timestamp);
     Py_TYPE(self)->tp_free(self);
 }
 

@@ -1,12 +1,13 @@
 /* hot_record.c -- Record: immutable, made by reading, without GC support because it can be in no cycle.
  *
- * Key and value are object members, which CPython's adaptive interpreter reads without a call.  Headers are kept
- * as they lie on disk, and decoded when somebody looks at them. */
+ * Key, value and timestamp are object members, which CPython's adaptive interpreter reads without a call.  Headers
+ * are kept as they lie on disk, and decoded when somebody looks at them. */
 #include "hot.h"
 
 typedef struct {
     PyObject_HEAD
-    int64_t offset, timestamp_ms;
+    int64_t offset;
+    PyObject *timestamp_ms; /* an int, often shared with the record before */
     PyObject *key, *value;
     PyObject *headers; /* a tuple; or bytes of header_count headers, not decoded yet */
     PyObject *origin;  /* (topic, partition), shared by all records of an iterator */
@@ -33,7 +34,7 @@ static record *record_allocate(void)
     return (record *)PyObject_Init((PyObject *)r, &Record_Type);
 }
 
-PyObject *record_new(const record_view *view, int64_t offset, int64_t timestamp_ms, int32_t leader_epoch, PyObject *origin)
+PyObject *record_new(const record_view *view, int64_t offset, PyObject *timestamp_ms, int32_t leader_epoch, PyObject *origin)
 {
     PyObject *key = bytes_or_none(view->key, view->key_size), *value = NULL, *headers = NULL;
     if (key == NULL || (value = bytes_or_none(view->value, view->value_size)) == NULL)
@@ -49,7 +50,7 @@ PyObject *record_new(const record_view *view, int64_t offset, int64_t timestamp_
     if (r == NULL)
         goto failed;
     r->offset = offset;
-    r->timestamp_ms = timestamp_ms;
+    r->timestamp_ms = Py_NewRef(timestamp_ms);
     r->key = key;
     r->value = value;
     r->headers = headers;
@@ -67,6 +68,7 @@ failed:
 static void record_dealloc(PyObject *self)
 {
     record *r = (record *)self;
+    Py_DECREF(r->timestamp_ms);
     Py_DECREF(r->key);
     Py_DECREF(r->value);
     Py_DECREF(r->headers);
@@ -145,8 +147,8 @@ static PyObject *record_fields(PyObject *self)
     PyObject *headers = record_headers(self, NULL);
     if (headers == NULL)
         return NULL;
-    return Py_BuildValue("(OOLLOONi)", PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset,
-                         (long long)r->timestamp_ms, r->key, r->value, headers, (int)r->leader_epoch);
+    return Py_BuildValue("(OOLOOONi)", PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset,
+                         r->timestamp_ms, r->key, r->value, headers, (int)r->leader_epoch);
 }
 
 static PyObject *record_compare(PyObject *left, PyObject *right, int op)
@@ -180,8 +182,8 @@ static PyObject *record_repr(PyObject *self)
     if (headers == NULL)
         return NULL;
     PyObject *text = PyUnicode_FromFormat(
-        "Record(topic=%R, partition=%S, offset=%lld, timestamp_ms=%lld, key=%R, value=%R, headers=%R, leader_epoch=%d)",
-        PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset, (long long)r->timestamp_ms,
+        "Record(topic=%R, partition=%S, offset=%lld, timestamp_ms=%S, key=%R, value=%R, headers=%R, leader_epoch=%d)",
+        PyTuple_GET_ITEM(r->origin, 0), PyTuple_GET_ITEM(r->origin, 1), (long long)r->offset, r->timestamp_ms,
         r->key, r->value, headers, (int)r->leader_epoch);
     Py_DECREF(headers);
     return text;
@@ -189,7 +191,7 @@ static PyObject *record_repr(PyObject *self)
 
 static PyMemberDef record_members[] = {
     {"offset", T_LONGLONG, offsetof(record, offset), READONLY, NULL},
-    {"timestamp_ms", T_LONGLONG, offsetof(record, timestamp_ms), READONLY, "milliseconds since 1970"},
+    {"timestamp_ms", T_OBJECT_EX, offsetof(record, timestamp_ms), READONLY, "milliseconds since 1970"},
     {"key", T_OBJECT_EX, offsetof(record, key), READONLY, "bytes or None"},
     {"value", T_OBJECT_EX, offsetof(record, value), READONLY, "bytes or None"},
     {"leader_epoch", T_INT, offsetof(record, leader_epoch), READONLY, "of the record's batch"},

@@ -67,6 +67,10 @@ logdb_status logdb_batch_header(const uint8_t *buf, size_t len, int64_t batch_si
 /* The same, and the CRC.  *computed_crc is set for LOGDB_OK and LOGDB_E_CRC. */
 logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_size_max, logdb_batch *out, uint32_t *computed_crc);
 
+/* The size of the batch at buf if it is whole, good and uncompressed, holds the offset, ends at last_offset and has
+ * that leader epoch (-1: any); 0 if not. */
+int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int64_t last_offset, int32_t leader_epoch);
+
 /* Walks the (decompressed) records of a batch from outside, headers of records included: each within its
  * bounds, offset deltas strictly increasing from >= 0 to exactly last_offset - base_offset, count as stated,
  * nothing after the last; unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.

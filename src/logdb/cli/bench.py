@@ -15,8 +15,9 @@ from typing import NamedTuple
 import click
 
 import logdb
-from logdb.cli.output import Progress, emit, progress, say, table
+from logdb.cli.output import emit, progress, say, table
 from logdb.cli.session import Session, common, pass_session
+from logdb.store.report import Progress
 
 VALUE_SIZE_BYTES, KEY_SIZE_BYTES = 100, 16
 CALL_COUNT = 1000  # records of one append_many

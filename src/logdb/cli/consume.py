@@ -4,7 +4,6 @@ Knows where to begin and when to end.  Does not know how a record is written
 (``formats``).
 """
 
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import click
 import logdb
 from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
-from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place
+from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.errors import UnknownTopic
@@ -127,7 +126,7 @@ def topic_names(db: "logdb.Database", topic: str | None, include: str | None) ->
     if topic is not None:
         return [topic]
     names = [info.name for info in db.topics()]
-    found = [name for name in names if re.fullmatch((include or "").replace(",", "|"), name)]
+    found = matching_names(include or "", names)
     if not found:
         raise UnknownTopic(include or "", known=tuple(names))
     return found

@@ -13,10 +13,10 @@ from struct import iter_unpack
 from typing import BinaryIO, NamedTuple
 
 from logdb.codec import Header, Record, RecordIterator, Status, check, convert, explain, find_batch, header, records_check
+from logdb.codec.batch import HEADER_SIZE_BYTES
 from logdb.errors import InvalidBatch
 from logdb.model import OFFSET_MAX
 
-HEADER_SIZE_BYTES = 61
 DECOMPRESSED_SIZE_BYTES_MAX = 1 << 30
 _SEARCH_SIZE_BYTES = 32 << 20
 _SEARCH_BATCH_SIZE_BYTES_MAX = 16 << 20  # behind damage, a larger batch may be missed

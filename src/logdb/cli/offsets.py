@@ -3,7 +3,6 @@
 Printed as kafka-get-offsets does (``topic:partition:offset``) where a time is asked for.
 """
 
-import re
 from collections.abc import Sequence
 
 import click
@@ -11,7 +10,7 @@ import click
 import logdb
 from logdb.cli.consume import offset_of
 from logdb.cli.output import emit, table
-from logdb.cli.params import TIME, TOPIC, Kind, Place
+from logdb.cli.params import TIME, TOPIC, Kind, Place, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.errors import UnknownTopic
 from logdb.model import TopicPartition
@@ -55,7 +54,7 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
     """Partitions that ``topic``, ``topic:partition`` or ``topic:first-beyond`` names; the topic may be a regular expression.
 
     Raises:
-        click.BadParameter: The partition is no number.
+        click.BadParameter: The partition is no number, or the topic neither a name nor a regular expression.
         UnknownTopic: No topic matches.
     """
     topic, _, partitions = pattern.partition(":")
@@ -63,7 +62,7 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
         wanted = numbers(partitions) if partitions else None
     except ValueError:
         raise click.BadParameter(f"{partitions!r} is no partition; write TOPIC:0 or TOPIC:0-3", param_hint=repr(pattern)) from None
-    names = [topic] if topic in known else [name for name in known if re.fullmatch(topic, name)]
+    names = [topic] if topic in known else matching_names(topic, known)
     if not names:
         raise UnknownTopic(topic, known=tuple(known))
     return [

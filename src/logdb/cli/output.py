@@ -9,12 +9,12 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
-Progress: TypeAlias = Callable[[int, int, str], None]  # (bytes done, bytes in all, what)
+from logdb.store.report import Progress
 
 
 def say(text: str) -> None:

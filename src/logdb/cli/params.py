@@ -6,6 +6,7 @@ shell completes topic names by reading the database.
 
 import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,6 +127,19 @@ def parse_place(text: str) -> Place:
         return Place("to-time", parse_time(text[2:]))
     number = int(text)
     return Place("tail", -number) if text.startswith("-") else Place("offset", number)
+
+
+def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
+    """The names that a regular expression matches as a whole; a comma means "or", as in Kafka's tools.
+
+    Raises:
+        click.BadParameter: It is no regular expression.
+    """
+    try:
+        wanted = re.compile(pattern.replace(",", "|"))
+    except re.error as error:
+        raise click.BadParameter(f"{pattern!r} is neither a topic nor a regular expression: {error}") from None
+    return [name for name in names if wanted.fullmatch(name)]
 
 
 TOPIC = TopicName()

@@ -19,12 +19,13 @@ import click
 import logdb
 from logdb.cli.formats import unescape
 from logdb.cli.lines import PROPERTIES, LineFormat, Splitter
-from logdb.cli.output import Progress, counted, emit, progress, say, size_text
+from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.model import DURABILITY_LEVELS, Durability
+from logdb.store.report import Progress
 
 CHUNK_SIZE = 1 << 20
 POLL_INTERVAL_S = 0.05

@@ -27,6 +27,7 @@ FAILURES = (
     errors.CorruptionError,
     errors.DiskFull,
     errors.LogTruncated,
+    errors.ReadFailed,
     errors.SyncFailed,
     errors.WriteFailed,
 )

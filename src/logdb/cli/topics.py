@@ -5,14 +5,13 @@ kafka-topics (``topics --create --topic t --partitions 3``), which also print
 as kafka-topics does.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 import click
 
 import logdb
 from logdb.cli.output import counted, emit, say, size_text, table
-from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
+from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.errors import UnknownTopic
 from logdb.model import TopicInfo
@@ -72,6 +71,8 @@ def delete_all(session: Session, names: Sequence[str], *, execute: bool) -> None
                 db.delete_topic(name)
                 if not session.kafka:
                     say(f"deleted topic {name}")
+        if session.as_json:
+            emit({"executed": True, "delete": [{"topic": name} for name in names]})
         return
     with session.read() as db:
         topics = [db.describe_topic(name) for name in names]
@@ -99,7 +100,7 @@ def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True
         return names
     if pattern in names:
         return [pattern]
-    found = [name for name in names if re.fullmatch(pattern.replace(",", "|"), name)]
+    found = matching_names(pattern, names)
     if not found:
         raise UnknownTopic(pattern, known=tuple(names))
     return found

@@ -15,8 +15,6 @@ Partitioner: TypeAlias = Callable[[Buffer | None, int], int]
 _STICKY_RECORD_COUNT = 128  # about one batch of 16 KiB
 
 
-
-
 class Default:
     """Kafka's: murmur2 of the key; records without one stay with a partition for about a batch, then move on.
 

@@ -12,6 +12,7 @@ from logdb.codec.batch import (
     Status,
     check,
     crc32c,
+    expected_batch,
     explain,
     find_batch,
     find_timestamp,
@@ -21,6 +22,7 @@ from logdb.codec.batch import (
     place,
     records_check,
     seal,
+    span,
     split,
     time_index_search,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "Status",
     "check",
     "crc32c",
+    "expected_batch",
     "explain",
     "find_batch",
     "find_timestamp",
@@ -48,6 +51,7 @@ __all__ = [
     "place",
     "records_check",
     "seal",
+    "span",
     "split",
     "time_index_search",
 ]

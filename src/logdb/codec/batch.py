@@ -9,6 +9,7 @@ Threading: functions share nothing.  A Scanner is used by one thread at a time.
 """
 
 import operator
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -28,8 +29,15 @@ TRANSACTIONAL = 16
 CONTROL = 32
 DELETE_HORIZON = 64
 
+_SPAN = struct.Struct(">qi11xi")  # base offset, length, [epoch, magic, CRC, attributes], last offset delta
+
 _from_buffer = ffi.from_buffer
+_new = ffi.new
 _scan = lib.logdb_scan
+_expected_batch = lib.logdb_batch_expected
+_SCAN_CRC, _SCAN_GAPS = lib.LOGDB_SCAN_CRC, lib.LOGDB_SCAN_GAPS
+_begun = _new("logdb_scan_state *", {"max_timestamp": -1, "max_timestamp_offset": -1, "indexed_timestamp": -1, "last_base_offset": -1})
+_BEGUN = _begun[0]  # what a scan begins with; lives in _begun
 
 
 class Status(IntEnum):
@@ -99,6 +107,31 @@ def header(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Sta
     batch = ffi.new("logdb_batch *")
     data = _from_buffer(buf)
     return _STATUSES[lib.logdb_batch_header(data, len(data), size_bytes_max, batch)], _header_of(batch)
+
+
+class Span(NamedTuple):
+    """Offsets and size that a batch header claims."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+
+
+def span(buf: Buffer, position: int = 0) -> Span | None:
+    """What the batch header at ``position`` of ``buf`` says of offsets and size, unchecked; None where it is not all there."""
+    if len(buf) - position < HEADER_SIZE_BYTES:
+        return None
+    base_offset, length, last_offset_delta = _SPAN.unpack_from(buf, position)
+    return Span(base_offset, base_offset + last_offset_delta, length + 12)
+
+
+def expected_batch(buf: bytes, offset: int, last_offset: int, leader_epoch: int) -> int:
+    """The size of the batch at the begin of ``buf`` if it is the one expected; 0 says no more than that it is not.
+
+    It is whole, good (CRC) and uncompressed, holds ``offset``, ends at ``last_offset`` and has
+    the ``leader_epoch`` (-1: any).
+    """
+    return int(_expected_batch(buf, len(buf), offset, last_offset, leader_epoch))
 
 
 def check(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Status, Header | None, int]:
@@ -232,17 +265,16 @@ class Scanner:
         """
         self.index = bytearray()
         self.time_index = bytearray()
-        state = self._state = ffi.new("logdb_scan_state *")
-        state.flags = (lib.LOGDB_SCAN_CRC if check_crc else 0) | (lib.LOGDB_SCAN_GAPS if gaps else 0)
+        state = self._state = _new("logdb_scan_state *", _BEGUN)
+        state.flags = (_SCAN_CRC if check_crc else 0) | (_SCAN_GAPS if gaps else 0)
         state.index_interval_bytes = index_interval_bytes
         state.batch_size_max = batch_size_max
         state.segment_base_offset = segment_base_offset
         state.next_offset = segment_base_offset if next_offset is None else next_offset
         state.position = position
         state.end_offset = end_offset
-        state.max_timestamp = state.max_timestamp_offset = state.indexed_timestamp = state.last_base_offset = -1
         if epochs is not None:
-            self._epochs = ffi.new("int64_t[]", [number for pair in epochs for number in pair])
+            self._epochs = _new("int64_t[]", [number for pair in epochs for number in pair])
             state.epochs = self._epochs
             state.epoch_count = len(epochs)
         if with_index:
@@ -300,9 +332,9 @@ class Scanner:
             self.indexed_timestamp = self.max_timestamp
 
     def require(self, *, check_crc: bool, epochs: Sequence[tuple[int, int]] | None) -> None:
-        """Check more, or less, from here on: CRCs and leader epochs."""
+        """Check more, or less, from here on: CRCs (and with them that no offset is left out) and leader epochs."""
         state = self._state
-        state.flags = (state.flags & ~lib.LOGDB_SCAN_CRC) | (lib.LOGDB_SCAN_CRC if check_crc else 0)
+        state.flags = (state.flags & ~(_SCAN_CRC | _SCAN_GAPS)) | _SCAN_CRC if check_crc else state.flags & ~_SCAN_CRC
         self._epochs = ffi.new("int64_t[]", [number for pair in epochs or () for number in pair])
         state.epochs = self._epochs if epochs is not None else ffi.NULL
         state.epoch_count = len(epochs or ())
@@ -363,7 +395,7 @@ def find_batch(buf: Buffer, *, offset_min: int = 0, size_bytes_max: int = BATCH_
 
 def index_search(index: Buffer, count: int, relative_offset: int) -> int:
     """First entry of an offset index (uint8[count * 8]) whose offset is >= ``relative_offset``; ``count`` if none is."""
-    data = _from_buffer(index)
+    data = index if type(index) is bytes else _from_buffer(index)
     if not 0 <= count * INDEX_ENTRY_SIZE_BYTES <= len(data):
         raise ValueError(f"{count} entries in {len(data)} bytes")
     return int(lib.logdb_index_search(data, count, relative_offset))

@@ -41,40 +41,58 @@ class GroupCommit:
         self._gathering = False
 
     def commit(self, offset: int) -> None:
-        """Return once everything below ``offset`` is durable; raises what this thread's own ``work`` raised."""
-        with self._mutex:
-            waiter = _Waiter(offset) if self._leading else None
-            self._leading = True
-            if waiter is not None:
-                self._waiting.append(waiter)
-                if self._gathering and len(self._waiting) + 1 >= self._company:
-                    self._gathering = False
-                    self._gathered.release()
-        if waiter is not None:
-            waiter.woken.acquire()
-            if not waiter.leads:
-                return
-        self._lead()
+        """Return once everything below ``offset`` is durable; raises what this thread's own ``work`` raised.
 
-    def _lead(self) -> None:
-        self._gather()
-        began = time.perf_counter()
-        durable = -1
+        An exception from outside (Ctrl-C) hands the lead on, or leaves the queue.
+        """
+        waiter, durable = _Waiter(offset), -1
         try:
-            durable = self._work()
+            self._enter(waiter)
+            if not waiter.leads:
+                waiter.woken.acquire()
+            if waiter.leads:
+                self._gather()
+                began = time.perf_counter()
+                durable = self._work()
+                self._work_s = time.perf_counter() - began
         finally:
-            self._work_s = time.perf_counter() - began
-            with self._mutex:
-                covered = [waiter for waiter in self._waiting if waiter.offset <= durable]
-                self._waiting = [waiter for waiter in self._waiting if waiter.offset > durable]
-                self._company = max(len(covered) + len(self._waiting) + 1, self._company - 1)
-                following = self._waiting.pop(0) if self._waiting else None
-                self._leading = following is not None
+            if waiter.leads:
+                self._hand_on(durable)
+            elif waiter in self._waiting:
+                self._leave(waiter)
+
+    def _enter(self, waiter: _Waiter) -> None:
+        """Lead if nobody does, else queue up."""
+        with self._mutex:
+            if not self._leading:
+                self._leading = waiter.leads = True
+                return
+            self._waiting.append(waiter)
+            if self._gathering and len(self._waiting) + 1 >= self._company:
+                self._gathering = False
+                self._gathered.release()
+
+    def _leave(self, waiter: _Waiter) -> None:
+        with self._mutex:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        if waiter.leads:  # it was just handed on
+            self._hand_on(-1)
+
+    def _hand_on(self, durable: int) -> None:
+        """Wake those whose offset is durable, and let the first of the others lead."""
+        with self._mutex:
+            covered = [waiter for waiter in self._waiting if waiter.offset <= durable]
+            self._waiting = [waiter for waiter in self._waiting if waiter.offset > durable]
+            self._company = max(len(covered) + len(self._waiting) + 1, self._company - 1)
+            following = self._waiting.pop(0) if self._waiting else None
+            self._leading = following is not None
             if following is not None:
                 following.leads = True
-                following.woken.release()
-            for waiter in covered:
-                waiter.woken.release()
+        if following is not None:
+            following.woken.release()
+        for waiter in covered:
+            waiter.woken.release()
 
     def _gather(self) -> None:
         """Wait for the company of late, but not long."""

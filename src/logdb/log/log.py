@@ -18,7 +18,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logdb.codec import FSYNC, OS, BatchBuilder, Positions, Record, RecordIterator, arrow, convert, find_timestamp, last_offset, split
@@ -38,7 +39,7 @@ from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_chunks, segment_slot
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
 from logdb.segment import buffers
@@ -131,7 +132,7 @@ class Log(BatchBuilder):
         self._sync_lock = threading.Lock()
         self._group_commit = GroupCommit(self._write_and_sync)
         self._positions = Positions()
-        self._source = self._chunks
+        self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
         self._grown: threading.Condition | None = None
         self._closed = False
@@ -229,11 +230,11 @@ class Log(BatchBuilder):
         cursor = self._cursor
         slot = segment_slot(segments, offset) if segments else 0
         while slot < len(segments) and offset < end:
-            segment, place = segments[slot], None
+            segment = segments[slot]
             if cursor is not None and cursor[0] == offset and cursor[1] is segment:
                 reader = SegmentReader.resume(segment, offset, cursor[2], end, epochs)
             else:
-                reader = SegmentReader(segment, max(offset, segment.base_offset), end, epochs, place)
+                reader = SegmentReader(segment, max(offset, segment.base_offset), end, epochs)
             view = reader.read(max(size_bytes_max, 1))
             while view is not None and reader.next_offset <= offset:  # the index led to far before it
                 view = reader.read(max(size_bytes_max, 1))
@@ -274,6 +275,10 @@ class Log(BatchBuilder):
             offset: First offset wanted, in [start_offset, end_offset].
             timeout_ms: End after so long without a record; None: never.
             stop: End soon after it is set.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
+            Closed: The database was closed meanwhile.
         """
         while stop is None or not stop.is_set():
             for record in self.read(offset):
@@ -311,11 +316,24 @@ class Log(BatchBuilder):
     def _catch_up(self) -> None:
         """Let everything appended so far be written, so that it can be read.
 
-        What cannot be written now is not there to be read yet; the rest is.
+        What cannot be written now is not there to be read yet; the rest is.  At level fsync
+        a group goes out when the one before it is durable, so readers join the next sync.
         """
         if self._next_offset > self._end.offset:
             with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
-                self._drain()
+                if self._strict_now() and not self._gate:
+                    self._commit(self._next_offset, FSYNC)
+                else:
+                    self._drain()
+
+    def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
+        """What a record iterator reads: first, for who wants no more, one batch."""
+        if offset < min(self._end.offset, end_offset):
+            found = read_batch(self._segments, offset, self._epochs.entries or None, self._positions)
+            if found is not None:
+                batch, offset = found
+                return chain((batch,), self._chunks(offset, end_offset, positions=None))
+        return self._chunks(offset, end_offset)
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
@@ -340,15 +358,17 @@ class Log(BatchBuilder):
         if self._grown is None:
             self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        with self._grown:
-            while self._next_offset <= offset:
+        while True:
+            self._catch_up()
+            with self._grown:
                 if self._closed:
                     raise self._host.refusal(self)
+                if self._end.offset > offset:
+                    return True
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
                 self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
-        return True
 
     # ------------------------------------------------------------ appending
 
@@ -372,16 +392,21 @@ class Log(BatchBuilder):
             RecordTooLarge: A batch is over ``max.message.bytes``.
             UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
         """
-        size_bytes = memoryview(batches).nbytes
-        if size_bytes > GROUP_SIZE_BYTES and FSYNC in (self._level, DURABILITY_LEVELS.index(durability or "os")):
-            return self._append_groups(memoryview(batches).cast("B"), expected_offset, durability)
+        view = memoryview(batches).cast("B")
         if self._gate:
             raise self._host.refusal(self)
-        if not size_bytes:
+        if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
+        if len(view) > GROUP_SIZE_BYTES and (durability or self._config.durability) == "fsync":
+            return self._append_groups(view, expected_offset, durability)
+        return self._append_group(view, expected_offset, durability)
+
+    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
+        """Append batches that are written as one."""
+        size_bytes = len(batches)
         buffer = self._buffer(size_bytes)
         view = memoryview(buffer)[:size_bytes]
-        view[:] = memoryview(batches).cast("B")  # from here on nobody else can change them
+        view[:] = batches  # from here on nobody else can change them
         record_span = self._check_batches(view)
         del view  # the buffer is the builder's
         return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability)
@@ -408,7 +433,7 @@ class Log(BatchBuilder):
         self._check_batches(memoryview(bytearray(batches)))  # all or nothing is wrong
         start = stop = None
         for group in split(batches, GROUP_SIZE_BYTES):
-            offsets = self.append_batches(group, expected_offset=expected_offset, durability=durability)
+            offsets = self._append_group(group, expected_offset, durability)
             start, stop = offsets.start if start is None else start, offsets.stop
             expected_offset = None if expected_offset is None else stop
         return range(start or 0, stop or 0)
@@ -423,7 +448,7 @@ class Log(BatchBuilder):
         """
         if self._gate:
             raise self._host.refusal(self)
-        if sync:
+        if sync or self._strict_now():  # at level fsync nothing is written that the last sync has not made room for
             self._commit(self._next_offset, FSYNC)
         else:
             self._drain()
@@ -463,6 +488,8 @@ class Log(BatchBuilder):
             try:
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
+                if not segment.whole or segment.size_bytes != self._end.position:
+                    segment.restore(self._end.position, self._end.offset)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -551,12 +578,13 @@ class Log(BatchBuilder):
             self._segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
-        if self._segments:
-            self._sealing.append(self._segments[-1])
+        older = tuple(known for known in self._segments if known.base_offset < base_offset)
+        if older and older[-1] not in self._sealing:
+            self._sealing.append(older[-1])
             self._host.wake(self)
-        self._segments = (*self._segments, segment)
-        self._end = End(segment, 0, base_offset)
         self._noted_position = 0
+        self._segments = (*older, segment)
+        self._end = End(segment, 0, base_offset)
         return segment
 
     # ------------------------------------------------------------ durability
@@ -568,6 +596,8 @@ class Log(BatchBuilder):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
+        if self._closed:
+            raise self._host.refusal(self)
         end, point = self._end, self._point.point
         if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):
             return
@@ -675,14 +705,12 @@ class Log(BatchBuilder):
         if self._end.offset > self._point.point.offset:
             self._unsynced_since_ms = self._io.monotonic_ms()
 
-    def close(self) -> tuple[int, str | None]:
-        """Write and sync everything, make the files fit for a clean open, and let go of them.
+    def finish(self) -> str | None:
+        """Take no more records, write and sync everything, and make the files fit for a clean open.
 
         Returns:
-            How many records could not be written, and are lost; and why it was not a
-            clean close, None if it was.
+            Why that failed; None if it did not.
         """
-        reason = None
         try:
             if not self._gate:
                 self.refuse(GATE_SHUT)
@@ -690,10 +718,9 @@ class Log(BatchBuilder):
                     self._drain()
                     self._sync()
                     self._finish_active()
-        except (LogdbError, OSError) as error:
-            reason = str(error)
-        lost = self.abandon()
-        return lost, reason or (f"{lost} records were still waiting" if lost else None)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the other logs are to be closed too
+            return str(error)
+        return f"{self._pending_count} records were still waiting" if self._pending_count else None
 
     def _finish_active(self) -> None:
         segment = self._end.segment
@@ -708,12 +735,14 @@ class Log(BatchBuilder):
 
     def abandon(self) -> int:
         """Let go of everything; returns how many records waited to be written."""
-        lost = self._discard()
-        self._closed = True
+        with self._sync_lock:  # whoever is at it finishes, and nobody begins
+            lost = self._next_offset - self._end.offset
+            self._discard()
+            self._closed = True
         self._positions.clear()
         for segment in self._segments:
-            segment.file = None
-        self._point.file = None
+            segment.retire()
+        self._point.retire()
         if self._grown is not None:
             with self._grown:
                 self._grown.notify_all()

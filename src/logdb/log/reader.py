@@ -9,14 +9,18 @@ A chunk lies in a buffer that is reused: it is the caller's until it asks for th
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter, itemgetter
 
-from logdb.codec import Positions, Scanner, Status, convert, explain, header, split
+from logdb.codec import Positions, Scanner, Status, convert, expected_batch, explain, header, span, split
 from logdb.errors import CorruptionError
+from logdb.io import pread_exact
 from logdb.segment import buffers
 from logdb.segment.files import File
 from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment, fill
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
+_NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
+_base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a segment, of an entry of the epochs
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
 
@@ -56,8 +60,7 @@ class SegmentReader:
         while self.position < self._stop and (self._scanner is None or self._scanner.next_offset < self._end_offset):
             wanted = size_bytes if self._scanner is not None else max(size_bytes, self._place.size_bytes)
             wanted = min(wanted, self._stop - self.position)
-            view = memoryview(buffers.take(wanted))[:wanted]
-            view = view[: fill(self._segment.io, self._open(), view, self.position)]
+            view = self._view(wanted)
             complete = len(view) == wanted
             if self._scanner is None:
                 begun = self._begin(view)
@@ -87,13 +90,19 @@ class SegmentReader:
         except FileNotFoundError:
             raise CorruptionError(self._segment.path, 0, "the file is missing") from None
 
+    def _view(self, size_bytes: int) -> memoryview:
+        """The bytes at ``position``; fewer only where the file ends."""
+        if size_bytes <= _NEW_BYTES_SIZE_MAX:
+            return memoryview(pread_exact(self._segment.io, self._open().fd, size_bytes, self.position))
+        view = memoryview(buffers.take(size_bytes))[:size_bytes]
+        return view[: fill(self._segment.io, self._open(), view, self.position)]
+
     def _begin(self, view: memoryview) -> tuple[int, int] | None:
         """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it, and its size.
 
         None means that the index was wrong, and that reading starts over without it.
         """
-        place, expected, skipped = self._place, self._segment.base_offset, 0
-        status, head = header(view)
+        place, expected, skipped, head = self._place, self._segment.base_offset, 0, span(view)
         if place.last_offset is not None:
             if head is None or head.last_offset != place.last_offset:
                 self._place, self.position = FROM_THE_BEGIN, 0
@@ -101,16 +110,15 @@ class SegmentReader:
             expected = head.base_offset
         while (
             head is not None
-            and status is Status.OK
             and head.last_offset < self._offset
             and head.base_offset == expected
-            and skipped + head.size_bytes < len(view)
+            and HEADER_SIZE <= head.size_bytes < len(view) - skipped
         ):
             skipped += head.size_bytes
             expected = head.last_offset + 1
-            status, head = header(view[skipped:])
+            head = span(view, skipped)
         self._scan_from(expected, self.position + skipped)
-        return skipped, HEADER_SIZE if head is None else head.size_bytes
+        return skipped, HEADER_SIZE if head is None else max(HEADER_SIZE, head.size_bytes)
 
     def _scan_from(self, next_offset: int, position: int) -> None:
         self._scanner = Scanner(
@@ -137,7 +145,39 @@ class SegmentReader:
 
 def segment_slot(segments: Sequence[Segment], offset: int) -> int:
     """Which of the segments holds ``offset``; the first for one before all."""
-    return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+    return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+
+def read_batch(
+    segments: Sequence[Segment], offset: int, epochs: Sequence[tuple[int, int]] | None, positions: Positions
+) -> tuple[memoryview, int] | None:
+    """The one batch that holds ``offset``, checked, and the offset after it, if the index leads straight to it.
+
+    Leaves its records' positions for point reads.  Its base offset, which no CRC covers, has to be the one that the
+    last offset in the index demands: the delta between them is in the CRC.  None where anything at all is unusual, or
+    wrong: ``read_chunks`` then reads it, or tells what it is.
+    """
+    leader_epoch = -1
+    if epochs is not None:
+        slot = bisect_right(epochs, offset, key=_start_offset)
+        if slot == 0:
+            return None
+        leader_epoch = epochs[slot - 1][0]
+    segment = segments[segment_slot(segments, offset)]
+    try:
+        place = segment.locate_batch(offset)
+        if place is None or place[1] > _NEW_BYTES_SIZE_MAX:
+            return None
+        position, size_bytes, last_offset = place
+        data = segment.io.pread(segment.open().fd, size_bytes, position)
+    except FileNotFoundError:
+        return None
+    size_bytes = expected_batch(data, offset, last_offset, leader_epoch)
+    if not size_bytes:
+        return None
+    batch = memoryview(data)[:size_bytes]
+    positions.add(segment, position, batch)
+    return batch, last_offset + 1
 
 
 def read_chunks(
@@ -156,7 +196,7 @@ def read_chunks(
     """
     if offset >= end_offset:
         return
-    size_bytes = 0 if positions is not None else buffers.READ_SIZE_BYTES
+    size_bytes = 0 if positions is not None else _SECOND_READ_SIZE_BYTES
     for segment in segments[segment_slot(segments, offset) :]:
         if segment.base_offset >= end_offset:
             return
@@ -167,7 +207,7 @@ def read_chunks(
             if batches is None:
                 break
             if first and positions is not None and not reader.codecs & ~1:
-                _remember(positions, segment, reader.position - len(batches), batches)
+                positions.add(segment, reader.position - len(batches), batches)  # just one, being the first
             if reader.codecs & ~1:
                 for batch in split(batches, 1):  # one at a time: the bound is a batch's
                     yield convert.decompress_batches(batch, decompressed_size_bytes_max)
@@ -176,10 +216,3 @@ def read_chunks(
                 yield batches
             del batches  # its buffer may be taken again
             size_bytes = _SECOND_READ_SIZE_BYTES if first else buffers.READ_SIZE_BYTES
-
-
-def _remember(positions: Positions, segment: Segment, position: int, chunk: memoryview) -> None:
-    """Leave where the records of the first batch of ``chunk`` lie."""
-    _, head = header(chunk)
-    if head is not None:
-        positions.add(segment, position, chunk[: head.size_bytes])

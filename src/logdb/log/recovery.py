@@ -46,10 +46,17 @@ class Recovered:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     point: RecoveryPointFile
     intact: Point = NOWHERE  # before it nothing was lost: the recovery point, or what a page cache that survived has
+    indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
     next_offset: int = 0
     unsealed: list[Segment] = field(default_factory=list)
     read_only_reason: str | None = None
     reports: list[str] = field(default_factory=list)
+
+    def indexed_to(self, base_offset: int) -> int | None:
+        """Up to where the index files of a segment are believed: all, or what was synced with the catalogue's point."""
+        if self.indexed is None or base_offset < self.indexed.segment:
+            return None
+        return self.indexed.position if base_offset == self.indexed.segment else 0
 
     def report(self, what: str) -> None:
         logger.warning("%s", what)
@@ -78,8 +85,14 @@ def recover(
         found.point.point = catalogued
     if not clean:
         point.mend()
+    if not clean and (distrust_cache or point.written == NOWHERE):
+        found.indexed = catalogued
     found.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
-    bases = sorted(int(name[:20]) for name in io.listdir(directory) if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
+    try:
+        names = io.listdir(directory)
+    except FileNotFoundError:
+        raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
+    bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     _take_sealed(io, directory, sealed, bases, config, found)
     _load_epochs(io, directory, found)
     tail = _take_tail(io, directory, entry, sealed, bases, config, found)
@@ -172,7 +185,7 @@ def _open_tail(
         segment.size_bytes, segment.next_offset = min(trusted, size_bytes), next_offset
         return False
     try:
-        segment.resume(trusted, next_offset)
+        segment.resume(trusted, next_offset, indexed_to=found.indexed_to(segment.base_offset))
     except CorruptionError as error:
         found.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset

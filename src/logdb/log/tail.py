@@ -51,6 +51,7 @@ class TailLog(Log):
             **rest,
         )
         self._refresh_lock = threading.Lock()
+        self._directory_id = io.path_id(directory)
         self._load_epochs()
         self._catch_up()
 
@@ -70,10 +71,16 @@ class TailLog(Log):
         return OFFSET_MAX  # looked up when the reading comes to it
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        if end_offset > self._end.offset:
-            self._catch_up()
+        known = self._end.offset
         try:
-            yield from super()._chunks(offset, min(end_offset, self._end.offset), positions)
+            if offset < known:  # a read of what is known need not look at the files
+                yield from super()._chunks(offset, min(end_offset, known), positions)
+            if end_offset > known:
+                self._catch_up()
+                yield from super()._chunks(max(offset, known), min(end_offset, self._end.offset), positions)
+        except CorruptionError:
+            self._catch_up()  # tells if the topic was deleted beside us
+            raise
         except FileNotFoundError:
             raise UnknownTopic(self.topic) from None  # deleted beside us
 
@@ -81,14 +88,21 @@ class TailLog(Log):
         """Look for what was written since the last look."""
         try:
             with self._refresh_lock:
+                self._check_identity()
                 while self._grow():
                     pass
-                if not self._io.exists(self._segments[-1].path if self._segments else self.directory):
-                    raise UnknownTopic(self.topic)  # deleted, though what is open can still be read
+                self._check_identity()
                 if self._next_offset < self._point.point.offset:
                     self._note_loss()
         except FileNotFoundError:
             raise UnknownTopic(self.topic) from None  # deleted beside us
+
+    def _check_identity(self) -> None:
+        """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
+        last = self._segments[-1] if self._segments else None
+        opened = self._directory_id if last is None or last.file_id is None else last.file_id
+        if self._io.path_id(self.directory if last is None or last.file_id is None else last.path) != opened:
+            raise UnknownTopic(self.topic)  # what is open can still be read
 
     def _grow(self) -> bool:
         """Take what the last segment has grown by; True if there is a next segment to look at."""

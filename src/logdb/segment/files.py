@@ -12,9 +12,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EDQUOT, EFBIG, ENOENT, ENOSPC
 
-from logdb.errors import DiskFull, SyncFailed, WriteFailed
+from logdb.errors import Closed, DiskFull, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
 
@@ -99,29 +99,43 @@ class FileCache:
                 if old.dirty:  # written to since: whoever syncs must still find it
                     owner.open().dirty = True
 
-    def drop_all(self) -> None:
-        with self._lock:
-            self._holders.clear()
-
 
 class FileHolder:
     """What opens its one file when it is needed, and lets the cache take it away."""
 
-    __slots__ = ("__weakref__", "file", "io", "path", "writable")
+    __slots__ = ("__weakref__", "file", "file_id", "io", "path", "retired", "writable")
 
     def __init__(self, io: IO, path: str, *, writable: bool) -> None:
         self.io, self.path, self.writable = io, path, writable
         self.file: File | None = None
+        self.file_id: tuple[int, int] | None = None  # once it was open
+        self.retired = False
 
     def open(self, *, create: bool = False) -> File:
-        """The open file; hold on to it while using its descriptor."""
+        """The open file; hold on to it while using its descriptor.
+
+        Raises:
+            Closed: It was given up for good.
+            FileNotFoundError: It is gone, or another one has its name by now.
+        """
         file = self.file
         if file is None:
+            if self.retired:
+                raise Closed(f"{self.path} was closed")
             flags = (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0)
-            file = self.file = File(self.io, self.path, flags)
+            file = File(self.io, self.path, flags)
+            file_id = self.io.file_id(file.fd)
+            if self.file_id not in (None, file_id):
+                raise FileNotFoundError(ENOENT, "another file has its name", self.path)
+            self.file, self.file_id = file, file_id
             FILES.add(self, file)
         file.used = True
         return file
+
+    def retire(self) -> None:
+        """Let go of the file for good: whoever still reads it gets an error, not another file of the same name."""
+        self.retired = True
+        self.file = None
 
 
 def _limit() -> int:
@@ -170,6 +184,8 @@ def sync_directory(io: IO, path: str) -> None:
     """fsync a directory; a failure is as final as that of a file."""
     try:
         io.fsync_dir(path)
+    except FileNotFoundError as error:  # it was deleted: nothing of the disk's failed
+        raise WriteFailed(path, str(error)) from error
     except OSError as error:
         raise condemn(io, os.path.join(path, ""), error) from error
 

@@ -15,6 +15,7 @@ say is checked against the batch they point to.  Format: docs/format.md.
 
 import logging
 import os
+import struct
 import threading
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from logdb.segment.files import File, FileHolder, write_error, write_file
 logger = logging.getLogger(__name__)
 
 INDEX_ENTRY_SIZE = 8
+_TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
 PREALLOCATION_SIZE_BYTES = 8 << 20
 HEADER_SIZE = 61
@@ -74,6 +76,7 @@ class Segment(FileHolder):
         "saving",
         "scanner",
         "size_bytes",
+        "whole",
     )
 
     def __init__(self, io: IO, directory: str, base_offset: int, *, writable: bool, index_interval_bytes: int = 4096) -> None:
@@ -89,6 +92,7 @@ class Segment(FileHolder):
         self.noted_bytes = (0, 0)  # of both indexes, with the operating system
         self.saving = threading.Lock()  # held by whoever writes the index files
         self.new = False  # a directory entry of its files is not synced yet
+        self.whole = True  # False while, and if, a write stopped before all that it changes was changed
 
     def __repr__(self) -> str:
         kind = "sealed" if self.scanner is None else "active"
@@ -98,7 +102,11 @@ class Segment(FileHolder):
 
     def create(self, now_ms: int) -> None:
         """Make the file and become active; the directory entry is the caller's to sync."""
-        self.open(create=True)
+        try:
+            self.open(create=True)
+        except FileExistsError:  # of a try that was interrupted: the log ends before it
+            if self.io.size_bytes(self.open().fd):
+                raise
         self.new = True
         self.created_ms = self.append_ms = now_ms
         self.scanner = self._new_scanner(check_crc=False)
@@ -120,11 +128,21 @@ class Segment(FileHolder):
         file.write(batches, end - size_bytes)
         if self.file is not file:  # the cache took it away meanwhile
             self.open().dirty = True
+        self.whole = False
         status = scanner.scan(batches, size_bytes)
-        assert status is Status.OK and scanner.next_offset == next_offset, f"built {status.name} batches for {self}"
+        if status is not Status.OK or scanner.next_offset != next_offset:
+            reason = f"batches that end at offset {scanner.next_offset} ({status.name}) were written for ones up to {next_offset}"
+            raise CorruptionError(self.path, end - size_bytes, reason)
         self.max_timestamp = scanner.max_timestamp
         self.next_offset = next_offset
         self.size_bytes = end
+        self.whole = True
+
+    def restore(self, position: int, next_offset: int) -> None:
+        """After an ``append`` that an exception from outside (Ctrl-C) cut short: be as before it, and try again."""
+        self.size_bytes = position
+        self.resume(position, next_offset)
+        self.whole = True
 
     def _preallocate(self, file: File, end: int) -> None:
         """Reserve room ahead: a sync is a third cheaper where it need not grow the file."""
@@ -229,6 +247,24 @@ class Segment(FileHolder):
             return FROM_THE_BEGIN
         return Place(position, _read_size(stop - position), last_offset)
 
+    def locate_batch(self, offset: int) -> tuple[int, int, int] | None:
+        """The batch that ought to hold ``offset``: its position, the bytes to the next index entry, its last offset.
+
+        None where the index has no such entry, or its entries lie so close that not every
+        batch need have one.
+        """
+        index, _ = self._indexes()
+        count, relative = len(index) // INDEX_ENTRY_SIZE, offset - self.base_offset
+        slot = index_search(index, count, relative)
+        if not 0 < slot < count:
+            return None
+        before, position_before, last, position = _TWO_ENTRIES.unpack_from(index, (slot - 1) * INDEX_ENTRY_SIZE)
+        stop = _position(index, slot + 1) if slot + 1 < count else self.size_bytes
+        in_order = before < relative <= last < self.next_offset - self.base_offset and position < stop <= self.size_bytes
+        if not in_order or position - position_before < 2 * self.index_interval_bytes:
+            return None
+        return position, stop - position, self.base_offset + last
+
     def offset_before_timestamp(self, timestamp_ms: int) -> int:
         """An offset that every record older than ``timestamp_ms``, and indexed, is at or below; to scan on from."""
         _, time_index = self._indexes()
@@ -281,16 +317,18 @@ class Segment(FileHolder):
 
     # ------------------------------------------------------------ scanning
 
-    def resume(self, position: int, next_offset: int) -> None:
+    def resume(self, position: int, next_offset: int, *, indexed_to: int | None = None) -> None:
         """Become active again with batches up to ``position``, which ``next_offset`` follows.
 
         Takes the indexes on the disk as far as they agree with the log and walks
-        the batch headers from there.
+        the batch headers from there.  What they say of batches at ``indexed_to`` and
+        behind is not believed; None: all is.
 
         Raises:
             CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
         """
-        scanner = self._resume_from_indexes(position) or self._new_scanner(check_crc=False)
+        self.saved_bytes, self.noted_bytes = 0, (0, 0)
+        scanner = self._resume_from_indexes(position if indexed_to is None else min(position, indexed_to)) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
         if status is Status.ZERO and scanner.next_offset == next_offset:
             position = scanner.position  # zeroes that were reserved ahead, not yet trimmed

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from logdb.errors import LogdbError, SyncFailed
+from logdb.errors import SyncFailed
 from logdb.io import IO
 from logdb.log.log import Log
 
@@ -75,7 +75,7 @@ class Flusher:
             try:
                 waits = log.write_lingering(now_ms, self._linger_ms)
                 self._failed.discard(("write", log))
-            except (LogdbError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced
                 waits, failed = not isinstance(error, SyncFailed), True
                 self._report("write", log, error)
             if waits:
@@ -102,7 +102,7 @@ class Flusher:
                 if log.checkpoint_is_due(now_ms):
                     ready.append(log)
                 self._failed.discard(("sync", log))
-            except (LogdbError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced
                 self._report("sync", log, error)
                 if isinstance(error, SyncFailed):
                     continue
@@ -112,12 +112,12 @@ class Flusher:
             try:
                 self._checkpoint(ready)
                 self._failed.difference_update([("checkpoint", log) for log in ready])
-            except (LogdbError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced
                 self._report("checkpoint", ready[0], error)
                 if not isinstance(error, SyncFailed):
                     self._unsynced.update(ready)
 
-    def _report(self, what: str, log: Log, error: LogdbError | OSError) -> None:
+    def _report(self, what: str, log: Log, error: Exception) -> None:
         if (what, log) not in self._failed:
             self._failed.add((what, log))
             logger.error("in the background, %s-%d: %s", log.topic, log.partition, error)

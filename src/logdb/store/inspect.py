@@ -62,6 +62,7 @@ class SegmentWalk:
         epochs: LeaderEpochs | None = None,
         offset_limit: int = OFFSET_MAX,
         strict_below: int = OFFSET_MAX,
+        reserve_allowed: bool = False,
         boundary: int = 0,
         index: bytes = b"",
         time_index: bytes = b"",
@@ -75,6 +76,7 @@ class SegmentWalk:
             epochs: What the batches' leader epochs are held against; None or without entries: nothing.
             offset_limit: The offset after the segment's last one, where that is known.
             strict_below: See the class.
+            reserve_allowed: Zeroes that were reserved ahead may follow ``offset_limit``; ``size_bytes`` is then without them.
             boundary: The first end of a batch at or after this offset is kept in ``boundary_found``, as (offset, position).
             index, time_index: The segment's index files.
             progress: Called with the number of bytes walked since the last call.
@@ -96,6 +98,7 @@ class SegmentWalk:
         self.good_end = 0
         self._io, self._epochs = io, epochs.entries if epochs else ()
         self._limit, self._strict_below, self._boundary = offset_limit, strict_below, boundary
+        self._reserve_allowed = reserve_allowed
         self._decompressed_size_bytes_max = decompressed_size_bytes_max
         self._progress = progress
         self._fd = -1
@@ -237,6 +240,9 @@ class SegmentWalk:
     def _pass_over(self, status: Status, head: Header | None, reason: str) -> None:
         """Go on at the next batch that can be used, or at the end of the file."""
         position, expected = self.position, self.next_offset
+        if self._reserve_allowed and expected == self._limit and not any(bytes(view).strip(b"\0") for view in self._stretch(position)):
+            self.size_bytes = position
+            return
         if status is Status.SHORT:
             size = f"of {head.size_bytes} bytes" if head else "header"
             reason = f"a batch {size}, of which the file has {self.size_bytes - position}"
@@ -316,7 +322,7 @@ class SegmentWalk:
             crc = crc32c(view, crc)
         return crc == head.crc
 
-    def _stretch(self, position: int, end: int) -> Iterator[memoryview]:
+    def _stretch(self, position: int, end: int = OFFSET_MAX) -> Iterator[memoryview]:
         while position < end and (view := self._read(position, min(buffers.READ_SIZE_BYTES, end - position))):
             yield view
             position += len(view)
@@ -356,7 +362,8 @@ class EntryCheck:
 
     def is_false_below(self, place: int) -> bool:
         """Whether an entry of a place below ``place`` is not borne out by the log, which was walked up to there."""
-        return self._entry is not None and self._entry[1] < place
+        rest = range(self.at, len(self.data) - self.size + 1, self.size)
+        return any(int.from_bytes(self.data[at + self.size - 4 : at + self.size], "big") < place for at in rest)
 
     def entry_hex(self) -> str:
         """The entry at ``at``, for people."""

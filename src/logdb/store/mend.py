@@ -33,11 +33,15 @@ _MENDED_SIZE_BYTES_MAX = 64 << 20  # a larger stretch is not one batch with a da
 
 
 class Edit(NamedTuple):
-    """``size_bytes`` at ``position`` give way to ``replacement``; ``save``: they are kept in a ``.damaged`` file."""
+    """``size_bytes`` at ``position`` give way to ``replacement``, which leads to ``next_offset``.
+
+    ``save``: they are kept in a ``.damaged`` file.
+    """
 
     position: int
     size_bytes: int
     replacement: bytes
+    next_offset: int
     save: bool
     what: str
 
@@ -51,6 +55,12 @@ def empty_batch(base_offset: int, next_offset: int, leader_epoch: int) -> bytes:
     return bytes(batch)
 
 
+def filler(base_offset: int, next_offset: int, epochs: LeaderEpochs) -> bytes:
+    """Batches without records that take the offsets [base_offset, next_offset), one for each leader epoch."""
+    begins = [base_offset, *(start for _, start in epochs.entries if base_offset < start < next_offset)]
+    return b"".join(empty_batch(begin, end, epochs.at(begin)) for begin, end in zip(begins, [*begins[1:], next_offset], strict=True))
+
+
 def edits_of(io: IO, walk: SegmentWalk, end_offset: int | None, epochs: LeaderEpochs) -> list[Edit]:
     """What makes a walked segment whole.
 
@@ -62,28 +72,27 @@ def edits_of(io: IO, walk: SegmentWalk, end_offset: int | None, epochs: LeaderEp
     for flaw in walk.flaws:
         resume = flaw.resume_offset if flaw.resume_offset is not None else end_offset
         edits.append(_edit(io, walk.path, flaw, resume, epochs))
-    reached = walk.next_offset
-    if walk.flaws and walk.flaws[-1].resume_offset is None and edits[-1].replacement:
-        _, head, _ = check(edits[-1].replacement)
-        reached = head.last_offset + 1 if head is not None else reached
+    cut_off = bool(walk.flaws) and walk.flaws[-1].resume_offset is None
+    reached = edits[-1].next_offset if cut_off else walk.next_offset
     if end_offset is not None and reached < end_offset:
-        filler = empty_batch(reached, end_offset, epochs.at(reached))
-        edits.append(Edit(walk.size_bytes, 0, filler, False, f"the lost offsets [{reached}, {end_offset}) become an empty batch"))
+        what = f"the lost offsets [{reached}, {end_offset}) become an empty batch"
+        edits.append(Edit(walk.size_bytes, 0, filler(reached, end_offset, epochs), end_offset, False, what))
     return edits
 
 
 def _edit(io: IO, path: str, flaw: Flaw, resume: int | None, epochs: LeaderEpochs) -> Edit:
     mended = _mended(io, path, flaw, resume, epochs)
     if mended is not None:
-        return Edit(flaw.position, flaw.size_bytes, mended, False, f"header put right: {flaw.reason}")
+        _, head, _ = check(mended)
+        reached = flaw.expected_offset if head is None else head.last_offset + 1
+        return Edit(flaw.position, flaw.size_bytes, mended, reached, False, f"header put right: {flaw.reason}")
     expected = flaw.expected_offset
-    if resume is None or resume <= expected:
-        what, filler = "cut", b""
-    else:
-        what, filler = f"offsets [{expected}, {resume}) become an empty batch", empty_batch(expected, resume, epochs.at(expected))
+    reached = expected if resume is None else max(resume, expected)
+    empty = filler(expected, reached, epochs) if reached > expected else b""
+    what = f"offsets [{expected}, {reached}) become an empty batch" if empty else "cut"
     if not flaw.size_bytes:
-        return Edit(flaw.position, 0, filler, False, f"{what}: {flaw.reason}")
-    return Edit(flaw.position, flaw.size_bytes, filler, True, f"{flaw.size_bytes} bytes set aside, {what}: {flaw.reason}")
+        return Edit(flaw.position, 0, empty, reached, False, f"{what}: {flaw.reason}")
+    return Edit(flaw.position, flaw.size_bytes, empty, reached, True, f"{flaw.size_bytes} bytes set aside, {what}: {flaw.reason}")
 
 
 def _mended(io: IO, path: str, flaw: Flaw, resume: int | None, epochs: LeaderEpochs) -> bytes | None:

@@ -138,10 +138,10 @@ class PartitionCheck:
                 self._wrong(path, -1, "missing", f"the recovery point {self._entry.recovery_offset} is in the catalogue alone")
             return
         for _ in range(_LOOK_COUNT_MAX if self._written_to else 0):
-            if not _bad_slots(data):
+            if not bad_slots(data):
                 break
             data = read_file(self._io, path, 3 * size)
-        for at in _bad_slots(data):
+        for at in bad_slots(data):
             if self._closed:
                 self._wrong(path, at, "damaged", f"the CRC of the slot does not fit: {data[at : at + size].hex()}")
             else:
@@ -234,7 +234,8 @@ class PartitionCheck:
             self._report.notes.append(f"{path}: past what was written whole; the next opening sets it aside")
             return
         self._check_follows(path, base)
-        walk = self._walk(base, OFFSET_MAX if following is None else following, OFFSET_MAX if self._closed else self._intact.offset)
+        limit, strict_below = OFFSET_MAX if following is None else following, OFFSET_MAX if self._closed else self._intact.offset
+        walk = self._walk(base, limit, strict_below)
         if walk is None:
             return
         self._ends_at = walk.next_offset
@@ -277,6 +278,7 @@ class PartitionCheck:
             epochs=self._epochs,
             offset_limit=limit,
             strict_below=strict_below,
+            reserve_allowed=strict_below < OFFSET_MAX,
             boundary=self._point.offset,
             index=self._read(stem + ".index", SEGMENT_SIZE_BYTES_MAX) or b"",
             time_index=self._read(stem + ".timeindex", SEGMENT_SIZE_BYTES_MAX) or b"",
@@ -297,7 +299,8 @@ class PartitionCheck:
             self._wrong(path, flaw.position, "damaged", _words(flaw))
         if walk.codec_missing is not None:
             self._report.notes.append(f"{path}: records were not looked at: {walk.codec_missing}")
-        if limit < OFFSET_MAX and walk.next_offset != limit and walk.torn is None and not walk.flaws:
+        sound = walk.torn is None and not walk.flaws
+        if limit < OFFSET_MAX and walk.next_offset != limit and sound and walk.next_offset < strict_below:
             self._wrong(path, walk.position, "contradiction", f"it ends at offset {walk.next_offset}, expected was {limit}")
         return walk
 
@@ -369,7 +372,7 @@ def reach_behind(io: IO, walk: SegmentWalk, torn: Flaw) -> int:
     return SegmentWalk(io, walk.path, walk.base_offset).run().good_end - torn.position
 
 
-def _bad_slots(data: bytes) -> list[int]:
+def bad_slots(data: bytes) -> list[int]:
     """Positions of the slots of a recovery point file that are neither good nor unused."""
     size = recovery_point.SLOT_SIZE
     slots = {at: data[at : at + size] for at in range(0, min(len(data), 2 * size), size)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from logdb.codec import Status
 from logdb.errors import CorruptionError
-from logdb.io import IO
+from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
 from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs
@@ -22,13 +22,13 @@ from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
-from logdb.segment.files import replace_file, sync_directory
+from logdb.segment.files import File, replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
 from logdb.store.census import Partition
 from logdb.store.inspect import SegmentWalk, listed, log_base
-from logdb.store.mend import Edit, edits_of, empty_batch, rewrite
-from logdb.store.partition_check import reach_behind, topic_file_fits, topic_file_of
+from logdb.store.mend import Edit, edits_of, filler, rewrite
+from logdb.store.partition_check import bad_slots, reach_behind, topic_file_fits, topic_file_of
 
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
@@ -151,10 +151,13 @@ class PartitionRepair:
             if end <= offset:
                 return None
             end = min(end, offset + _SPAN_MAX)
-            filler = empty_batch(offset, end, (self._epochs or LeaderEpochs()).at(offset))
-            self._slots.append(Slot(base_offset=offset, source=None, limit=end, edits=[Edit(0, 0, filler, False, "")]))
+            empty = filler(offset, end, self._epochs or LeaderEpochs())
+            self._slots.append(Slot(base_offset=offset, source=None, limit=end, edits=[Edit(0, 0, empty, end, False, "")]))
             return end
         walk, ends_at = self._walk_to_end(source, offset, sealed[offset].next_offset if offset in sealed else None, later)
+        if not self._closed and walk.torn is None and self._end <= walk.next_offset < (ends_at or 0):
+            self._slots.append(Slot(base_offset=offset, source=source, limit=None, walk=walk))
+            return None  # past the recovery point, a gap ends the log; the next opening sets aside what follows
         limit = None if ends_at is None or walk.torn is not None else min(ends_at, offset + _SPAN_MAX)
         slot = Slot(base_offset=offset, source=source, limit=limit, walk=walk)
         slot.edits = edits_of(self._io, walk, slot.limit, self._epochs or LeaderEpochs())
@@ -200,6 +203,7 @@ class PartitionRepair:
             epochs=self._epochs,
             offset_limit=limit,
             strict_below=strict_below,
+            reserve_allowed=not self._closed,
             boundary=self._point.offset,
             index_interval_bytes=self._config.index_interval_bytes,
             decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
@@ -280,6 +284,8 @@ class PartitionRepair:
         if self._epochs_changed and self._epochs is not None:
             epochs_file.save(io, self._path(epochs_file.FILE_NAME), self._epochs)
         walks = [self._read_back(slot) for slot in self._slots]
+        for walk in walks[:-1]:
+            self._cut_reserve(walk)
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
         entry = self._entry_of(walks)
@@ -296,12 +302,18 @@ class PartitionRepair:
             raise CorruptionError(walk.path, flaw.position if flaw else walk.position, f"after the repair, {reason}")
         return walk
 
+    def _cut_reserve(self, walk: SegmentWalk) -> None:
+        """Zeroes that were reserved ahead are no part of a segment that another follows."""
+        file = File(self._io, walk.path, os.O_RDWR)
+        if walk.torn is None and self._io.size_bytes(file.fd) > walk.size_bytes:
+            self._io.truncate(file.fd, walk.size_bytes)
+            file.sync()
+
     def _save_indexes(self, slot: Slot, walk: SegmentWalk) -> None:
         walk.scanner.close_time_index()
         for suffix, data in ((".index", walk.scanner.index), (".timeindex", walk.scanner.time_index)):
             path = segment_path(self._directory, slot.base_offset, suffix)
-            doubtful = slot.edits or path in self._bad_paths or not self._known.catalogued
-            if doubtful or not self._io.exists(path):
+            if not self._io.exists(path) or read_file(self._io, path, len(data) + 1) != data:
                 replace_file(self._io, path, bytes(data))
 
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
@@ -359,8 +371,12 @@ class PartitionRepair:
         point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         noted = recovery_point.load(self._io, path)
         rewritten = noted.durable != point or any(slot.edits for slot in self._slots)
-        lost = not self._io.exists(path)
-        if path in self._bad_paths or (point.offset > entry.start_offset if lost else rewritten):
+        if self._io.exists(path):
+            data = read_file(self._io, path, 3 * recovery_point.SLOT_SIZE)
+            wrong = rewritten or bool(bad_slots(data)) or len(data) > 2 * recovery_point.SLOT_SIZE
+        else:
+            wrong = point.offset > entry.start_offset
+        if wrong:
             slots = [bytes(recovery_point.SLOT_SIZE)] * 2
             slots[(noted.sequence + 1) % 2] = recovery_point.encode(recovery_point.Slot(noted.sequence + 1, point))
             replace_file(self._io, path, b"".join(slots))

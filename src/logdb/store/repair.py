@@ -25,7 +25,7 @@ from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file
 from logdb.meta.dump import read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory, write_error
+from logdb.segment.files import File, sync_directory, write_error
 from logdb.store import lock
 from logdb.store.census import Census, take_census
 from logdb.store.inspect import listed
@@ -116,6 +116,8 @@ class Repairer:
         actions += census.found
         plans = {}
         for where, known in census.partitions.items():
+            if verifier.is_unfinished(known.entry):
+                continue
             directory = os.path.join(self._path, str(where))
             bad_paths = {problem.path for problem in problems if problem.path == directory or problem.path.startswith(directory + os.sep)}
             if lost and known.catalogued:  # verify had no catalogue to go by
@@ -159,6 +161,7 @@ class Repairer:
     ) -> None:
         if lost:
             self._make_catalogue(census, plans, database_id)
+        self._cut_lock()
         held.mark_open()
         if lock.verify_lock(read_file(self._io, self._lock_path, lock.FILE_SIZE_BYTES)):
             held.mark_open()  # both slots were damaged
@@ -167,6 +170,13 @@ class Repairer:
             catalogue.write(lambda txn: _put_renewed(txn, census, renewed))
         if closed:
             held.mark_clean(*file_checksum(self._io, self._catalogue_path))
+
+    def _cut_lock(self) -> None:
+        """Nothing follows the two slots."""
+        file = File(self._io, self._lock_path, os.O_RDWR)
+        if self._io.size_bytes(file.fd) > lock.FILE_SIZE_BYTES:
+            self._io.truncate(file.fd, lock.FILE_SIZE_BYTES)
+            file.sync()
 
     def _make_catalogue(self, census: Census, plans: Plans, database_id: str | None) -> None:
         """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""

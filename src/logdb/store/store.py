@@ -133,7 +133,7 @@ class Store:
 
     def _open_for_writing(self, linger_ms: int) -> None:
         io = self._io
-        os.makedirs(self.path, exist_ok=True)
+        _make_directory(io, self.path)
         names = set(io.listdir(self.path))
         new = not names - {"LOCK"}
         if not new and "LOCK" not in names and "catalogue" not in names and not self._holds_partitions(names):
@@ -206,14 +206,20 @@ class Store:
 
     def _recover_rest(self) -> None:
         """After an unclean stop: open the logs that nobody has asked for yet, so that all are known to be whole."""
-        try:
-            for topic, partition in sorted(self._entries):
-                if self._stop_recovery.is_set():
-                    return
+        failed = False
+        for topic, partition in sorted(self._entries):
+            if self._stop_recovery.is_set():
+                return
+            try:
                 with contextlib.suppress(UnknownTopic, UnknownPartition):
                     self.log(topic, partition)
-            if self._lock_file is not None:
-                self._lock_file.mark_recovered()
+            except (LogdbError, OSError) as error:  # one log does not keep the others waiting
+                logger.error("recovery of %s-%d in the background: %s", topic, partition, error)
+                failed = True
+        if failed or self._lock_file is None:
+            return
+        try:
+            self._lock_file.mark_recovered()
             self._recovered = True
         except LogdbError as error:
             logger.error("recovery in the background: %s", error)
@@ -415,6 +421,8 @@ class Store:
     def _open_log(self, topic: TopicEntry, partition: int) -> Log:
         name, config = TopicPartition(topic.name, partition), LogConfig.of(topic.config, self.durability)
         directory, entry = self._partition_path(*name), self._entries[name]
+        if not self._io.exists(directory):
+            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
         self._reconcile_topic_file(topic, entry)
         found = recover(
             self._io,
@@ -461,12 +469,15 @@ class Store:
         if self._clean:
             return
         wanted, directory = _topic_file(topic, entry.partition, entry.start_offset), self._partition_path(topic.name, entry.partition)
+        found = None
         try:
-            same = topic_file.load(self._io, directory) == wanted
+            found = topic_file.load(self._io, directory)
         except (FileNotFoundError, CorruptionError) as error:
             self.reports.append(f"{directory}: {error}; rewritten from the catalogue")
-            same = False
-        if not same:
+        if found is not None and found[:3] != wanted[:3]:
+            where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
+            raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")
+        if found != wanted:
             topic_file.replace(self._io, directory, wanted)
 
     def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
@@ -549,6 +560,8 @@ class Store:
 
     def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
         """Make a segment final, with its directory entry, before the catalogue names it."""
+        if self._sync_failed is not None:
+            raise SyncFailed(self._sync_failed.path, self._sync_failed.reason)
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
@@ -667,21 +680,21 @@ class Store:
 
     def _close_logs(self) -> list[tuple[int, str]]:
         """Close every log and, if all went well, leave the marks of a clean close."""
-        failures, good = [], []
-        for log in self._logs.values():
-            lost, reason = log.close()
-            if reason is not None:
-                failures.append((lost, reason))
-            elif log.read_only_reason is None:
-                good.append(log)
+        finished = {log: log.finish() for log in self._logs.values()}
+        good = [log for log, why in finished.items() if why is None and log.read_only_reason is None]
+        failures: list[tuple[int, str]] = []
         reason = self._sync_failed.reason if self._sync_failed else None
         try:
             if reason is None:
                 changed = [log for log in good if self._is_behind(log)]
                 if changed:
                     self.checkpoint(changed)
-        except (LogdbError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 -- the logs and the lock are to be let go of all the same
             failures.append((0, str(error)))
+        for log, why in finished.items():
+            lost = log.abandon()
+            if why is not None:
+                failures.insert(0, (lost, why))
         self._catalogue.close()
         assert self._lock_file is not None
         try:
@@ -701,6 +714,18 @@ def _named_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise write_error(path, 0, error) from error
+
+
+def _make_directory(io: IO, path: str) -> None:
+    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
+    parent = os.path.dirname(path)
+    if io.exists(path):
+        return
+    _make_directory(io, parent)
+    with _named_errors(path):
+        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
+            io.mkdir(path)
+        io.fsync_dir(parent)
 
 
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:

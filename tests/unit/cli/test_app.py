@@ -91,6 +91,7 @@ def test_every_error_has_an_exit_code():
     assert failures < set(vars(errors))
     assert exit_code_of(errors.CorruptionError("p", 0, "r")) == 1
     assert exit_code_of(errors.DiskFull("p", 1, "r")) == 1
+    assert exit_code_of(errors.ReadFailed("p", 0, "r")) == 1
     assert exit_code_of(errors.UnknownTopic("t")) == 2
     assert exit_code_of(errors.DirectoryLocked("p", pid=1, host="h", since="s")) == 2
 

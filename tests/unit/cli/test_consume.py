@@ -111,6 +111,7 @@ def test_several_topics(filled):
         (["one", "--follow", "-o", "e@5"], "cannot be followed"),
         (["one", "-f", "%x"], "%x"),
         (["one", "--property", "print.all=true"], "print.all"),
+        (["--include", "["], "regular expression"),
     ],
 )
 def test_refused(filled, args, words):

@@ -40,6 +40,7 @@ def test_at_a_time(logdb_command):
         (["one", "--partitions", "x"], "0,2"),
         (["one", "--time", "-7"], "-1 (latest)"),
         (["one", "--time", "x"], "1970"),
+        (["-t", "["], "regular expression"),
     ],
 )
 def test_refused(filled, args, words):

@@ -36,6 +36,7 @@ def test_no_topics_yet(logdb_command):
         (["--create"], "--topic"),
         (["--create", "--list"], "exactly one"),
         (["--list", "list"], "not both"),
+        (["--describe", "--topic", "["], "regular expression"),
     ],
 )
 def test_refused(filled, args, words):
@@ -60,7 +61,7 @@ def test_delete_shows_first(filled):
     document = filled.json("topics", "delete", "one")
     assert (document["executed"], [topic["topic"] for topic in document["delete"]]) == (False, ["one"])
     assert len(filled.json("topics", "list")) == 2
-    filled("topics", "delete", "one", "--yes")
+    assert filled.json("topics", "delete", "one", "--yes") == {"executed": True, "delete": [{"topic": "one"}]}
     assert [topic["topic"] for topic in filled.json("topics", "list")] == ["three"]
 
 

@@ -175,6 +175,15 @@ def test_levels(db, io, level, synced, per_call):
     assert log.point.offset == 2
 
 
+def test_a_batch_larger_than_a_group(db):
+    log = made(db, durability="fsync", max_message_bytes=4 << 20)
+    large, small = encode_log([[b"x" * (2 << 20)]]), encode_log([[b"y"]])
+    assert log.append_batches(large) == range(1)
+    assert log.append_batches(small + large + small) == range(1, 4)
+    assert [len(value) for value in values(log)] == [2 << 20, 1, 2 << 20, 1]
+    assert log.point.offset == 4
+
+
 def test_read_arrow(db):
     log = made(db)
     log.append_many([b"%d" % number for number in range(100)], timestamps_ms=range(100))

@@ -37,6 +37,16 @@ def test_what_it_shows() -> None:
     )
 
 
+def test_equal_timestamps_in_a_row_are_one_object() -> None:
+    times = [BASE_TIMESTAMP, BASE_TIMESTAMP, BASE_TIMESTAMP + 1, BASE_TIMESTAMP]
+    first, second, third, fourth = records(*(Rec(b"k", b"v", timestamp_ms=at) for at in times))
+    assert [r.timestamp_ms for r in (first, second, third, fourth)] == times
+    assert first.timestamp_ms is second.timestamp_ms
+    assert fourth.timestamp_ms is not first.timestamp_ms
+    del first, second, third
+    assert fourth.timestamp_ms == BASE_TIMESTAMP
+
+
 def test_it_is_immutable_and_final() -> None:
     r: Any = record()
     for name in ("offset", "timestamp_ms", "key", "value", "headers", "leader_epoch", "topic", "partition", "other"):

@@ -13,7 +13,7 @@ from logdb.codec import Status, header
 from logdb.errors import CorruptionError, DirectoryLocked, NotADatabase
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.meta import Catalogue
+from logdb.meta import Catalogue, entries
 from logdb.store.census import KEEP_EVERYTHING
 from logdb.store.inspect import SegmentWalk
 from logdb.store.mend import empty_batch
@@ -231,6 +231,28 @@ def test_a_missing_sealed_segment(path, records):
         assert db.log("t").offset_for_timestamp(0) == int(second.stem)
 
 
+def test_missing_segments_of_two_epochs(path, records):
+    crash_log = logdb.open(path)
+    append(crash_log, BATCHES, BATCHES + 4)
+    die(crash_log)
+    first, second, _third = logs(path, 0)
+    first.unlink()
+    second.unlink()
+    _, found = mended(path)
+    assert {row[0] for row in found["t", 0]} == set(range(ROWS, ROWS + 4 * BATCH_RECORDS))
+
+
+def test_zeroes_behind_a_sealed_segment(path, records):
+    sealed = logs(path, 0)[0]
+    size = sealed.stat().st_size
+    die(logdb.open(path))
+    sealed.write_bytes(sealed.read_bytes() + bytes(100))
+    assert not logdb.verify(path).ok
+    _, found = mended(path)
+    assert lost(records, found) == []
+    assert sealed.stat().st_size == size
+
+
 def test_a_missing_active_segment(path, records):
     first, second = logs(path, 0)
     begin = int(second.stem)
@@ -294,15 +316,16 @@ def test_the_checkpoint_is_made_of_the_batches(path, records):
     file = path / "t-0" / epochs_file.FILE_NAME
     whole = file.read_bytes()
     assert len(epochs_file.decode(whole, "").entries) == 2
-    for entries in [(), ((0, 0),), ((7, 0),), ((0, 0), (1, 19)), ((0, 0), (1, 20), (2, 33)), ((0, 3), (1, 20)), ((1, 0), (2, 20))]:
-        file.write_bytes(epochs_file.encode(LeaderEpochs(entries)))
+    for wrong in [(), ((0, 0),), ((7, 0),), ((0, 0), (1, 19)), ((0, 0), (1, 20), (2, 33)), ((0, 3), (1, 20)), ((1, 0), (2, 20))]:
+        file.write_bytes(epochs_file.encode(LeaderEpochs(wrong)))
         _, found = mended(path)
         assert lost(records, found) == []
-        assert file.read_bytes() == whole, entries
+        assert file.read_bytes() == whole, wrong
 
 
 def test_a_damaged_lock(path, records):
-    for data in (b"", b"\0" * 1024, b"x" * 1024, (path / "LOCK").read_bytes()[:700]):
+    whole = (path / "LOCK").read_bytes()
+    for data in (b"", b"\0" * 1024, b"x" * 1024, whole[:700], whole + b"more"):
         (path / "LOCK").write_bytes(data)
         _, found = mended(path)
         assert lost(records, found) == []
@@ -381,7 +404,7 @@ def test_a_partition_that_the_catalogue_forgot(path, records):
         db.log("t", 2).append(b"x")
     with Catalogue.open(str(path / "catalogue"), create=False) as catalogue:
         topic = catalogue.topic("t")
-        catalogue.write(lambda txn: (txn.put_topic(topic._replace(partition_count=2)), txn._txn.delete(b"l/t/0000000002")))
+        catalogue.write(lambda txn: (txn.put_topic(topic._replace(partition_count=2)), txn._txn.delete(entries.log_key("t", 2))))
     report, found = mended(path)
     assert [row[0] for row in found.pop(("t", 2))] == [0]
     assert lost(records, found) == []

@@ -4,6 +4,7 @@ import pytest
 
 import logdb
 from logdb.errors import CatalogueDamaged, WriteFailed
+from logdb.io import IO
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 
@@ -11,6 +12,25 @@ from support.power_cut import die
 @pytest.fixture
 def io():
     return FaultyIO()
+
+
+def test_a_new_directory_is_durable_in_those_that_hold_it(tmp_path):
+    class Noted(IO):
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, str]] = []
+
+        def mkdir(self, path: str) -> None:
+            self.calls.append(("mkdir", path))
+            super().mkdir(path)
+
+        def fsync_dir(self, path: str) -> None:
+            self.calls.append(("fsync_dir", path))
+            super().fsync_dir(path)
+
+    io, outer, inner = Noted(), tmp_path / "a", tmp_path / "a" / "b"
+    with logdb.open(inner, io=io):
+        pass
+    assert io.calls[:4] == [("mkdir", str(outer)), ("fsync_dir", str(tmp_path)), ("mkdir", str(inner)), ("fsync_dir", str(outer))]
 
 
 def test_one_log_object_for_each_partition(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +21,9 @@ from logdb.model import COMPRESSION_TYPES
 from logdb.store.inspect import SegmentWalk
 from support.batches import encode_batch, encode_log
 from support.damage import BATCH_RECORDS, BATCHES, PARTITIONS, append, batches, build, files, flip, logs, overwrite, snapshot
-from support.power_cut import die
+from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+
+SCALE = os.environ.get("LOGDB_TEST_SCALE")
 
 
 @pytest.fixture
@@ -215,6 +219,60 @@ def test_beside_a_writer(tmp_path):
         flip(sealed, 1000)
     report = logdb.verify(tmp_path / "db")
     assert report.ok, report.problems
+
+
+def tell_story(path: Path, io: PowerCutIO, level: str) -> None:
+    """Create, append, roll, sync, delete, close and open again, until the process dies."""
+    for _ in range(2):
+        db = quiet(logdb.open(path, durability=level, io=io))
+        try:
+            db.create_topic("kept", partitions=2, config={"segment.bytes": 1024}, if_not_exists=True)
+            db.create_topic("gone")
+            for number in range(4):
+                db.log("kept", number % 2).append_many([b"value %d" % number] * 20)
+                db.log("gone").append(b"x")
+                db.flush(sync=number == 2)
+            db._store.checkpoint([db.log("kept", 0)])
+            db.delete_topic("gone")
+            db.log("kept").append_many([b"last"] * 50)
+        finally:
+            die(db)
+        io.boot = io.boot if level == "fsync" else "boot-2"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the threads die too
+@pytest.mark.parametrize("level", ["os", "fsync"])
+def test_no_crash_at_any_call_is_taken_for_damage(tmp_path, level, capsys):
+    step = 1 if SCALE else 5
+    at = calls = 0
+    while at <= calls:
+        at += step
+        path = tmp_path / "db"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        io = PowerCutIO(str(path))
+        io.kill_at = at
+        with commits_noted(io):
+            try:
+                tell_story(path, io, level)
+            except Killed:
+                calls = at
+        for seed in range(2):
+            io.cut(str(tmp_path / "cut"), random.Random(at * 10 + seed))
+            check_crashed(tmp_path / "cut", f"call {at}: {io.calls[-1]}, power cut {seed}")
+        check_crashed(path, f"call {at}: {io.calls[-1]}, process killed")
+    with capsys.disabled():
+        print(f"\n  killed at every {step}. of {calls} I/O calls at level {level}")
+
+
+def check_crashed(path: Path, where: str) -> None:
+    if not (path / "catalogue").exists():
+        return  # nothing was there yet
+    problems = logdb.verify(path).problems
+    if [Path(problem.path).name for problem in problems] == ["LOCK"]:
+        return  # a torn slot of it cannot be told from a damaged one
+    assert not problems, f"{where}: {problems}"
 
 
 # ---------------------------------------------------------------- files that are missing, cut, zeroed
