@@ -5,3 +5,10 @@ from hypothesis import settings
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
 settings.register_profile("logdb", deadline=None, print_blob=True)
 settings.load_profile("logdb")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests have to tell, counts mostly; under xdist a test's own output is not seen."""
+    told = [value for report in terminalreporter.getreports("passed") for name, value in report.user_properties if name == "told"]
+    for line in sorted(told):
+        terminalreporter.write_line(line)

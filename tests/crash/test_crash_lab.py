@@ -98,11 +98,10 @@ def check(path: str, story: Story, least: int, where: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_killed_at_every_call(tmp_path, level, capsys):
+def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), level, None)
     count = len(whole.io.calls)
-    with capsys.disabled():
-        print(f"\n  {count} I/O calls at level {level}")
+    record_property("told", f"crash lab: killed at each of {count} I/O calls, level {level}")
     assert count > 50
     step = 1 if SCALE > 1 else 3
     for at in range(1 + LEVELS.index(level) % step, count + 1, step):

@@ -1,6 +1,5 @@
 """A small database to be damaged, the ways to damage it, and what is left of it afterwards."""
 
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,5 +93,3 @@ def batches(data: bytes) -> Iterator[tuple[int, int]]:
         size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
         yield at, size
         at += size
-
-

@@ -125,6 +125,8 @@ class Log(BatchBuilder):
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
+        self._tried = (-1, 0)  # base offset of the buffer that is written, and its codec
+        self._large_count = 0  # of append_batches calls under way with more than a group
         self._unsynced_since_ms = 0
         self._interval_wanted = False
         self._sealing: list[Segment] = list(unsealed)
@@ -397,8 +399,8 @@ class Log(BatchBuilder):
             raise self._host.refusal(self)
         if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
-        if len(view) > GROUP_SIZE_BYTES and (durability or self._config.durability) == "fsync":
-            return self._append_groups(view, expected_offset, durability)
+        if len(view) > GROUP_SIZE_BYTES:
+            return self._append_large(view, expected_offset, durability)
         return self._append_group(view, expected_offset, durability)
 
     def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
@@ -428,15 +430,14 @@ class Log(BatchBuilder):
                 self._reject("timestamp", summary.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
         return summary.record_count
 
-    def _append_groups(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
-        """Append at level fsync in groups, each durable before the next is written."""
-        self._check_batches(memoryview(bytearray(batches)))  # all or nothing is wrong
-        start = stop = None
-        for group in split(batches, GROUP_SIZE_BYTES):
-            offsets = self._append_group(group, expected_offset, durability)
-            start, stop = offsets.start if start is None else start, offsets.stop
-            expected_offset = None if expected_offset is None else stop
-        return range(start or 0, stop or 0)
+    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
+        """Append more than a group at once: for as long, recovery is told not to count on groups."""
+        self._large_count += 1
+        try:
+            self._weaken()
+            return self._append_group(batches, expected_offset, durability)
+        finally:
+            self._large_count -= 1
 
     def flush(self, sync: bool = True) -> None:
         """Return once everything appended so far is durable, or with ``sync=False`` with the operating system.
@@ -476,8 +477,10 @@ class Log(BatchBuilder):
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self._gate == GATE_SEALED:
             raise self._host.refusal(self)
-        if self._codec:
-            batches = memoryview(convert.compress_batches(batches, self._codec))
+        if base_offset != self._tried[0]:
+            self._tried = (base_offset, self._codec)  # a try again writes the same bytes, whatever the config is by then
+        if codec := self._tried[1]:
+            batches = memoryview(convert.compress_batches(batches, codec))
         end = self._end
         if base_offset < end.offset:  # an earlier try got so far
             batches = memoryview(b"".join(part for part in split(batches, 1) if last_offset(part) >= end.offset))
@@ -682,7 +685,7 @@ class Log(BatchBuilder):
 
         From then on a weaker append asks the host first, so the catalogue may be told.
         """
-        if self._level == FSYNC and not self.strict and self._point.point.offset == self._next_offset:
+        if self._level == FSYNC and not self.strict and not self._large_count and self._point.point.offset == self._next_offset:
             self.strict = True
             self.configure(self._config)
             if self._point.point.offset != self._next_offset:  # one came in between
@@ -712,12 +715,13 @@ class Log(BatchBuilder):
             Why that failed; None if it did not.
         """
         try:
-            if not self._gate:
+            if self._gate != GATE_SEALED and self.read_only_reason is None:
                 self.refuse(GATE_SHUT)
                 with self._sync_lock:
                     self._drain()
                     self._sync()
                     self._finish_active()
+                    self._point.settle()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other logs are to be closed too
             return str(error)
         return f"{self._pending_count} records were still waiting" if self._pending_count else None

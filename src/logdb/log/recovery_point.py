@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from logdb.codec import crc32c
 from logdb.io import IO, pwrite_all, read_file
-from logdb.segment.files import FileHolder
+from logdb.segment.files import FileHolder, sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +80,12 @@ class RecoveryPointFile(FileHolder):
     boot, as noted last; NOWHERE if the machine was started anew since.
     """
 
-    __slots__ = ("_boot", "_noting", "_sequence", "point", "written")
+    __slots__ = ("_boot", "_noted", "_noting", "_sequence", "point", "written")
 
     def __init__(self, io: IO, directory: str, *, writable: bool) -> None:
         super().__init__(io, os.path.join(directory, FILE_NAME), writable=writable)
         self._noting = threading.Lock()  # the log's writer and whoever syncs both note
+        self._noted = False
         self._boot = crc32c(io.boot_id().encode())
         self._sequence, self.point, written, boot = load(io, self.path)
         self.written = written if boot == self._boot != 0 else NOWHERE
@@ -109,12 +110,25 @@ class RecoveryPointFile(FileHolder):
         with self._noting:
             self.point, self.written = point or self.point, written or self.written
             self._sequence += 1
+            self._noted = True
             slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
             try:
                 file = self.file or self.open(create=not self.io.exists(self.path))
                 pwrite_all(self.io, file.fd, slot, self._sequence % 2 * SLOT_SIZE)
             except OSError as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
+
+
+    def settle(self) -> None:
+        """Sync what was noted since the file was opened, so that a clean close leaves no torn slot behind.
+
+        Raises:
+            SyncFailed: Final.
+        """
+        if self._noted:
+            self.open().sync()
+            sync_directory(self.io, os.path.dirname(self.path))
+            self._noted = False
 
 
 def load(io: IO, path: str) -> Slot:

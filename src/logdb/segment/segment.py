@@ -328,7 +328,8 @@ class Segment(FileHolder):
             CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
         """
         self.saved_bytes, self.noted_bytes = 0, (0, 0)
-        scanner = self._resume_from_indexes(position if indexed_to is None else min(position, indexed_to)) or self._new_scanner(check_crc=False)
+        believed = position if indexed_to is None else min(position, indexed_to)
+        scanner = self._resume_from_indexes(believed) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
         if status is Status.ZERO and scanner.next_offset == next_offset:
             position = scanner.position  # zeroes that were reserved ahead, not yet trimmed

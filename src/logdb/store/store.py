@@ -92,6 +92,7 @@ class Store:
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
         self._catalogue_lock = threading.Lock()  # log entries and their transactions; taken last
         self._closed, self._owner = False, os.getpid()
+        self._interrupted = False  # a change of topics was committed, perhaps, and not finished
         self._sync_failed: SyncFailed | None = None
         self._lock_file: lock.LockFile | None = None
         self._flusher: Flusher | None = None
@@ -270,6 +271,7 @@ class Store:
         _check_partition_count(name, partitions, 1)
         with self._lock:
             self._check_writable()
+            self._finish_interrupted()
             if (entry := self._catalogue.topic(name)) is not None:
                 if if_not_exists:
                     return _topic_info(entry)
@@ -285,6 +287,7 @@ class Store:
         check_config({key: _any_value(key) for key, value in given.items() if value is None})
         with self._lock:
             self._check_writable()
+            self._finish_interrupted()
             entry = self._topic(name)
             if partitions is not None and partitions != entry.partition_count:
                 _check_partition_count(name, partitions, entry.partition_count)
@@ -329,10 +332,12 @@ class Store:
             txn.put_logs(logs)
             return txn.add_intent(intent)
 
+        self._interrupted = True  # until it is finished
         with self._catalogue_lock:
             number = self._commit(commit)
             self._entries.update({TopicPartition(log.topic, log.partition): log for log in logs})
         self._finish_create(number, intent)
+        self._interrupted = False
 
     def _finish_create(self, number: int, intent: Intent) -> None:
         start, stop = intent.body["partitions"]
@@ -349,15 +354,19 @@ class Store:
         """Delete a topic and all its records, durably."""
         with self._lock, self._checkpoint_lock:
             self._check_writable()
+            self._finish_interrupted()
             entry = self._topic(name)
-            for partition in range(entry.partition_count):
-                self._entries.pop(TopicPartition(name, partition), None)
-                if (log := self._logs.pop(TopicPartition(name, partition), None)) is not None:
-                    self._drop(log)
             intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
+            self._interrupted = True  # until it is finished
             with self._catalogue_lock:
                 number = self._commit(lambda txn: (txn.delete_topic(name), txn.add_intent(intent))[-1])
+                for partition in range(entry.partition_count):
+                    self._entries.pop(TopicPartition(name, partition), None)
+            for partition in range(entry.partition_count):
+                if (log := self._logs.pop(TopicPartition(name, partition), None)) is not None:
+                    self._drop(log)
             self._finish_delete(number, intent)
+            self._interrupted = False
 
     def _drop(self, log: Log) -> None:
         """Let go of a log whose topic goes; what it has not written does not matter any more."""
@@ -371,7 +380,7 @@ class Store:
         for partition in range(intent.body["partition_count"]):
             path = self._partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
-            if self._io.exists(path):
+            if self._io.exists(path) and self._is_of(path, intent.body["topic_id"]):
                 with _named_errors(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self.path)
@@ -379,6 +388,20 @@ class Store:
             if self._io.exists(path):
                 self._remove_tree(path)
         self._commit(lambda txn: txn.clear_intent(number))
+
+    def _is_of(self, path: str, topic_id: str) -> bool:
+        """Whether a partition's directory is that of the topic with the id, not of a later one of the same name."""
+        try:
+            return topic_file.load(self._io, path).topic_id == topic_id
+        except (FileNotFoundError, CorruptionError):
+            return self._catalogue.topic(os.path.basename(path).rpartition("-")[0]) is None
+
+    def _finish_interrupted(self) -> None:
+        """Finish a change of topics that an error cut short after its commit, before another one begins."""
+        if self._interrupted:
+            self._replay_intents()
+            self._load_entries()
+            self._interrupted = False
 
     def _remove_tree(self, path: str) -> None:
         """Remove a partition's directory; it holds files only."""
@@ -465,23 +488,25 @@ class Store:
         return log
 
     def _reconcile_topic_file(self, topic: TopicEntry, entry: LogEntry) -> None:
-        """A change of configs that was cut off may have left ``topic.json`` behind; the catalogue wins."""
-        if self._clean:
-            return
+        """See that the directory is the partition's.
+
+        A change of configs that was cut off may have left ``topic.json`` behind; the catalogue wins.
+        """
         wanted, directory = _topic_file(topic, entry.partition, entry.start_offset), self._partition_path(topic.name, entry.partition)
         found = None
         try:
             found = topic_file.load(self._io, directory)
         except (FileNotFoundError, CorruptionError) as error:
-            self.reports.append(f"{directory}: {error}; rewritten from the catalogue")
+            self.reports.append(f"{directory}: {error}" + ("" if self._clean else "; rewritten from the catalogue"))
         if found is not None and found[:3] != wanted[:3]:
             where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
             raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")
-        if found != wanted:
+        if found != wanted and not self._clean and self.mode == "a":
             topic_file.replace(self._io, directory, wanted)
 
     def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
         entry, sealed = self._catalogue.view(topic.name, partition)
+        self._reconcile_topic_file(topic, entry)
         log = TailLog(
             config=LogConfig.of(topic.config, self.durability),
             entry=entry,
@@ -506,6 +531,8 @@ class Store:
     def weaken(self, log: Log) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
+            if name not in self._entries:
+                raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
     def refusal(self, log: Log) -> LogdbError:
@@ -659,8 +686,8 @@ class Store:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
             failures = self._close_logs() if self.mode == "a" else self._close_tails()
+            self._closed = True
             _stores.discard(self)
         if failures:
             lost, reason = sum(count for count, _ in failures), failures[0][1]

@@ -427,6 +427,7 @@ def damage_everything(path: Path) -> int:
     return 2 * BATCH_RECORDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("catalogue", ["damaged", "whole"])
 def test_killed_at_every_call(path, records, tmp_path, catalogue, capsys):
     gone = damage_everything(path)
@@ -450,15 +451,13 @@ def test_killed_at_every_call(path, records, tmp_path, catalogue, capsys):
         found = content(damaged)
         assert len(lost(records, found)) == gone, where
         assert content(damaged, "a") == found, where
-        assert next_offsets(damaged) == [ROWS, ROWS], where
-        if catalogue == "whole":
-            for seed in range(2):
-                cut = tmp_path / "cut"
-                io.cut(str(cut), random.Random(at * 10 + seed))
-                logdb.repair(cut, execute=True)
-                after = logdb.verify(cut)
-                assert after.ok, (where, seed, after.problems)
-                assert len(lost(records, content(cut))) == gone, (where, seed)
+        if catalogue == "whole" and at % 3 == 0:
+            cut = tmp_path / "cut"
+            io.cut(str(cut), random.Random(at))
+            logdb.repair(cut, execute=True)
+            after = logdb.verify(cut)
+            assert after.ok, (where, "power cut", after.problems)
+            assert len(lost(records, content(cut))) == gone, (where, "power cut")
     with capsys.disabled():
         print(f"\n  repair was killed at each of its {at - 1} I/O calls")
     assert at > 20
