@@ -1,7 +1,7 @@
 """Flip each byte of a small database in turn: ``verify`` reports it, and no reader is served anything but the truth.
 
 Then damage of every kind, several at once: ``repair`` makes it whole, and invents nothing.
-``make test`` flips a sample of the bytes; ``LOGDB_TEST_SCALE`` over 1 every one.
+``make test`` flips a sample of the bytes, ``LOGDB_TEST_SCALE=5`` five times as many, and 50 every one (half an hour).
 """
 
 import os
@@ -16,8 +16,9 @@ from logdb.errors import LogdbError
 from support.damage import BATCHES, Content, append, build, content, copy, files, flip, overwrite
 from support.power_cut import die
 
-LONG = int(os.environ.get("LOGDB_TEST_SCALE", "1")) > 1
-CHUNKS = 32 if LONG else 1  # so that one test takes minutes at most
+SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+EVERY = SCALE >= 50
+CHUNKS = 32 if EVERY else 1  # so that one test takes minutes at most
 SAMPLE = 40
 HEADER = range(61)  # of the first batch: with all that no CRC covers
 MASKS = (0x01, 0x10, 0x80)
@@ -74,9 +75,9 @@ def test_every_flip_is_reported_and_none_is_served(whole, tmp_path, pattern, chu
 
 def positions(file: Path, pattern: str, chunk: int, rng: random.Random) -> list[int]:
     size = file.stat().st_size
-    if LONG:
+    if EVERY:
         return list(range(size * chunk // CHUNKS, size * (chunk + 1) // CHUNKS))
-    sample = set(rng.sample(range(size), min(size, PATTERNS[pattern] // 2)))
+    sample = set(rng.sample(range(size), min(size, PATTERNS[pattern] * SCALE // 2)))
     return sorted(sample | set(HEADER if file.suffix == ".log" else ()))
 
 
@@ -97,7 +98,7 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
     path, records = whole
     rng = random.Random(pattern)
     candidates = [(file.relative_to(path), at) for file in sorted(path.glob(pattern)) for at in range(file.stat().st_size)]
-    for name, position in rng.sample(candidates, min(len(candidates), 10 if not LONG else 1000)):
+    for name, position in rng.sample(candidates, min(len(candidates), min(10 * SCALE, 200))):
         where = f"{name}: byte {position}"
         damaged = copy(path, tmp_path / "db")
         flip(damaged / name, position)
@@ -117,7 +118,7 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
 
 # ---------------------------------------------------------------- several at once
 
-ROUNDS = 400 if LONG else 40
+ROUNDS = min(40 * SCALE, 400)
 
 
 def break_something(path: Path, rng: random.Random) -> str:

@@ -212,7 +212,7 @@ def _scan_rest(
     reason = f"{explain(status, scanner)} at byte {ends} of {size_bytes}"
     goes_on = bool(later) and later[0].base_offset == segment.next_offset
     if status is Status.ZERO and (goes_on or not later) and is_zero(io, segment, ends, size_bytes):
-        _cut(segment)  # reserved ahead, or grown before its data came
+        segment.trim()  # reserved ahead, or grown before its data came; nothing is lost if they come back
         return goes_on
     reach = _reach(io, [(segment, ends), *((file, 0) for file in later)])
     if entry.strict and reach > GROUP_SIZE_BYTES:
