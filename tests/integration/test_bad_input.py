@@ -347,7 +347,8 @@ def test_closed(tmp_path):
         with pytest.raises(Closed, match=f"the database {tmp_path}/db is closed"):
             call()
     assert "closed" in repr(db)
-    assert next(iterator, None) is None or True
+    with pytest.raises(Closed):
+        next(iterator)
     with logdb.open(tmp_path / "db") as db:
         assert [record.value for record in db.log("t").read(0)] == [b"x"]
 
