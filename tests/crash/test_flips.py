@@ -98,7 +98,7 @@ def test_repair_after_a_flip(whole, tmp_path, pattern):
     path, records = whole
     rng = random.Random(pattern)
     candidates = [(file.relative_to(path), at) for file in sorted(path.glob(pattern)) for at in range(file.stat().st_size)]
-    for name, position in rng.sample(candidates, min(len(candidates), min(10 * SCALE, 200))):
+    for name, position in rng.sample(candidates, min(len(candidates), 10 * SCALE, 200)):
         where = f"{name}: byte {position}"
         damaged = copy(path, tmp_path / "db")
         flip(damaged / name, position)
