@@ -51,8 +51,10 @@ def decode(data: bytes, path: str) -> TopicFile:
     """
     try:
         fields = json.loads(data)
+        crc = fields.pop("crc")
+        if crc != f"{crc32c(json.dumps(fields, separators=(',', ':')).encode()):08x}":  # in every format
+            raise ValueError("its CRC does not fit")
         found = int(fields.pop("format"))
-        fields.pop("crc")
         if found > FORMAT:
             raise UnsupportedFormat(path, found, FORMAT)
         content = TopicFile(**fields)
@@ -64,7 +66,7 @@ def decode(data: bytes, path: str) -> TopicFile:
     except (ValueError, KeyError, TypeError, AttributeError, LogdbError) as error:
         raise CorruptionError(path, 0, f"not a topic description: {error}") from None
     if not same:
-        raise CorruptionError(path, 0, "its CRC does not fit")
+        raise CorruptionError(path, 0, "it is not written as logdb does")
     return content
 
 

@@ -29,7 +29,12 @@ def test_anything_else_is_corrupt(data):
         decode(data, "place")
 
 
-def test_a_newer_format_is_named():
+def test_a_newer_format_is_named(monkeypatch):
+    monkeypatch.setattr(topic_file, "FORMAT", 2)
+    newer = encode(CONTENT)
+    monkeypatch.setattr(topic_file, "FORMAT", 1)
     with pytest.raises(UnsupportedFormat) as caught:
-        decode(encode(CONTENT).replace(b'"format":1', b'"format":2'), "place")
+        decode(newer, "place")
+    with pytest.raises(CorruptionError, match="CRC"):  # a flipped bit makes no newer format
+        decode(encode(CONTENT).replace(b'"format":1', b'"format":3'), "place")
     assert (caught.value.found, caught.value.known) == (2, 1)
