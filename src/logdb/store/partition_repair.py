@@ -131,7 +131,8 @@ class PartitionRepair:
         start = self._entry.start_offset
         offset: int | None = max((base for base in bases if base <= start), default=min(bases | set(orphans)))
         while offset is not None:
-            offset = self._plan_slot(offset, existing, orphans, sealed, sorted(base for base in bases if base > offset))
+            following = self._plan_slot(offset, existing, orphans, sealed, sorted(base for base in bases if base > offset))
+            offset = following if following is not None and following > offset else None  # a file without a batch of its own ends the log
 
     def _plan_loss(self, end: int) -> None:
         """No segment is left: the log goes on, empty, where it ended."""
