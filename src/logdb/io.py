@@ -94,6 +94,10 @@ class IO:
             return False
         return True
 
+    def unlock(self, fd: int) -> None:
+        """Give the flock up, also where a child process has inherited the descriptor and not closed it yet."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
     # ------------------------------------------------------------ directories
 
     def listdir(self, path: str) -> list[str]:

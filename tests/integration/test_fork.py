@@ -10,6 +10,8 @@ import pytest
 
 import logdb
 from logdb.errors import Forked
+from logdb.io import IO
+from logdb.store.lock import LockFile, writer_alive
 from support.faulty_io import FaultyIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -108,6 +110,17 @@ def test_a_child_does_not_keep_the_lock(tmp_path):
     finally:
         os.close(there)
         os.waitpid(pid, 0)
+
+
+def test_close_frees_the_lock_before_a_child_has_run(tmp_path):
+    lock = LockFile.acquire(IO(), str(tmp_path / "LOCK"))
+    inherited = os.dup(lock._fd)  # what a child holds from fork() on, until it gets to run
+    try:
+        lock.release()
+        LockFile.acquire(IO(), str(tmp_path / "LOCK")).release()
+        assert not writer_alive(IO(), str(tmp_path / "LOCK"))
+    finally:
+        os.close(inherited)
 
 
 def test_a_child_opens_its_own(tmp_path):

@@ -197,10 +197,11 @@ def writer_alive(io: IO, path: str) -> bool | None:
 _FLOCK = "hhqqi0q"  # struct flock: type, whence, start, length, pid
 
 
-def _hold_mark(fd: int) -> None:
+def _mark(fd: int, kind: int) -> None:
+    """Set it (``F_WRLCK``) or clear it (``F_UNLCK``)."""
     if hasattr(fcntl, "F_OFD_SETLK"):
         with contextlib.suppress(OSError):  # a file system without them: writer_alive says False there
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
 
 
 def _mark_is_held(fd: int) -> bool | None:
@@ -255,7 +256,7 @@ class LockFile:
         try:
             if not io.lock(fd):
                 raise _refused(path, _read(io, fd))
-            _hold_mark(fd)
+            _mark(fd, fcntl.F_WRLCK)
             lock = LockFile(io, path, fd)
         except BaseException as error:
             io.close(fd)
@@ -301,6 +302,8 @@ class LockFile:
             _held.pop(id(self), None)
             if self._fd is not None:
                 fd, self._fd = self._fd, None
+                _mark(fd, fcntl.F_UNLCK)
+                self._io.unlock(fd)
                 self._io.close(fd)
 
     def after_fork_in_child(self) -> None:
