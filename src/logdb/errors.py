@@ -141,6 +141,164 @@ class UnexpectedOffset(LogdbError):
         self.expected_offset, self.end_offset = expected_offset, end_offset
 
 
+# ---------------------------------------------------------------- producers and transactions
+
+
+class ProducerFenced(LogdbError):
+    """A newer instance of the producer, or of its transactional id, has taken over: this one must stop."""
+
+    def __init__(self, producer_id: int, producer_epoch: int, current_epoch: int, *, transactional_id: str | None = None) -> None:
+        name = f"transactional id {transactional_id!r} (producer {producer_id})" if transactional_id else f"producer {producer_id}"
+        super().__init__(f"{name} is fenced: its epoch {producer_epoch} is older than {current_epoch}")
+        self.producer_id, self.producer_epoch, self.current_epoch = producer_id, producer_epoch, current_epoch
+        self.transactional_id = transactional_id
+
+
+class OutOfOrderSequence(LogdbError):
+    """A batch of an idempotent producer leaves a gap behind the last one, or is older than the five that are remembered."""
+
+    def __init__(self, topic: str, partition: int, producer_id: int, sequence: int, expected_sequence: int) -> None:
+        super().__init__(f"producer {producer_id} sent sequence {sequence} to {topic}-{partition}, expected is {expected_sequence}")
+        self.topic, self.partition, self.producer_id = topic, partition, producer_id
+        self.sequence, self.expected_sequence = sequence, expected_sequence
+
+
+class InvalidProducer(LogdbError):
+    """The producer id is not the one that belongs to the transactional id."""
+
+
+class InvalidTransactionState(LogdbError):
+    """The transaction is not in a state that allows the call; the message has both."""
+
+
+class ConcurrentTransactions(LogdbError):
+    """The last transaction of the transactional id is still being completed: try again."""
+
+    retriable = True
+
+
+class InvalidTransactionTimeout(LogdbError):
+    """``transaction.timeout.ms`` is outside of what is allowed."""
+
+
+class TransactionAborted(LogdbError):
+    """The record was not written, or does not count: its transaction was aborted."""
+
+
+class DeliveryTimeout(LogdbError):
+    """A record could not be written within ``delivery.timeout.ms``."""
+
+
+class BufferExhausted(LogdbError):
+    """No room in the producer's ``buffer.memory`` within ``max.block.ms``: it sends faster than the log takes."""
+
+    retriable = True
+
+    def __init__(self, size_bytes: int, buffer_memory: int, max_block_ms: int) -> None:
+        super().__init__(f"no room for {size_bytes} bytes in buffer_memory={buffer_memory} within max_block_ms={max_block_ms}")
+        self.size_bytes, self.buffer_memory, self.max_block_ms = size_bytes, buffer_memory, max_block_ms
+
+
+class SerializationError(LogdbError):
+    """A serializer or deserializer failed; the cause is its own error."""
+
+
+# ---------------------------------------------------------------- groups
+
+
+class UnknownGroup(LogdbError):
+    """No group of that name has members or offsets."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"unknown group {group_id!r}")
+        self.group_id = group_id
+
+
+class InvalidGroup(LogdbError):
+    """The name, or a number, is not one that a group can have."""
+
+
+class GroupNotEmpty(LogdbError):
+    """The group still has members, and what was asked for needs it to have none."""
+
+    def __init__(self, group_id: str, member_count: int) -> None:
+        super().__init__(f"group {group_id!r} has {member_count} members: close them first")
+        self.group_id, self.member_count = group_id, member_count
+
+
+class UnknownMember(LogdbError):
+    """The group does not know the member: it left, or stopped polling and was replaced; it has to join anew."""
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        super().__init__(f"group {group_id!r} has no member {member_id!r}: it left, or was replaced")
+        self.group_id, self.member_id = group_id, member_id
+
+
+class IllegalGeneration(LogdbError):
+    """The call is of an earlier generation of the group: partitions have been assigned anew since."""
+
+    def __init__(self, group_id: str, generation: int, current: int) -> None:
+        super().__init__(f"group {group_id!r} is at generation {current}, the call is of {generation}")
+        self.group_id, self.generation, self.current = group_id, generation, current
+
+
+class RebalanceInProgress(LogdbError):
+    """The group is being rebalanced: poll, so that the member takes part."""
+
+    retriable = True
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"group {group_id!r} is being rebalanced")
+        self.group_id = group_id
+
+
+class FencedInstance(LogdbError):
+    """Another member has taken over the ``group_instance_id``."""
+
+    def __init__(self, group_id: str, group_instance_id: str) -> None:
+        super().__init__(f"group {group_id!r}: another member has taken over the instance {group_instance_id!r}")
+        self.group_id, self.group_instance_id = group_id, group_instance_id
+
+
+class InconsistentProtocol(LogdbError):
+    """The member supports no assignor, or protocol type, that all members of the group support."""
+
+
+class NotAssigned(LogdbError):
+    """The partition is not assigned to the consumer."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"{topic}-{partition} is not assigned to this consumer")
+        self.topic, self.partition = topic, partition
+
+
+class NoOffset(LogdbError):
+    """There is no committed offset for the partition, and ``auto_offset_reset`` is ``"none"``."""
+
+    def __init__(self, topic: str, partition: int, reason: str = "no offset was committed") -> None:
+        super().__init__(f"no offset to start {topic}-{partition} from: {reason}, and auto_offset_reset is 'none'")
+        self.topic, self.partition = topic, partition
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+class TargetNotEmpty(LogdbError):
+    """A snapshot or a restore was to go into a directory, or a backup into a file, that is there already."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is there already and not empty: name one that is not")
+        self.path = path
+
+
+class BackupDamaged(LogdbError):
+    """A backup file contradicts its checksums, or is not one; nothing was restored from it."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"the backup {path} is damaged at byte {position}: {reason}")
+        self.path, self.position, self.reason = path, position, reason
+
+
 # ---------------------------------------------------------------- the handle
 
 

@@ -41,6 +41,21 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """Who an idempotent producer is; a larger epoch fences all smaller ones.  Source: KIP-98."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the offset to go on from, the leader epoch of the record before it (-1: unknown), a note."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
 def check_topic_name(name: object) -> str:
     """Return ``name`` if Kafka would allow it as a topic's.
 
