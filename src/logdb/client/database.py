@@ -238,6 +238,29 @@ class Database:
         """Check every byte of every file against its neighbours, beside the work that goes on."""
         return verify(self.path, progress=progress)
 
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
+        """Make a frozen copy of the database, under load, in a second or so.
+
+        Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
+        rolled first).  On another device, or where the file system has no links, all is copied.  A transaction
+        is in the copy as a whole or not at all.  What was acknowledged before the call is in it.  Opened with
+        ``mode="r"``, on a read-only file system too; ``logdb.restore`` makes a database of it.
+
+        Args:
+            path: A directory that is not there yet, or empty; outside of the database's.
+            progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
+
+        Raises:
+            TargetNotEmpty: Something is there already.
+            DirectoryLocked: Another snapshot to the same place is under way.
+            CorruptionError: A partition is damaged.
+            ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
+            DiskFull, WriteFailed, SyncFailed: There is no snapshot.
+        """
+        from logdb.store.snapshot import snapshot  # few programs need it
+
+        snapshot(self._store, os.fspath(path), progress)
+
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.
 

@@ -42,6 +42,7 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
 
     Raises:
         DirectoryLocked: Somebody has it open for writing.
+        ReadOnly: It is a snapshot.
         NotADatabase: There is none.
     """
     from logdb.store.repair import repair as work

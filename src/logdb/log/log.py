@@ -132,6 +132,7 @@ class Log(BatchBuilder):
         self._sealing: list[Segment] = list(unsealed)
         self.checkpointed, self._checkpointed_ms = point.point, io.monotonic_ms()
         self._sync_lock = threading.Lock()
+        self._active_lock = threading.Lock()  # held by whoever writes to the active segment, or rolls it; taken last
         self._group_commit = GroupCommit(self._write_and_sync)
         self._positions = Positions()
         self._source = self._chunks_of_records
@@ -163,6 +164,11 @@ class Log(BatchBuilder):
     @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def written_end(self) -> End:
+        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
+        self._catch_up()
+        return self._end
 
     @property
     def point(self) -> Point:
@@ -475,6 +481,13 @@ class Log(BatchBuilder):
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
+        with self._active_lock:
+            self._write_active(batches, base_offset, next_offset)
+        if self._grown is not None:
+            with self._grown:
+                self._grown.notify_all()
+
+    def _write_active(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if self._gate == GATE_SEALED:
             raise self._host.refusal(self)
         if base_offset != self._tried[0]:
@@ -491,8 +504,7 @@ class Log(BatchBuilder):
             try:
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
-                if not segment.whole or segment.size_bytes != self._end.position:
-                    segment.restore(self._end.position, self._end.offset)
+                self._make_whole(segment)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -505,9 +517,11 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+
+    def _make_whole(self, segment: Segment) -> None:
+        """After a write that an exception from outside cut short."""
+        if not segment.whole or segment.size_bytes != self._end.position:
+            segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -566,6 +580,22 @@ class Log(BatchBuilder):
         """Bytes that still fit into the active segment, or all of a new one."""
         room = self._config.segment_bytes - self._end.position
         return room if room > 0 else self._config.segment_bytes
+
+    def roll(self) -> None:
+        """Begin a new active segment, so that the next checkpoint seals the one before; nothing where that is empty.
+
+        Raises:
+            DiskFull, WriteFailed: It is as it was.
+        """
+        with self._active_lock:
+            segment = self._end.segment
+            if segment is None or not self._end.position or self._gate:
+                return
+            try:
+                self._make_whole(segment)
+                self._roll(self._end.offset, self._clock())
+            except OSError as error:
+                raise write_error(segment.path, 0, error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begin a new active segment; the old one is sealed in the background."""
