@@ -14,7 +14,7 @@ b'key' b'value'
 from logdb import errors
 from logdb.client.database import Database
 from logdb.client.database import open_database as open
-from logdb.client.offline import repair, verify
+from logdb.client.offline import repair, restore, verify
 from logdb.codec import Record
 from logdb.errors import LogdbError
 from logdb.io import IO
@@ -39,5 +39,6 @@ __all__ = [
     "errors",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

@@ -261,6 +261,29 @@ class Database:
 
         snapshot(self._store, os.fspath(path), progress)
 
+    def backup(self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> None:
+        """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
+
+        It is of one moment, as a snapshot is.
+
+        Args:
+            path: A file that is not there yet.
+            base: An earlier backup of this database, full or not: what it has is left out.  To restore,
+                it will be needed, and those that it goes onto.
+            progress: Called now and then with bytes done, bytes in all, and what is being read.
+
+        Raises:
+            TargetNotEmpty: The file is there already.
+            BackupMismatch: ``base`` is of another database.
+            BackupDamaged: ``base`` is no backup, or damaged.
+            CorruptionError: The database is damaged; nothing of it is carried into a backup.
+            ReadOnly: as ``snapshot``.
+            DiskFull, WriteFailed, SyncFailed: There is no backup.
+        """
+        from logdb.store.backup import backup  # few programs need it
+
+        backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.
 

@@ -99,10 +99,11 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
 
 def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> None:
     try:
-        if not link_file(io, source, target):
-            copy_file(io, source, target, _size(io, source) if size_bytes is None else size_bytes)
+        linked = link_file(io, source, target)
     except FileNotFoundError:
         raise CorruptionError(source, 0, "the file is missing") from None
+    if not linked:
+        _copy_whole(io, source, target, size_bytes)
 
 
 def _size(io: IO, path: str) -> int:
@@ -116,16 +117,40 @@ def _size(io: IO, path: str) -> int:
 # ---------------------------------------------------------------- a directory as after a clean close
 
 
-def copy_sealed(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
-    """Copy the sealed segments of ``log``, with their indexes, into ``directory``."""
-    names = set(io.listdir(log.directory))
+def copy(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
+    """Make ``directory``, with a copy of all that a partition has; sealed segments are held against their CRC.
+
+    Raises:
+        CorruptionError: A file is damaged, or missing.
+        DiskFull, WriteFailed, SyncFailed: as they say.
+    """
+    with named_errors(directory):
+        io.mkdir(directory)
+        names = set(io.listdir(log.directory))
     for segment in log.sealed:
         for suffix in SEALED_SUFFIXES:
             source = segment_path(log.directory, segment.base_offset, suffix)
-            if os.path.basename(source) in names:
+            if suffix == ".log" or os.path.basename(source) in names:
                 target = segment_path(directory, segment.base_offset, suffix)
-                size_bytes = segment.size_bytes if suffix == ".log" else _size(io, source)
-                copy_file(io, source, target, size_bytes, partial(tell, target))
+                _copy_whole(io, source, target, segment.size_bytes if suffix == ".log" else None, partial(tell, target))
+        _check_sealed(io, directory, segment)
+    complete(io, log, directory, tell)
+
+
+def _copy_whole(io: IO, source: str, target: str, size_bytes: int | None, tell: Callable[[int], None] | None = None) -> None:
+    try:
+        copy_file(io, source, target, _size(io, source) if size_bytes is None else size_bytes, tell)
+    except FileNotFoundError:
+        raise CorruptionError(source, 0, "the file is missing") from None
+
+
+def _check_sealed(io: IO, directory: str, named: SegmentEntry) -> None:
+    segment = Segment(io, directory, named.base_offset, writable=False)
+    segment.size_bytes = named.size_bytes
+    crc = segment.checksum()
+    segment.retire()
+    if crc != named.crc:
+        raise CorruptionError(segment.path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {named.crc:08x}")
 
 
 def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
@@ -153,6 +178,18 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
     content = TopicFile(topic.name, topic.topic_id, log.entry.partition, topic.partition_count, topic.config, log.entry.start_offset)
     topic_file.create(io, directory, content)
     sync_directory(io, directory)
+
+
+def index_sealed(io: IO, directory: str, named: SegmentEntry, config: LogConfig) -> None:
+    """Write the indexes of a sealed segment, after walking its batches; raises CorruptionError where those are damaged."""
+    segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
+    try:
+        segment.size_bytes = named.size_bytes
+        index, time_index = segment.rebuild_indexes()
+    finally:
+        segment.retire()
+    write_file(io, segment_path(directory, named.base_offset, ".index"), index)
+    write_file(io, segment_path(directory, named.base_offset, ".timeindex"), time_index)
 
 
 def index_tail(io: IO, directory: str, end: Point, config: LogConfig) -> None:

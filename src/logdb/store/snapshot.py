@@ -73,11 +73,10 @@ def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progres
     tell = _teller(frozen, path, progress)
     for log in frozen.logs:
         directory = os.path.join(path, log.name)
-        if log.directory != directory:
-            with named_errors(directory):
-                io.mkdir(directory)
-            freezing.copy_sealed(io, log, directory, tell)
-        freezing.complete(io, log, directory, tell)
+        if log.directory == directory:
+            freezing.complete(io, log, directory, tell)
+        else:
+            freezing.copy(io, log, directory, tell)
     size_bytes, crc = freezing.write_catalogue(io, path, frozen)
     mark = SnapshotFile(str(uuid.uuid4()), frozen.database_id, created_ms, size_bytes, crc)
     write_file(io, os.path.join(path, snapshot_file.FILE_NAME), snapshot_file.encode(mark))

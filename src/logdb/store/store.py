@@ -670,6 +670,11 @@ class Store:
     def io(self) -> IO:
         return self._io
 
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin; its snapshots and backups have it too."""
+        return self._catalogue.database_id
+
     def clock_ms(self) -> int:
         """Milliseconds since 1970, by the clock that the store was given."""
         return (self._clock or self._io.clock_ms)()
@@ -733,7 +738,7 @@ class Store:
             last = -1 if end.segment is None else end.segment.base_offset  # it may have been rolled and sealed since
             known = [segment for segment in sealed[log.topic] if segment.partition == log.partition and segment.base_offset < last]
             frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log, end, known))
-        return Frozen(database_id=self._catalogue.database_id, logs=frozen)
+        return Frozen(database_id=self.database_id, logs=frozen)
 
     # ------------------------------------------------------------ closing
 
