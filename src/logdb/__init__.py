@@ -20,12 +20,13 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
-from logdb.store.report import Problem, Report
+from logdb.store.report import Copied, Problem, Report
 
 __version__ = "0.1.0"
 
 __all__ = [
     "IO",
+    "Copied",
     "Database",
     "Log",
     "LogdbError",

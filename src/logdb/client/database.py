@@ -18,7 +18,7 @@ from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class Database:
         """Check every byte of every file against its neighbours, beside the work that goes on."""
         return verify(self.path, progress=progress)
 
-    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
         """Make a frozen copy of the database, under load, in a second or so.
 
         Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
@@ -250,6 +250,9 @@ class Database:
             path: A directory that is not there yet, or empty; outside of the database's.
             progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
 
+        Returns:
+            How much is in it, and how much of that was copied.
+
         Raises:
             TargetNotEmpty: Something is there already.
             DirectoryLocked: Another snapshot to the same place is under way.
@@ -259,9 +262,11 @@ class Database:
         """
         from logdb.store.snapshot import snapshot  # few programs need it
 
-        snapshot(self._store, os.fspath(path), progress)
+        return snapshot(self._store, os.fspath(path), progress)
 
-    def backup(self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> None:
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
         """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
 
         It is of one moment, as a snapshot is.
@@ -271,6 +276,9 @@ class Database:
             base: An earlier backup of this database, full or not: what it has is left out.  To restore,
                 it will be needed, and those that it goes onto.
             progress: Called now and then with bytes done, bytes in all, and what is being read.
+
+        Returns:
+            How much is in it, and how large the file is.
 
         Raises:
             TargetNotEmpty: The file is there already.
@@ -282,7 +290,7 @@ class Database:
         """
         from logdb.store.backup import backup  # few programs need it
 
-        backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
 
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from logdb.io import IO
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -37,7 +37,7 @@ def restore(
     *,
     io: IO | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> Copied:
     """Make a database of a backup or a snapshot; afterwards it opens for writing.
 
     Every byte is checked.  Each partition begins a new leader epoch, so that a position in what was
@@ -48,6 +48,9 @@ def restore(
         path: A directory that is not there yet, or empty.
         io: What touches the files; for tests.
         progress: as ``verify``.
+
+    Returns:
+        How much was restored.
 
     Raises:
         TargetNotEmpty: Something is there already.
@@ -60,7 +63,7 @@ def restore(
 
     if isinstance(sources, (str, os.PathLike)):
         sources = (sources,)
-    work([os.fspath(source) for source in sources], os.fspath(path), io=io, progress=progress)
+    return work([os.fspath(source) for source in sources], os.fspath(path), io=io, progress=progress)
 
 
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:

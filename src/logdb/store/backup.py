@@ -25,7 +25,7 @@ from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter
 from logdb.store.backup_list import ListedLog, LogKey
 from logdb.store.directories import named_errors
 from logdb.store.frozen import Frozen, FrozenLog
-from logdb.store.report import Progress
+from logdb.store.report import Copied, Progress
 from logdb.store.snapshot import held
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LOG = "log"  # the kind of a file: a segment's batches
 
 
-def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> None:
+def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
     """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
     io, path = store.io, os.path.abspath(path)
     if io.exists(path):
@@ -54,6 +54,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
         for source, log in zip(frozen.logs, plan, strict=True):
             _write_log(io, writer, source, log, tell)
         writer.finish(backup_list.encode(plan))
+        return Copied(path, info.backup_id, len(plan), frozen.size_bytes, writer.size_bytes)
 
 
 def listed(reader: BackupReader) -> list[ListedLog]:

@@ -80,6 +80,11 @@ class BackupWriter:
         self._write(encode_header())
         self._frame(_INFO, _to_json(info._asdict()).encode())
 
+    @property
+    def size_bytes(self) -> int:
+        """Written so far."""
+        return self._position
+
     def begin_file(self, name: FileName, size_bytes: int) -> None:
         """Begin a file; ``add`` takes its bytes, ``size_bytes`` in all."""
         self._frame(_FILE, _to_json([*name, size_bytes]).encode())

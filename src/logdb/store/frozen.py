@@ -71,6 +71,11 @@ class Frozen:
     database_id: str
     logs: Sequence[FrozenLog]
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all records."""
+        return sum(log.size_bytes for log in self.logs)
+
 
 # ---------------------------------------------------------------- holding the files
 

@@ -24,24 +24,23 @@ from logdb.store.backup_list import ListedLog, LogKey
 from logdb.store.directories import building, named_errors
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.lock import LockFile
-from logdb.store.report import Progress
+from logdb.store.report import Copied, Progress
 from logdb.store.store import Store
 
 
-def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progress: Progress | None = None) -> None:
+def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progress: Progress | None = None) -> Copied:
     """Make a database in the new directory ``target``; see ``logdb.restore``."""
     io, target = io or IO(), os.path.abspath(target)
     if not sources:
         raise ValueError("nothing to restore from was named")
     if len(sources) == 1 and os.path.isdir(sources[0]):
-        _restore_directory(io, os.path.abspath(sources[0]), target, progress)
-        return
+        return _restore_directory(io, os.path.abspath(sources[0]), target, progress)
     with contextlib.ExitStack() as opened:
         chain = _chain([opened.enter_context(BackupReader(io, os.path.abspath(source))) for source in sources])
-        Restoration(io, chain, progress).run(target)
+        return Restoration(io, chain, progress).run(target)
 
 
-def _restore_directory(io: IO, source: str, target: str, progress: Progress | None) -> None:
+def _restore_directory(io: IO, source: str, target: str, progress: Progress | None) -> Copied:
     store = Store.open(source, mode="r", io=io)
     try:
         with store.frozen() as frozen, building(io, target) as path:
@@ -56,7 +55,7 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
             logs = [_begun(log) for log in frozen.logs]
             for log in logs:
                 freezing.copy(io, log, os.path.join(path, log.name), tell)
-            _finish(io, path, Frozen(database_id=frozen.database_id, logs=logs))
+            return _finish(io, path, Frozen(database_id=frozen.database_id, logs=logs))._replace(path=target)
     finally:
         store.close()
 
@@ -69,7 +68,7 @@ def _begun(log: FrozenLog) -> FrozenLog:
     return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
 
 
-def _finish(io: IO, path: str, frozen: Frozen) -> None:
+def _finish(io: IO, path: str, frozen: Frozen) -> Copied:
     """The catalogue, and the ``LOCK`` of a database that was closed."""
     size_bytes, crc = freezing.write_catalogue(io, path, frozen)
     lock = LockFile.acquire(io, os.path.join(path, "LOCK"))
@@ -78,6 +77,7 @@ def _finish(io: IO, path: str, frozen: Frozen) -> None:
         lock.mark_clean(size_bytes, crc)
     finally:
         lock.release()
+    return Copied(path, frozen.database_id, len(frozen.logs), frozen.size_bytes, frozen.size_bytes)
 
 
 # ---------------------------------------------------------------- the chain
@@ -127,7 +127,7 @@ class Restoration:
         self._logs = list(self._lists[-1].values())
         self._done, self._total = 0, sum(reader.size_bytes for reader in chain)
 
-    def run(self, target: str) -> None:
+    def run(self, target: str) -> Copied:
         wanted = self._wanted()
         with building(self._io, target) as path:
             for log in self._logs:
@@ -137,7 +137,7 @@ class Restoration:
             for reader, names in zip(self._chain, wanted, strict=True):
                 self._take(reader, names, path)
             logs = [self._complete(log, os.path.join(path, _name(log))) for log in self._logs]
-            _finish(self._io, path, Frozen(database_id=self._chain[-1].info.database_id, logs=logs))
+            return _finish(self._io, path, Frozen(database_id=self._chain[-1].info.database_id, logs=logs))._replace(path=target)
 
     # ------------------------------------------------------------ which file of the chain has what
 

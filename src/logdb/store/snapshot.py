@@ -22,14 +22,14 @@ from logdb.store import frozen as freezing
 from logdb.store import snapshot_file
 from logdb.store.directories import building, check_empty, named_errors, remove_tree
 from logdb.store.frozen import Frozen, FrozenLog
-from logdb.store.report import Progress
+from logdb.store.report import Copied, Progress
 from logdb.store.snapshot_file import SnapshotFile
 
 if TYPE_CHECKING:
     from logdb.store.store import Store
 
 
-def snapshot(store: "Store", target: str, progress: Progress | None = None) -> SnapshotFile:
+def snapshot(store: "Store", target: str, progress: Progress | None = None) -> Copied:
     """Make a snapshot of an open database in the directory ``target``; see ``Database.snapshot``."""
     io, target = store.io, os.path.abspath(target)
     if os.path.commonpath((os.path.realpath(target), os.path.realpath(store.path))) == os.path.realpath(store.path):
@@ -38,13 +38,13 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> S
     with building(io, target) as path:
         if store.mode == "a" and io.device(path) != io.device(store.path):
             with held(store) as frozen:
-                return _write(io, frozen, path, store.clock_ms(), progress)
+                return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
         with store.frozen() as current:
             frozen = Frozen(
                 database_id=current.database_id,
                 logs=[freezing.hold(io, log, os.path.join(path, log.name)) for log in current.logs],
             )
-        return _write(io, frozen, path, store.clock_ms(), progress)
+        return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def held(store: "Store") -> Iterator[Frozen]:
         remove_tree(io, directory)
 
 
-def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progress | None) -> SnapshotFile:
+def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progress | None) -> Copied:
     """Complete the directories in ``path``, copying what is not there yet, and write catalogue and mark."""
     tell = _teller(frozen, path, progress)
     for log in frozen.logs:
@@ -80,7 +80,8 @@ def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progres
     size_bytes, crc = freezing.write_catalogue(io, path, frozen)
     mark = SnapshotFile(str(uuid.uuid4()), frozen.database_id, created_ms, size_bytes, crc)
     write_file(io, os.path.join(path, snapshot_file.FILE_NAME), snapshot_file.encode(mark))
-    return mark
+    written = sum(_size_to_copy(log, path) for log in frozen.logs)
+    return Copied(path, mark.snapshot_id, len(frozen.logs), frozen.size_bytes, written)
 
 
 def _teller(frozen: Frozen, path: str, progress: Progress | None) -> freezing.Tell:
