@@ -612,10 +612,6 @@ class Log(BatchBuilder):
         self._weak_count += weak
         try:
             return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-        except BaseException as error:
-            if not hasattr(error, "offsets"):  # else they are kept
-                admission.withdraw()
-            raise
         finally:
             self._weak_count -= weak
 
@@ -909,15 +905,14 @@ class Log(BatchBuilder):
         with transactions.lock:
             transactions.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-        if offset == transactions.snapshot_offset:
-            return
+            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+                return
         if self._point.point.offset < offset:
             self.sync()
         for segment in (*self._sealing, *self._segments[-1:]):
             segment.save_transactions()
         producer_snapshot.save(self._io, self.directory, offset, states)
-        transactions.snapshots.append(offset)
-        transactions.snapshot_offset = offset
+        transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:
