@@ -44,9 +44,7 @@ class Housekeeping:
         self._lock = threading.Lock()
         self._wake, self._stopped = threading.Event(), threading.Event()
 
-    def add(
-        self, name: str, work: Callable[[], None], *, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool]
-    ) -> None:
+    def add(self, name: str, work: Callable[[], None], *, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool]) -> None:
         """Name a task; before the first ``consider``.
 
         Args:
@@ -59,14 +57,17 @@ class Housekeeping:
     def consider(self, config: Mapping[str, ConfigValue]) -> bool:
         """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs."""
         if self._thread is None and any(task.needed(config) for task in self._tasks.values()):
-            with self._lock:
-                if self._thread is None and not self._stopped.is_set():
-                    now_ms = self._io.monotonic_ms()
-                    for task in self._tasks.values():
-                        task.due_ms = now_ms + min(task.interval_ms, FIRST_ROUND_MS)
-                    self._thread = threading.Thread(target=self._loop, name="logdb-housekeeper", daemon=True)
-                    self._thread.start()
+            self._begin()
         return self._thread is not None
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._stopped.is_set():
+                now_ms = self._io.monotonic_ms()
+                for task in self._tasks.values():
+                    task.due_ms = now_ms + min(task.interval_ms, FIRST_ROUND_MS)
+                self._thread = threading.Thread(target=self._loop, name="logdb-housekeeper", daemon=True)
+                self._thread.start()
 
     def hasten(self, name: str) -> None:
         """Let the next round of a task begin at once, if the thread runs; the caller does not wait for it."""

@@ -1,4 +1,3 @@
-
 import threading
 
 from logdb.io import IO
