@@ -2,11 +2,11 @@ import os
 import threading
 
 import pytest
-from support.faulty_io import FaultyIO
-from support.power_cut import quiet
 
 import logdb
 from logdb.errors import DiskFull, OffsetOutOfRange, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from support.faulty_io import FaultyIO
+from support.power_cut import quiet
 
 DAY = 86_400_000
 START = 1_000 * DAY
