@@ -122,6 +122,18 @@ class End(NamedTuple):
     offset: int
 
 
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes
+
+
 class Log(BatchBuilder):
     """One partition: append records, read them back.  Made by ``Database.log``."""
 
@@ -260,6 +272,24 @@ class Log(BatchBuilder):
         """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
         self._catch_up()
         return self._end
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        end = self.written_end()
+        transactions = self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(end, self._epochs, None, b"")
+        with transactions.lock:
+            end, producers = self._end, transactions.written.copy()
+            if end.offset < transactions.written_offset:
+                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
+            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
+            return Captured(end, self._epochs, producers, aborted)
 
     @property
     def point(self) -> Point:

@@ -68,6 +68,11 @@ class TransactionIndex:
         data = self._loaded()
         return len(data) // ENTRY_SIZE_BYTES, crc32c(data)
 
+    def below(self, offset: int) -> bytes:
+        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
+        data = self._loaded()
+        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
+
     def _loaded(self) -> bytes:
         data = self._data
         if data is None:

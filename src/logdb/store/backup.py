@@ -12,7 +12,7 @@ Knows what goes into a backup and when it is durable.  Does not know bytes of th
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from logdb.codec import crc32c
@@ -20,9 +20,10 @@ from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, Targe
 from logdb.io import IO, pread_exact
 from logdb.segment.files import condemn, sync_directory
 from logdb.segment.segment import segment_path
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store import backup_list
 from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
-from logdb.store.backup_list import ListedLog, LogKey
+from logdb.store.backup_list import ListedLog, LogKey, Part
 from logdb.store.directories import named_errors
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.report import Copied, Progress
@@ -30,8 +31,6 @@ from logdb.store.snapshot import held
 
 if TYPE_CHECKING:
     from logdb.store.store import Store
-
-LOG = "log"  # the kind of a file: a segment's batches
 
 
 def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
@@ -67,38 +66,61 @@ def listed(reader: BackupReader) -> list[ListedLog]:
 
 def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
     """What of ``log`` is to be stored, beside a base that has ``base``."""
-    kept = set(base.sealed) if base else set()
-    tail_crc = None if log.tail_path is None else _checksum(io, log.tail_path, log.end.position)
+    end, parts = log.end, []
+    if log.tail_path is not None:
+        parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
+    if log.tail_aborted:
+        parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
+    if log.producers is not None:
+        parts.append(Part("snapshot", end.offset, len(log.producers), crc32c(log.producers), True))
+    known = set() if base is None else {part._replace(stored=True) for part in base.parts}
+    rows = {} if base is None else base.rows
     return ListedLog(
         topic=log.topic,
         entry=log.entry,
         epochs=log.epochs,
         sealed=log.sealed,
-        stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in kept),
-        tail_crc=tail_crc,
-        tail_stored=tail_crc is not None and (base is None or (base.end, base.tail_crc) != (log.end, tail_crc)),
+        stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows),
+        parts=tuple(part._replace(stored=part not in known) for part in parts),
     )
 
 
 def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, tell: Callable[[str, int], None]) -> None:
     for row in sorted(log.stored):
         segment = log.sealed[row]
-        path = segment_path(source.directory, segment.base_offset)
-        writer.begin_file(FileName(*log.key, segment.base_offset, LOG), segment.size_bytes)
-        crc = 0
-        for piece in _pieces(io, path, segment.size_bytes):
-            writer.add(piece)
-            crc = crc32c(piece, crc)
-            tell(path, len(piece))
-        if crc != segment.crc:
-            raise CorruptionError(
-                path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {segment.crc:08x}; run logdb repair first"
-            )
-    if log.tail_stored and source.tail_path is not None:
-        writer.begin_file(FileName(*log.key, log.end.segment, LOG), log.end.position)
-        for piece in _pieces(io, source.tail_path, log.end.position):
-            writer.add(piece)
-            tell(source.tail_path, len(piece))
+        files = [Part("log", segment.base_offset, segment.size_bytes, segment.crc, True)]
+        if segment.aborted_count:
+            size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
+            files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
+        for file in files:
+            path = segment_path(source.directory, segment.base_offset, f".{file.kind}")
+            _write_file(writer, log, file, path, _pieces(io, path, file.size_bytes), tell)
+    for part in log.parts:
+        if part.stored:
+            path = source.tail_path or source.directory
+            pieces = _pieces(io, path, part.size_bytes)
+            if part.kind != "log":
+                pieces = _cut((source.tail_aborted if part.kind == "txnindex" else source.producers) or b"")
+            _write_file(writer, log, part, path, pieces, tell)
+
+
+def _write_file(
+    writer: BackupWriter, log: ListedLog, file: Part, path: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
+) -> None:
+    """Store a file of ``log``; ``path`` is where it lies, for a message."""
+    writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes)
+    crc = 0
+    for piece in pieces:
+        writer.add(piece)
+        crc = crc32c(piece, crc)
+        tell(path, len(piece))
+    if crc != file.crc:
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it should be {file.crc:08x}; logdb repair mends it")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    """The pieces of ``data``."""
+    return (data[start : start + PIECE_SIZE_BYTES] for start in range(0, len(data), PIECE_SIZE_BYTES))
 
 
 def _checksum(io: IO, path: str, size_bytes: int) -> int:
@@ -156,7 +178,8 @@ def _new_file(io: IO, path: str) -> Iterator[int]:
 
 def _teller(frozen: Frozen, plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
     """What counts the bytes that are stored, for ``progress``."""
-    total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored) + sum(log.end.position for log in plan if log.tail_stored)
+    total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
+    total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
     names = {log.directory: log.name for log in frozen.logs}
     done = 0
 
@@ -164,6 +187,6 @@ def _teller(frozen: Frozen, plan: list[ListedLog], progress: Progress | None) ->
         nonlocal done
         done += size_bytes
         if progress is not None:
-            progress(done, total, os.path.join(names.get(os.path.dirname(file), ""), os.path.basename(file)))
+            progress(min(done, total), total, os.path.join(names.get(os.path.dirname(file), ""), os.path.basename(file)))
 
     return tell

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from logdb.errors import LogdbError
 from logdb.log import epochs as epochs_file
@@ -15,6 +15,12 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, PARTITION_COUNT_MAX, SEGMENT_SIZE_BYTES_MAX, check_config, check_topic_name
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
+
+Kind = Literal["log", "txnindex", "snapshot"]
+"""A segment's batches, its aborted transactions, the producers at an offset: what the file's name ends in."""
+
+KINDS = ("log", "txnindex", "snapshot")
 
 LogKey = tuple[str, int]
 """Topic id and partition."""
@@ -22,12 +28,25 @@ LogKey = tuple[str, int]
 _CRC_MAX = 2**32 - 1
 
 
+class Part(NamedTuple):
+    """A file of a partition that is no sealed segment's: of which kind, whose bytes, and whether the backup has it.
+
+    ``base_offset`` is what its name begins with; ``crc`` is CRC-32C.
+    """
+
+    kind: Kind
+    base_offset: int
+    size_bytes: int
+    crc: int
+    stored: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListedLog:
     """One partition as of the backup.
 
-    ``entry``: its recovery point is the end.  ``stored``: rows of ``sealed`` that the file has.  ``tail_crc``: CRC-32C of the
-    active segment's bytes; None for a log without segments.
+    ``entry``: its recovery point is the end.  ``stored``: rows of ``sealed`` that the file has.  ``parts``: at most one of a
+    kind; a log without segments has none of kind "log".
     """
 
     topic: TopicEntry
@@ -35,17 +54,27 @@ class ListedLog:
     epochs: LeaderEpochs
     sealed: tuple[SegmentEntry, ...]
     stored: frozenset[int]
-    tail_crc: int | None
-    tail_stored: bool
+    parts: tuple[Part, ...]
 
     @property
     def key(self) -> LogKey:
         return self.topic.topic_id, self.entry.partition
 
+    @property
+    def has_segments(self) -> bool:
+        return any(part.kind == "log" for part in self.parts)
+
     @cached_property
     def rows(self) -> dict[SegmentEntry, int]:
         """The row of each sealed segment."""
         return {segment: row for row, segment in enumerate(self.sealed)}
+
+    def has(self, file: SegmentEntry | Part) -> bool | None:
+        """Whether the backup has a file; None where it does not list it, or lists it with other bytes."""
+        if isinstance(file, SegmentEntry):
+            row = self.rows.get(file)
+            return None if row is None else row in self.stored
+        return next((part.stored for part in self.parts if part[:4] == file[:4]), None)
 
     @property
     def end(self) -> Point:
@@ -67,8 +96,8 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
         "start_offset": log.entry.start_offset,
         "generation": log.entry.generation,
         "epochs": [list(entry) for entry in log.epochs.entries],
-        "end": None if log.tail_crc is None else list(log.end),
-        "tail": None if log.tail_crc is None else [log.tail_crc, log.tail_stored],
+        "end": list(log.end) if log.has_segments else None,
+        "parts": [list(part) for part in log.parts],
         "sealed": _encode_sealed(log.sealed),
         "stored": _runs(sorted(log.stored)),
     }
@@ -83,6 +112,8 @@ def _encode_sealed(sealed: Sequence[SegmentEntry]) -> dict[str, list[int]]:
         "crc": [segment.crc for segment in sealed],
         "max_timestamp": _steps([segment.max_timestamp for segment in sealed]),
         "append_ms": _steps([segment.append_ms for segment in sealed]),
+        "aborted_count": [segment.aborted_count for segment in sealed],
+        "aborted_crc": [segment.aborted_crc for segment in sealed],
     }
 
 
@@ -143,9 +174,12 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         raise ValueError(
             f"{topic.name}-{partition}: sealed segments reach to offset {sealed[-1].next_offset}, the active one begins before"
         )
-    crc, stored = (None, False) if fields["tail"] is None else fields["tail"]
-    if (crc is None) != (fields["end"] is None) or not isinstance(stored, bool):
-        raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, tail {fields['tail']!r}")
+    parts = [_part(*part) for part in fields["parts"]]
+    where = {part.kind: (part.base_offset, part.size_bytes) for part in parts}
+    if len(where) < len(parts) or where.get("log") != (None if fields["end"] is None else (segment, position)):
+        raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
+    if where.get("txnindex", (segment,))[0] != segment or where.get("snapshot", (offset,))[0] != offset:
+        raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
     entry = LogEntry(
         topic.name,
         partition,
@@ -155,6 +189,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         recovery_offset=offset,
         recovery_position=position,
         leader_epoch=epochs.latest,
+        producers_offset=offset if "snapshot" in where else -1,
     )
     return ListedLog(
         topic=topic,
@@ -162,21 +197,38 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         epochs=epochs,
         sealed=sealed,
         stored=_rows(fields["stored"], len(sealed)),
-        tail_crc=None if crc is None else _number(crc, 0, _CRC_MAX),
-        tail_stored=stored,
+        parts=tuple(parts),
     )
 
 
+def _part(kind: Kind, base_offset: int, size_bytes: int, crc: int, stored: bool) -> Part:
+    if kind not in KINDS or not isinstance(stored, bool):
+        raise ValueError(f"a file of kind {kind!r}, stored: {stored!r}")
+    return Part(kind, _number(base_offset), _number(size_bytes, 0, SEGMENT_SIZE_BYTES_MAX), _number(crc, 0, _CRC_MAX), stored)
+
+
 def _sealed(topic: str, partition: int, columns: dict[str, list[int]]) -> tuple[SegmentEntry, ...]:
-    gaps, counts, sizes, crcs = (columns[name] for name in ("base_offset", "count", "size_bytes", "crc"))
-    times, appends = (accumulate(int(step) for step in columns[name]) for name in ("max_timestamp", "append_ms"))
+    plain = ("base_offset", "count", "size_bytes", "crc", "aborted_count", "aborted_crc")
+    numbers = zip(*(columns[name] for name in plain), strict=True)
+    times, appends = (list(accumulate(int(step) for step in columns[name])) for name in ("max_timestamp", "append_ms"))
     entries, end = [], 0
-    for gap, count, size, crc, max_timestamp, append_ms in zip(gaps, counts, sizes, crcs, times, appends, strict=True):
+    for (gap, count, size, crc, aborted, aborted_crc), max_timestamp, append_ms in zip(numbers, times, appends, strict=True):
         base = _number(end + _number(gap))
         end = _number(base + _number(count))
-        size_bytes = _number(size, 0, SEGMENT_SIZE_BYTES_MAX)
-        at, appended = _number(max_timestamp, -1), _number(append_ms, -1)
-        entries.append(SegmentEntry(topic, partition, base, size_bytes, _number(crc, 0, _CRC_MAX), end, at, appended))
+        entries.append(
+            SegmentEntry(
+                topic,
+                partition,
+                base,
+                _number(size, 0, SEGMENT_SIZE_BYTES_MAX),
+                _number(crc, 0, _CRC_MAX),
+                end,
+                _number(max_timestamp, -1),
+                _number(append_ms, -1),
+                _number(aborted, 0, SEGMENT_SIZE_BYTES_MAX // ENTRY_SIZE_BYTES),
+                _number(aborted_crc, 0, _CRC_MAX),
+            )
+        )
     return tuple(entries)
 
 

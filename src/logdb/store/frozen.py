@@ -10,13 +10,13 @@ has after a clean close.  Does not know what it is frozen for: a snapshot, or a 
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import recovery_point
+from logdb.log import producer_snapshot, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
@@ -27,7 +27,7 @@ from logdb.store import topic_file
 from logdb.store.directories import named_errors
 from logdb.store.topic_file import TopicFile
 
-SEALED_SUFFIXES = (".log", ".index", ".timeindex")
+SEALED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 _LIVE = ".live"
 
 Tell = Callable[[str, int], None]
@@ -40,6 +40,8 @@ class FrozenLog:
 
     ``entry``: its recovery point is the end.  ``directory``: where the files of ``sealed`` are.  ``tail_path``: the
     file of the segment that the end lies in, which counts up to the end only; None for a log without segments.
+    ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the ``.snapshot`` of producers at the end; None where
+    there never were any.  Both are empty where the files are there already.
     """
 
     topic: TopicEntry
@@ -48,6 +50,8 @@ class FrozenLog:
     sealed: tuple[SegmentEntry, ...]
     directory: str
     tail_path: str | None
+    tail_aborted: bytes = b""
+    producers: bytes | None = None
 
     @property
     def name(self) -> str:
@@ -99,7 +103,7 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
     if log.tail_path is not None:
         tail_path = segment_path(directory, log.end.segment, ".log" + _LIVE)
         _link_or_copy(io, log.tail_path, tail_path, log.end.position)
-    return FrozenLog(topic=log.topic, entry=log.entry, epochs=log.epochs, sealed=log.sealed, directory=directory, tail_path=tail_path)
+    return replace(log, directory=directory, tail_path=tail_path)
 
 
 def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> None:
@@ -174,6 +178,10 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
         if os.path.dirname(log.tail_path) == directory and log.tail_path != path:
             with named_errors(log.tail_path):
                 io.unlink(log.tail_path)
+    if log.tail_aborted:
+        write_file(io, segment_path(directory, end.segment, ".txnindex"), log.tail_aborted)
+    if log.producers:
+        write_file(io, producer_snapshot.snapshot_path(directory, end.offset), log.producers)
     if log.epochs.entries:
         write_file(io, os.path.join(directory, epochs_file.FILE_NAME), epochs_file.encode(log.epochs))
     if end.offset:

@@ -13,14 +13,17 @@ from typing import NamedTuple
 from logdb.codec import crc32c
 from logdb.errors import BackupMismatch, CorruptionError
 from logdb.io import IO, pwrite_all
+from logdb.log import producer_snapshot
 from logdb.meta import SegmentEntry
 from logdb.model import Buffer, LogConfig, TopicPartition
+from logdb.segment import transaction_index
 from logdb.segment.files import condemn, write_error
 from logdb.segment.segment import segment_path
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store import frozen as freezing
-from logdb.store.backup import LOG, listed
+from logdb.store.backup import listed
 from logdb.store.backup_file import BackupReader, FileName
-from logdb.store.backup_list import ListedLog, LogKey
+from logdb.store.backup_list import ListedLog, Part
 from logdb.store.directories import building, named_errors
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.lock import LockFile
@@ -118,6 +121,14 @@ def _name(log: ListedLog) -> str:
     return str(TopicPartition(log.topic.name, log.entry.partition))
 
 
+def _check_part(io: IO, directory: str, part: Part) -> None:
+    """See that a file holds what its kind says; raises CorruptionError.  An active segment is walked elsewhere."""
+    if part.kind == "txnindex":
+        transaction_index.load(io, segment_path(directory, part.base_offset, ".txnindex"))
+    elif part.kind == "snapshot":
+        producer_snapshot.load(io, directory, part.base_offset)
+
+
 class Restoration:
     """One restore of one chain of backups."""
 
@@ -145,38 +156,28 @@ class Restoration:
         """For each backup of the chain, the files to be taken from it."""
         wanted: list[dict[FileName, Wanted]] = [{} for _ in self._chain]
         for log in self._logs:
-            for row, segment in enumerate(log.sealed):
-                holder = self._holder(log.key, segment, stored=row in log.stored)
-                wanted[holder][FileName(*log.key, segment.base_offset, LOG)] = Wanted(log, segment.size_bytes, segment.crc)
-            if log.tail_crc is not None:
-                holder = self._tail_holder(log)
-                wanted[holder][FileName(*log.key, log.end.segment, LOG)] = Wanted(log, log.end.position, log.tail_crc)
+            for segment in log.sealed:
+                files = wanted[self._holder(log, segment)]
+                files[FileName(*log.key, segment.base_offset, "log")] = Wanted(log, segment.size_bytes, segment.crc)
+                if segment.aborted_count:
+                    size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
+                    files[FileName(*log.key, segment.base_offset, "txnindex")] = Wanted(log, size_bytes, segment.aborted_crc)
+            for part in log.parts:
+                files = wanted[self._holder(log, part)]
+                files[FileName(*log.key, part.base_offset, part.kind)] = Wanted(log, part.size_bytes, part.crc)
         return wanted
 
-    def _holder(self, key: LogKey, segment: SegmentEntry, *, stored: bool) -> int:
-        number = len(self._chain) - 1
-        while not stored:
-            number -= 1
-            log = self._lists[number].get(key) if number >= 0 else None
-            row = None if log is None else log.rows.get(segment)
-            if log is None or row is None:
-                raise self._missing(number, f"the segment {segment.base_offset} of {segment.topic}-{segment.partition}")
-            stored = row in log.stored
-        return number
-
-    def _tail_holder(self, wanted: ListedLog) -> int:
-        number, stored = len(self._chain) - 1, wanted.tail_stored
-        while not stored:
-            number -= 1
-            log = self._lists[number].get(wanted.key) if number >= 0 else None
-            if log is None or (log.end, log.tail_crc) != (wanted.end, wanted.tail_crc):
-                raise self._missing(number, f"the active segment of {_name(wanted)}")
-            stored = log.tail_stored
-        return number
-
-    def _missing(self, number: int, what: str) -> Exception:
-        reader = self._chain[max(number, 0)]
-        return reader.damaged(reader.list_position, f"{what} is in none of the files")
+    def _holder(self, log: ListedLog, file: SegmentEntry | Part) -> int:
+        """The number of the newest backup that has ``file`` of ``log``."""
+        for number in range(len(self._chain) - 1, -1, -1):
+            known = self._lists[number].get(log.key)
+            stored = None if known is None else known.has(file)
+            if stored:
+                return number
+            if stored is None:
+                break
+        reader = self._chain[number]
+        raise reader.damaged(reader.list_position, f"{_name(log)}: {file} is in none of the files")
 
     # ------------------------------------------------------------ the files themselves
 
@@ -191,7 +192,7 @@ class Restoration:
                 continue
             if size_bytes != found.size_bytes:
                 raise reader.damaged(reader.list_position, f"{name} has {size_bytes} bytes, the list says {found.size_bytes}")
-            target = segment_path(os.path.join(path, _name(found.log)), name.base_offset)
+            target = segment_path(os.path.join(path, _name(found.log)), name.base_offset, f".{name.kind}")
             crc = self._write(target, pieces)
             if crc != found.crc:
                 raise reader.damaged(reader.list_position, f"{name} has the CRC {crc:08x}, the list says {found.crc:08x}")
@@ -222,14 +223,18 @@ class Restoration:
     def _complete(self, listed_log: ListedLog, directory: str) -> FrozenLog:
         """Make of the segments in ``directory`` all that a partition has."""
         entry, topic = listed_log.entry, listed_log.topic
-        tail_path = None if listed_log.tail_crc is None else segment_path(directory, listed_log.end.segment)
+        tail_path = segment_path(directory, listed_log.end.segment) if listed_log.has_segments else None
         log = _begun(
             FrozenLog(
                 topic=topic, entry=entry, epochs=listed_log.epochs, sealed=listed_log.sealed, directory=directory, tail_path=tail_path
             )
         )
         try:
+            for part in listed_log.parts:
+                _check_part(self._io, directory, part)
             for segment in log.sealed:
+                if segment.aborted_count:
+                    transaction_index.load(self._io, segment_path(directory, segment.base_offset, ".txnindex"))
                 freezing.index_sealed(self._io, directory, segment, LogConfig.of(topic.config, "interval"))
             freezing.complete(self._io, log, directory, lambda *_: None)
         except CorruptionError as error:

@@ -40,7 +40,8 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
-from logdb.log.log import GATE_SEALED, GATE_SHUT, End, Log
+from logdb.log import producer_snapshot
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
@@ -551,6 +552,7 @@ class Store:
             topic=topic.name,
             partition=partition,
             batch_size=self._batch_size,
+            frozen=self.snapshot is not None,
         )
         log.read_only_reason = entry.read_only_reason
         return log
@@ -786,7 +788,7 @@ class Store:
         self._check_open()
         if self.mode == "r":
             self._check_frozen()
-            yield self._frozen([(log, log.written_end()) for log in self._all_logs()])
+            yield self._frozen([(log, log.capture()) for log in self._all_logs()])
             return
         self._check_writable()
         logs = self._all_logs()
@@ -799,9 +801,9 @@ class Store:
                 locks.enter_context(self._lock)
                 locks.enter_context(self._checkpoint_lock)
                 self._finish_interrupted()
-                ends = [(log, log.written_end()) for log in self._all_logs()]
-            self._checkpoint([log for log, _ in ends if log.take_sealing()])
-            yield self._frozen(ends)
+                captured = [(log, log.capture()) for log in self._all_logs()]
+            self._checkpoint([log for log, _ in captured if log.take_sealing()])
+            yield self._frozen(captured)
 
     def _check_frozen(self) -> None:
         """See that a directory that was opened for reading does not change."""
@@ -820,16 +822,16 @@ class Store:
         topics = sorted(self._catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
         return [self.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
 
-    def _frozen(self, ends: Sequence[tuple[Log, End]]) -> Frozen:
+    def _frozen(self, captured: Sequence[tuple[Log, Captured]]) -> Frozen:
         topics, sealed = self._catalogue.read(lambda txn: (txn.topics(), {name: txn.segments(name) for name in txn.topics()}))
         entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
         frozen = []
-        for log, end in ends:
+        for log, state in captured:
             if log.read_only_reason is not None:
                 raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
-            last = -1 if end.segment is None else end.segment.base_offset  # it may have been rolled and sealed since
+            last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
             known = [segment for segment in sealed[log.topic] if segment.partition == log.partition and segment.base_offset < last]
-            frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log, end, known))
+            frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log.directory, state, known))
         return Frozen(database_id=self.database_id, logs=frozen)
 
     # ------------------------------------------------------------ closing
@@ -918,13 +920,12 @@ def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFi
     return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
 
 
-def _freeze(topic: TopicEntry, entry: LogEntry, log: Log, end: End, sealed: Sequence[SegmentEntry]) -> FrozenLog:
-    """One log up to ``end``; ``sealed`` are the segments that lie before it."""
-    segment = end.segment
+def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
+    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
+    segment, epochs, producers = state.end.segment, state.epochs, state.producers
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
-        point = Point(segment.base_offset, end.offset, end.position)
-    epochs = log.epochs
+        point = Point(segment.base_offset, state.end.offset, state.end.position)
     return FrozenLog(
         topic=topic,
         entry=entry._replace(
@@ -933,11 +934,14 @@ def _freeze(topic: TopicEntry, entry: LogEntry, log: Log, end: End, sealed: Sequ
             recovery_position=point.position,
             strict=False,
             leader_epoch=epochs.latest,
+            producers_offset=-1 if producers is None else point.offset,
         ),
         epochs=epochs,
         sealed=tuple(sealed),
-        directory=log.directory,
+        directory=directory,
         tail_path=None if segment is None else segment.path,
+        tail_aborted=state.aborted,
+        producers=None if producers is None else producer_snapshot.encode(producers),
     )
 
 
