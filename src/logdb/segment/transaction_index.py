@@ -117,11 +117,6 @@ class TransactionIndex:
             self.unsaved = True
             raise
 
-    def remove(self) -> None:
-        """Unlink the file, if there is one."""
-        if self._io.exists(self._path):
-            self._io.unlink(self._path)
-
 
 def load(io: IO, path: str) -> bytes:
     """The entries in a file; none where there is no file.
