@@ -208,6 +208,7 @@ class Store:
             self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=True, io=io)
             return
         state = lock.read_state(io, self._file("LOCK"))
+        lock.check_format(self._file("LOCK"), state)
         if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
             try:
                 check_file(io, self._file("catalogue"), (state.catalogue_size, state.catalogue_crc))
