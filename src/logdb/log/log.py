@@ -559,9 +559,7 @@ class Log(BatchBuilder):
         self._acknowledge(offsets.stop, durability)
         return offsets
 
-    def append_marker(
-        self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None
-    ) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
         """End a producer's transaction on this partition; for the coordinator of transactions.
 
         Args:
