@@ -85,7 +85,7 @@ class Store:
         clock: Callable[[], int] | None,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
-        self._io, self._clock, self._batch_size = io, clock, batch_size
+        self._io, self._clock, self._batch_size, self.linger_ms = io, clock, batch_size, linger_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
