@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from logdb.broker.broker import Broker
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
@@ -35,6 +36,7 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._session = Broker(store)
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         _open_databases.add(self)
@@ -100,7 +102,7 @@ class Database:
         Raises:
             UnknownTopic: There is none of that name.
         """
-        self._store.delete_topic(name)
+        self._session.delete_topic(name)
         self._partition_counts.pop(name, None)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -244,6 +246,7 @@ class Database:
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
         """
+        self._session.close()
         self._store.close()
 
 
