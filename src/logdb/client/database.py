@@ -37,6 +37,7 @@ class Database:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._session = Broker(store)
+        self._session.start()
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         _open_databases.add(self)
@@ -127,7 +128,7 @@ class Database:
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._store.log(topic, partition)
+        return self._session.log(topic, partition)
 
     def append(
         self,
