@@ -9,7 +9,7 @@ and so does a callable.  None is passed by: it is a missing key, or a tombstone.
 
 import io
 import json as _json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from logdb.errors import SerializationError
@@ -97,7 +97,7 @@ class Avro:
         return value
 
 
-Schema: TypeAlias = str | Sequence[Any] | Mapping[str, Any]
+Schema: TypeAlias = str | list[Any] | dict[str, Any]
 
 string, json, avro = String(), Json(), Avro
 

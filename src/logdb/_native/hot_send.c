@@ -127,7 +127,7 @@ static PyObject *accumulator_begin(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _seal() -> the open delivery with all its batches, or None where nothing is in it */
+/* _seal() -> the open delivery with all its batches, or None where there is none */
 static PyObject *accumulator_seal(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -137,8 +137,6 @@ static PyObject *accumulator_seal(PyObject *self, PyObject *unused)
         Py_RETURN_NONE;
     if (b->count > 0)
         builder_close_batch(b);
-    if (b->used == 0)
-        Py_RETURN_NONE;
     delivery *d = a->open;
     d->batches = b->open;
     d->batches->used = b->used;
@@ -181,7 +179,7 @@ static void accumulator_dealloc(PyObject *self)
 
 static PyMethodDef accumulator_methods[] = {
     {"_begin", accumulator_begin, METH_VARARGS, "_begin(delivery, size_bytes): go on in a new buffer of so many bytes"},
-    {"_seal", accumulator_seal, METH_NOARGS, "_seal() -> the open delivery, which gets no more records, or None where it has none"},
+    {"_seal", accumulator_seal, METH_NOARGS, "_seal() -> the open delivery, which gets no more records, or None"},
     {0},
 };
 

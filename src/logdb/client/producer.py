@@ -149,7 +149,7 @@ class Producer(Dispatcher):
         """
         if self._gate:
             self._refuse(self._gate)
-        return Route(topic, self._session.partition_count(topic), random.getrandbits(64))  # noqa: S311 -- spreads records
+        return Route(topic, self._session.partition_count(topic), random.getrandbits(64))
 
     def _accumulator(self, route: Route, partition: int) -> Accumulator:
         """A partition that was not sent to before, or that is not known.

@@ -60,7 +60,7 @@ class Sender:
         self._failure: BaseException | None = None  # of the first record that failed since the last flush
         self._producer: ProducerIdAndEpoch | None = None  # of what is stamped from now on
 
-    # ------------------------------------------------------------ memory (accumulator.Host)
+    # ------------------------------------------------------------ memory
 
     def begin(self, accumulator: Accumulator, size_bytes: int) -> Delivery | None:
         """A new delivery, once there is memory for it; see ``Host``.  With ``changed`` held.
@@ -272,7 +272,7 @@ class Sender:
             if self._producer is None:
                 self._producer = self._session.init_producer_id()
             sequence = accumulator.sequence(delivery, self._producer)
-            codec.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
+            convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
         return convert.compress_batches(batches, self._options.codec) if self._options.codec else batches
 
     def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
