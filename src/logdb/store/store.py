@@ -227,6 +227,10 @@ class Store:
 
     # ------------------------------------------------------------ topics
 
+    def monotonic_ms(self) -> int:
+        """The clock for waiting and ageing."""
+        return self._io.monotonic_ms()
+
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""
         self._check_open()
