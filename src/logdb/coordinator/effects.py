@@ -7,7 +7,7 @@ carries out what it returns, under the shard's lock, in this order:
 
 1. ``records`` are appended to the shard's partition, as one batch (with ``producer``: transactional, as that
    producer's, written internally).  If that fails, every ticket in ``replies`` is answered with the error, nothing else
-   is done, and the coordinator is as it was.
+   is done, and the coordinator is as it was.  If the event was an ActionDone, ActionFailed is handled in its place.
 2. ``accept(effects, offset of the first record)``: now the coordinator's state is the new one.  It is called for every
    Effects, also for one without records.
 3. ``timers`` are set and cancelled.
@@ -21,7 +21,7 @@ waited for is dropped.
 On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -72,10 +72,14 @@ class SyncPartitions(NamedTuple):
 
 
 class WriteMarkers(NamedTuple):
-    """Action: end the producer's transaction on each of these partitions with a control batch.
+    """Action: end the producer's transaction on each of these partitions with a control batch, and sync it (levels as above).
 
-    In ``__consumer_offsets`` the group coordinator's ``apply_marker`` follows the append.  A partition that does not exist
-    (any more) counts as done, and so does one whose producer epoch is newer already.  Doing it twice does no harm.
+    The marker is written whether or not the partition holds records of the transaction: its epoch fences what comes late.
+    In ``__consumer_offsets`` the group coordinator's ``apply_marker`` follows the append.
+
+    The action may come again after a crash, when the producer's next transaction has begun already.  So these count as
+    done: a partition that does not exist (any more), one where the producer's open transaction has an epoch above
+    ``last_epoch``, and one that answers ProducerFenced.
     """
 
     transactional_id: str
@@ -83,6 +87,7 @@ class WriteMarkers(NamedTuple):
     partitions: frozenset[TopicPartition]
     commit: bool
     coordinator_epoch: int
+    last_epoch: int  # the highest epoch that records of the transaction can have
 
 
 Action: TypeAlias = SyncPartitions | WriteMarkers
@@ -95,7 +100,10 @@ class ActionDone(NamedTuple):
 
 
 class ActionFailed(NamedTuple):
-    """Event: the action, or a part of it, could not be carried out; the coordinator asks for it again later."""
+    """Event: the action, or a part of it, could not be carried out.
+
+    Who waits is told the error; markers are asked for again later, by a timer.
+    """
 
     action: Action
     error: LogdbError
@@ -143,6 +151,3 @@ class Coordinator(Protocol):
 
     def recover(self, now_ms: int) -> Effects:
         """Call once after the replay: timers of what lives, actions of what was prepared.  Carried out like an event's effects."""
-
-    def forget(self, tickets: Iterable[int]) -> None:
-        """Nobody waits for these any more (their caller's own timeout): leave them out of later replies."""

@@ -19,6 +19,7 @@ class JoinGroup:
 
     ``protocols`` are (name of an assignor, subscription) in the member's order of preference.  ``require_member_id``
     (KIP-394, what doors set for clients that know it): a new dynamic member gets MemberIdRequired with the id to join with.
+    ``client_host`` is empty for members in this process: they do not outlive it, unless they are static.
 
     Raises:
         UnknownMember, FencedInstance, InconsistentProtocol, MemberIdRequired, GroupFull, InvalidGroup (name or timeout).
