@@ -42,6 +42,7 @@ from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
+from logdb.meta.gate import Gate
 from logdb.model import (
     DURABILITY_LEVELS,
     INTERNAL_TOPICS,
@@ -88,6 +89,7 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
+        self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
         self._catalogue_lock = threading.Lock()  # log entries and their transactions; taken last
@@ -788,7 +790,7 @@ def _any_value(key: str) -> object:
 def _after_fork_in_child() -> None:
     """Logs of the parent neither take nor write records in the child, nor wait for threads that it does not have."""
     for store in list(_stores):
-        store._lock = threading.RLock()
+        store._lock, store.transaction_gate = threading.RLock(), Gate()
         for log in list(store._logs.values()):
             log.forked()
 
