@@ -269,9 +269,7 @@ class Struct:
         version, flexible, _ = form
         there = [field for field in self._fields if version in field.versions]
         plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
-        tagged = {
-            field.tag: (field.name, field.default, *field.codec(version, flexible=True)) for field in there if field.tag is not None
-        }
+        tagged = {field.tag: (field.name, field.default, *field.codec(version, flexible=True)) for field in there if field.tag is not None}
         defaults = {field.name: field.default for field in self._fields}
 
         def write(out: bytearray, values: Mapping[str, Any]) -> None:

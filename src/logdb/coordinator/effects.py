@@ -21,7 +21,7 @@ waited for is dropped.
 On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -43,6 +43,9 @@ class Reply(NamedTuple):
     result: Any  # of the type that the event's docstring names; a LogdbError is raised
 
 
+TimerKey: TypeAlias = tuple[str, ...]
+
+
 class Timer(NamedTuple):
     """Set the timer ``key`` to fire in ``delay_ms``, in place of what it was set to; None cancels it.
 
@@ -50,14 +53,14 @@ class Timer(NamedTuple):
     does not fire.  Delays are of the monotonic clock.
     """
 
-    key: Hashable
+    key: TimerKey
     delay_ms: int | None
 
 
 class TimerFired(NamedTuple):
     """Event: the timer is due."""
 
-    key: Hashable
+    key: TimerKey
 
 
 class SyncPartitions(NamedTuple):
