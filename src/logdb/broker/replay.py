@@ -1,13 +1,12 @@
 """Reads a partition of an internal topic back into its coordinator.
 
 Knows batches, control records and what a coordinator's ``apply`` wants to be told of them.  Does not know what the
-records mean.
+records mean, but that the topic is compacted: of plain records the last of each key is enough, in the order of the last ones.
 
-Several plain batches that lie together are decoded as one run; a transactional batch, whose producer matters, and a
-control batch are each a run of their own.
+Transactional batches, whose producer matters, and control batches are applied one by one, between those before and
+after them.
 """
 
-import logging
 from collections.abc import Iterator
 
 from logdb.codec import Record, RecordIterator, control, header
@@ -15,10 +14,8 @@ from logdb.codec.batch import CONTROL, TRANSACTIONAL
 from logdb.codec.control import ControlType
 from logdb.codec.convert import decompress_batches
 from logdb.coordinator.effects import Coordinator
-from logdb.errors import CorruptionError, InvalidRecord
+from logdb.errors import CorruptionError, InvalidMessage
 from logdb.log.log import Log
-
-logger = logging.getLogger(__name__)
 
 _SPECIAL = TRANSACTIONAL | CONTROL
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20
@@ -30,21 +27,31 @@ def replay(log: Log, coordinator: Coordinator, offset: int) -> int:
     Raises:
         CorruptionError: The partition is damaged, or a record in it is none of its topic's.
     """
+    latest: dict[bytes, Record] = {}
     while offset < log.end_offset:
         batches, next_offset = log.read_batches(offset)
         if not batches:
             break
         for attributes, run in _runs(batches):
+            if attributes & _SPECIAL:
+                _apply_latest(log, coordinator, latest)
             if attributes & CONTROL:
                 _apply_marker(coordinator, run)
+            elif attributes & TRANSACTIONAL:
+                producer_id = int.from_bytes(run[43:51], "big", signed=True)
+                for record in _records(log, run, offset):
+                    _apply(log, coordinator, record, producer_id)
             else:
-                _apply_records(log, coordinator, run, attributes, offset)
+                for record in _records(log, run, offset):
+                    latest.pop(record.key, None)  # type: ignore[arg-type]  # the topic is compacted: there are no null keys
+                    latest[record.key] = record  # type: ignore[index]
         offset = next_offset
+    _apply_latest(log, coordinator, latest)
     return offset
 
 
 def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The attributes and bytes of runs of batches."""
+    """Runs of plain batches, and each special batch on its own, with its attributes."""
     start, at, size_bytes = 0, 0, len(batches)
     while at < size_bytes:
         after = at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12
@@ -59,27 +66,29 @@ def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
         yield 0, batches[start:at]
 
 
-def _apply_marker(coordinator: Coordinator, batch: memoryview) -> None:
-    found, head = control.parse(batch), header(batch)[1]
-    if head is not None and isinstance(found.type, ControlType):
-        coordinator.apply_marker(head.producer_id, commit=found.type is ControlType.COMMIT)
-
-
-def _apply_records(log: Log, coordinator: Coordinator, run: memoryview, attributes: int, offset: int) -> None:
-    producer_id = int.from_bytes(run[43:51], "big", signed=True) if attributes & TRANSACTIONAL else -1
-    for record in _records(log, run, offset):
-        if record.key is None:
-            raise _damage(log, record.offset, "a record without a key")
-        try:
-            coordinator.apply(record.key, record.value, offset=record.offset, producer_id=producer_id)
-        except InvalidRecord as error:
-            raise _damage(log, record.offset, str(error)) from error
-
-
 def _records(log: Log, run: memoryview, offset: int) -> Iterator[Record]:
     plain = decompress_batches(run, _DECOMPRESSED_SIZE_BYTES_MAX)
     return RecordIterator(lambda _offset, _end: (plain,), offset, log.end_offset, log.topic, log.partition)
 
 
-def _damage(log: Log, offset: int, reason: str) -> CorruptionError:
-    return CorruptionError(log.directory, 0, f"offset {offset} of {log.topic}-{log.partition}: {reason}")
+def _apply_latest(log: Log, coordinator: Coordinator, latest: dict[bytes, Record]) -> None:
+    for record in latest.values():
+        _apply(log, coordinator, record, -1)
+    latest.clear()
+
+
+def _apply(log: Log, coordinator: Coordinator, record: Record, producer_id: int) -> None:
+    try:
+        coordinator.apply(record.key or b"", record.value, offset=record.offset, producer_id=producer_id)
+    except InvalidMessage as error:
+        reason = f"offset {record.offset} is no record of {log.topic}: {error}"
+        raise CorruptionError(log.directory, 0, reason) from error
+
+
+def _apply_marker(coordinator: Coordinator, batch: memoryview) -> None:
+    head = header(batch)[1]
+    if head is None or not head.record_count:
+        return  # emptied by compaction
+    found = control.parse(batch)
+    if isinstance(found.type, ControlType):
+        coordinator.apply_marker(head.producer_id, commit=found.type is ControlType.COMMIT)

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from logdb.broker.replay import replay
 from logdb.broker.timers import Timers
-from logdb.codec import BatchBuilder, stamp_producer
+from logdb.codec import BatchBuilder
 from logdb.coordinator.effects import Action, ActionDone, ActionFailed, Coordinator, Effects, Reply, TimerFired
 from logdb.errors import LogdbError, SyncFailed
 from logdb.log.log import Log
@@ -101,13 +101,18 @@ class Shard(Generic[C]):
             LogdbError: What it would change could not be written.
         """
         self.load()
+        future: Future[Any] | None = None
         with self._lock:
             effects = self._step(event)
             answer = next((reply for reply in effects.replies if reply.ticket == event.ticket), None)
             if answer is None:
                 future = self._waiting[event.ticket] = Future()
-        self._finish(effects)
-        return answer if answer is not None else future
+        try:
+            self._finish(effects)
+        except LogdbError:
+            self._waiting.pop(event.ticket, None)
+            raise
+        return answer or future
 
     def tell(self, event: Any) -> None:
         """Handle an event that nobody waits for an answer to."""
@@ -287,6 +292,7 @@ def transactional_batches(
     values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int
 ) -> bytearray:
     """Records as batches of a producer's transaction, without a sequence: as Kafka's coordinators write offsets."""
+    from logdb.codec import stamp_producer
     memory = _Memory(now_ms)
     memory.append_many(values, keys)
     stamp_producer(memory.batches, producer, -1, transactional=True)

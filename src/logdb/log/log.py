@@ -41,7 +41,7 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
+from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, LogConfig
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
@@ -136,7 +136,8 @@ class Log(BatchBuilder):
         self._positions = Positions()
         self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
-        self._grown: threading.Condition | None = None
+        self._watchers: tuple[threading.Event, ...] = ()
+        self._watch_lock = threading.Lock()
         self._closed = False
         self._gate = 0 if writable else GATE_SHUT
         self.configure(config)
@@ -150,6 +151,11 @@ class Log(BatchBuilder):
     def end_offset(self) -> int:
         """The next offset to be written; counts records that wait in the open batch."""
         return self._next_offset
+
+    @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+        return self._config.durability
 
     @property
     def size_bytes(self) -> int:
@@ -367,12 +373,13 @@ class Log(BatchBuilder):
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
         """Wait until there is a record at ``offset``; False if none came in time."""
-        if self._grown is None:
-            self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while True:
-            self._catch_up()
-            with self._grown:
+        grown = threading.Event()
+        self.watch(grown)
+        try:
+            while True:
+                grown.clear()
+                self._catch_up()
                 if self._closed:
                     raise self._host.refusal(self)
                 if self._end.offset > offset:
@@ -380,7 +387,18 @@ class Log(BatchBuilder):
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
-                self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        finally:
+            self.unwatch(grown)
+
+    def watch(self, grown: threading.Event) -> None:
+        """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
+        with self._watch_lock:
+            self._watchers = (*self._watchers, grown)
+
+    def unwatch(self, grown: threading.Event) -> None:
+        with self._watch_lock:
+            self._watchers = tuple(known for known in self._watchers if known is not grown)
 
     # ------------------------------------------------------------ appending
 
@@ -515,9 +533,8 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -757,9 +774,8 @@ class Log(BatchBuilder):
         for segment in self._segments:
             segment.retire()
         self._point.retire()
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
         return lost
 
     def _strict_now(self) -> bool:

@@ -85,7 +85,7 @@ class Store:
         clock: Callable[[], int] | None,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
-        self._io, self._clock, self._batch_size = io, clock, batch_size
+        self._io, self._clock, self._batch_size, self.linger_ms = io, clock, batch_size, linger_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
@@ -131,6 +131,44 @@ class Store:
         return Store(
             os.path.abspath(path), mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io or IO(), clock=clock
         )
+
+    # ------------------------------------------------------------ what the layer above works with
+
+    @property
+    def io(self) -> IO:
+        return self._io
+
+    def clock_ms(self) -> int:
+        """Time of day, in ms since 1970."""
+        return self._clock() if self._clock is not None else self._io.clock_ms()
+
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless the store is open in this process, and can be written where that is wanted.
+
+        Raises:
+            Closed, Forked, ReadOnly, SyncFailed: as they say.
+        """
+        if writable:
+            self._check_writable()
+        else:
+            self._check_open()
+
+    def take_producer_ids(self, count: int) -> range:
+        """So many producer ids that nobody has been given, and nobody ever will be again; durable.
+
+        They begin at the time of day where the catalogue knows of no larger one: it may have been made anew, or be
+        that of a restored snapshot, while the logs still hold what earlier producers wrote.
+        """
+        self._check_writable()
+
+        def take(txn: WriteTransaction) -> int:
+            first = max(txn.next_producer_id(), self.clock_ms() // 1000 << 20)
+            txn.put_next_producer_id(first + count)
+            return first
+
+        with self._catalogue_lock:
+            first = self._commit(take)
+        return range(first, first + count)
 
     # ------------------------------------------------------------ opening
 
