@@ -9,19 +9,23 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from operator import length_hint
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
+from logdb.client import assignors
+from logdb.client.commits import Commits, OnCommit
 from logdb.client.consumed import AnyRecord, deserialize
 from logdb.client.consumer_config import ConsumerConfig
-from logdb.client.fetching import Cursor, Fetcher, each
+from logdb.client.fetching import NOWHERE, Cursor, Fetcher, each
+from logdb.client.group_membership import GroupMetadata, Membership
 from logdb.client.positions import Beginnings
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
 from logdb.codec import Record
-from logdb.errors import Closed, NotAssigned, OffsetOutOfRange, SerializationError
+from logdb.errors import Closed, NotAssigned, OffsetOutOfRange, SerializationError, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _ITERATION_WAIT_MS = 1_000
@@ -52,6 +56,20 @@ class Handed(NamedTuple):
         self.cursor.seek(position.offset, position.leader_epoch, earned=True)
 
 
+class Listeners(NamedTuple):
+    """What is called, in ``poll``, when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
+
+    Attributes:
+        on_assigned: The partitions are read from now on; their positions may be sought.
+        on_revoked: They will go to another member; what was read may still be committed.  Also called by ``close``.
+        on_lost: They are another member's already; None: ``on_revoked`` is called.
+    """
+
+    on_assigned: Listener | None = None
+    on_revoked: Listener | None = None
+    on_lost: Listener | None = None
+
+
 class Consumer:
     """Reads partitions of topics, alone or as a member of a group.  Made by ``Database.consumer``; a context manager that closes itself.
 
@@ -64,9 +82,14 @@ class Consumer:
 
     def __init__(self, session: Session, config: ConsumerConfig, monotonic_ms: Callable[[], int]) -> None:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
+        self._assignors = assignors.chosen(config.partition_assignment_strategy)
         self._fetcher = Fetcher()
         self._beginnings = Beginnings(session, config.group_id, config.auto_offset_reset, self._is_new)
+        interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
+        self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
         self._subscription: Subscription | None = None
+        self._membership: Membership | None = None
+        self._listeners = Listeners()
         self._handed: Handed | None = None
         self._tend_at_ms: int | None = None  # None: in any case
         self._closed = False
@@ -78,38 +101,66 @@ class Consumer:
 
     # ------------------------------------------------------------ which partitions
 
-    def subscribe(self, *topics: str, pattern: "str | re.Pattern[str] | None" = None) -> None:
+    def subscribe(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
         """Read these topics, instead of what was read so far; partitions that are added to them later, too.
+
+        In a group, ``poll`` joins it and takes part in its rebalances.
 
         Args:
             topics: Names.
             pattern: Instead of names a regular expression: all topics, present and future, whose whole name matches.
+            on_assigned, on_revoked, on_lost: See ``Listeners``; without a group none is called.
 
         Raises:
             UnknownTopic: One of the topics does not exist.
             ValueError: Both, or neither, are given.
         """
         self._check_open()
-        self._subscription = Subscription(self._session, topics, pattern)
-        self._tend_at_ms = None
-        self._set_partitions(self._subscription.partitions())
+        subscription = Subscription(self._session, topics, pattern)
+        if self._subscription is None:
+            self._set_partitions([])  # what was assigned by hand is not
+        self._subscription, self._tend_at_ms = subscription, None
+        self._listeners = Listeners(on_assigned, on_revoked, on_lost)
+        if self._config.group_id is None:
+            self._set_partitions(subscription.partitions())
+        elif self._membership is None:
+            self._membership = Membership(
+                self._session,
+                _Share(self),
+                group_id=self._config.group_id,
+                group_instance_id=self._config.group_instance_id,
+                client_id=self._config.client_id,
+                assignors=self._assignors,
+                timeout_ms=self._config.max_poll_interval_ms,
+            )
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, instead of what was read so far.  Positions in partitions that stay are kept.
+
+        With a ``group_id`` its committed offsets are used, but the consumer is no member.
 
         Raises:
             UnknownTopic, UnknownPartition: Nothing was changed.
         """
         self._check_open()
-        wanted = list(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
+        wanted = [TopicPartition(*partition) for partition in dict.fromkeys(partitions)]
+        for partition in wanted:
+            self._session.log(*partition)
+        self._leave()
         self._set_partitions(wanted)
-        self._subscription = None
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """Read nothing any more, and leave the group."""
         self._check_open()
+        self._leave()
         self._set_partitions([])
-        self._subscription = None
 
     def subscription(self) -> tuple[str, ...]:
         """The topics subscribed to: those that a pattern means now, none after ``assign``."""
@@ -118,6 +169,12 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
         return sorted(self._fetcher.cursors)
+
+    def group_metadata(self) -> GroupMetadata | None:
+        """Who this consumer is in its group, for ``Transaction.send_offsets``; None without a group."""
+        if self._config.group_id is None:
+            return None
+        return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
 
     def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these; those that stay keep their positions."""
@@ -128,6 +185,37 @@ class Consumer:
         if self._config.group_id is None and self._config.auto_offset_reset == "latest":
             self._beginnings.settle(cursors.values())  # "latest" means now, not the first poll
         self._tend_at_ms = None
+
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these too, and say so."""
+        self._set_partitions([*self._fetcher.cursors, *partitions])
+        if self._listeners.on_assigned is not None:
+            self._listeners.on_assigned(list(partitions))
+
+    def _give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False, commit: bool = True) -> None:
+        """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
+        if commit and not lost:
+            self._commits.finish({partition: at for partition, at in self.positions().items() if partition in partitions})
+        listener = self._listeners.on_revoked
+        if lost and self._listeners.on_lost is not None:
+            listener = self._listeners.on_lost
+        try:
+            if listener is not None:
+                listener(list(partitions))
+        finally:
+            self._set_partitions(partition for partition in self._fetcher.cursors if partition not in set(partitions))
+
+    def _leave(self, *, commit: bool = True) -> None:
+        """Be no member, and subscribed to nothing, any more."""
+        membership, self._membership, self._subscription = self._membership, None, None
+        try:
+            if membership is not None and (owned := self.assignment()):
+                self._membership = membership  # a listener may commit
+                self._give_up(owned, commit=commit)
+        finally:
+            self._membership = None
+            if membership is not None:
+                membership.leave()
 
     def _is_new(self, partition: TopicPartition) -> bool:
         return self._subscription is not None and self._subscription.is_new(partition)
@@ -259,13 +347,24 @@ class Consumer:
             return
         self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
         subscription = self._subscription
-        if subscription is not None and subscription.refresh():
+        if subscription is not None and subscription.refresh() and self._membership is None:
             self._set_partitions(subscription.partitions())
-        self._beginnings.settle(self._fetcher.cursors.values())
+        if self._membership is not None:
+            self._membership.tend()
+        self._commits.send_if_due(self.positions)
+        try:
+            self._beginnings.settle(self._fetcher.cursors.values())
+        except UnstableOffsets:
+            self._tend_at_ms = None  # a transaction is being ended; what is settled can be read meanwhile
 
     def _wait(self, timeout_ms: int) -> None:
-        waited_ms = min(timeout_ms, self._config.heartbeat_interval_ms) if self._subscription is not None else timeout_ms
-        self._session.wait(self._fetcher.waiting(), waited_ms, isolation_level=self._config.isolation_level)
+        """Wait for records, or for the other members of the group."""
+        if self._subscription is not None:
+            timeout_ms = min(timeout_ms, max(1, self._config.heartbeat_interval_ms))
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            futures.wait((answer,), timeout_ms / 1000)
+        else:
+            self._session.wait(self._fetcher.waiting(), timeout_ms, isolation_level=self._config.isolation_level)
 
     # ------------------------------------------------------------ positions
 
@@ -381,11 +480,71 @@ class Consumer:
     def _handed_position(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {} if self._handed is None else {self._handed.cursor.partition: self._handed.position()}
 
+    # ------------------------------------------------------------ committing
+
+    def commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> None:
+        """Commit, and return when that is durable at the level of ``__consumer_offsets``.
+
+        Args:
+            offsets: Where to go on in each partition; with a note as ``OffsetAndMetadata(offset, metadata="note")``.
+                None: behind everything that was returned so far.
+
+        Raises:
+            NotAssigned: One of the partitions is not assigned to this consumer; nothing was committed.
+            UnknownMember, IllegalGeneration, FencedInstance: It has been replaced since; nothing was committed.
+            RebalanceInProgress: The group is sharing its partitions out; poll, then try again.
+            InvalidGroup: There is no ``group_id``, or a note is too long.
+            ReadOnly: The database was opened with mode="r".
+        """
+        self.commit_async(offsets).result()
+
+    def commit_async(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
+    ) -> "futures.Future[None]":
+        """Commit without waiting; later commits overtake none before them.
+
+        Args:
+            on_commit: Called with the offsets and None or the error, in any thread.
+
+        Raises:
+            NotAssigned, InvalidGroup, ReadOnly: as ``commit``; its other errors are the future's.
+        """
+        self._check_open()
+        if offsets is None:
+            return self._commits.send(self.positions(), on_commit)
+        wanted = {self._cursor(partition).partition: _position(at) for partition, at in offsets.items()}
+        return self._commits.send(wanted, on_commit)
+
+    def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
+        """What the group has committed of a partition, assigned or not; None if nothing."""
+        self._check_open()
+        wanted = TopicPartition(*partition)
+        return self._beginnings.committed((wanted,)).get(wanted)
+
+    def seek_to_committed(self) -> None:
+        """Go back, in all partitions, to what was committed last, or to where ``auto_offset_reset`` says.
+
+        What is to be done when a transaction with ``send_offsets`` is aborted: its records will be read again.
+        """
+        for cursor in self._chosen(()):
+            cursor.seek(NOWHERE)
+        self._tend_at_ms = None
+
     # ------------------------------------------------------------ the end
 
-    def close(self) -> None:
-        """Read no more.  Closing twice is no error."""
-        if not self._closed:
+    def close(self, *, commit: bool = True) -> None:
+        """Read no more, and leave the group.  Closing twice is no error.
+
+        Args:
+            commit: With ``enable_auto_commit``, commit what was read before leaving.
+        """
+        if self._closed:
+            return
+        try:
+            if self._membership is None and commit:
+                self._commits.finish(self.positions())
+            self._leave(commit=commit)
+        finally:
             self._take_back()
             self._closed = True
             self._fetcher.set({})
@@ -394,8 +553,22 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        """Close; after an exception without committing, since the last record may be half processed."""
+        self.close(commit=error is None)
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the consumer is closed")
+
+
+class _Share:
+    """A consumer, as its membership sees it."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.topics, self.owned = consumer.subscription, consumer.assignment
+        self.give_up, self.take_on = consumer._give_up, consumer._take_on
+
+
+def _position(at: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    return OffsetAndMetadata(at) if isinstance(at, int) else at
