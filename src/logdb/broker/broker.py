@@ -8,6 +8,7 @@ which is started when the first is set.
 """
 
 import threading
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -41,7 +42,9 @@ from logdb.coordinator.events import (
     TransactionInfo,
 )
 from logdb.coordinator.group_coordinator import GroupCoordinator
-from logdb.coordinator.transactions import TransactionCoordinator
+from logdb.coordinator.groups import GroupConfig
+from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import InvalidTopic, InvalidTransactionState, LogdbError
 from logdb.log.log import IsolationLevel, Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
@@ -122,7 +125,9 @@ class Broker:
         if transactional_id is None:
             raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
         shard = self._transactions.of(transactional_id)
-        if not shard.query(lambda coordinator: coordinator.takes_part(transactional_id, producer, partition)):
+        try:
+            shard.query(lambda coordinator: coordinator.verify(transactional_id, producer, (partition,)))
+        except InvalidTransactionState:
             self._add_partitions(shard, transactional_id, producer, frozenset((partition,)))
 
     def init_producer_id(
@@ -293,7 +298,7 @@ class Broker:
     # ------------------------------------------------------------ administration
 
     def groups(self) -> list[GroupSummary]:
-        return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.list_groups))
+        return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.groups))
 
     def describe_group(self, group_id: str) -> GroupInfo:
         return self._groups.of(group_id).query(lambda coordinator: coordinator.describe(group_id))
@@ -307,7 +312,7 @@ class Broker:
             raise error
 
     def transactions(self) -> list[TransactionInfo]:
-        return sorted(info for shard in self._transactions.all() for info in shard.query(TransactionCoordinator.list_transactions))
+        return sorted(info for shard in self._transactions.all() for info in shard.query(TransactionCoordinator.transactions))
 
     def describe_transaction(self, transactional_id: str) -> TransactionInfo:
         return self._transactions.of(transactional_id).query(lambda coordinator: coordinator.describe(transactional_id))
@@ -317,11 +322,11 @@ class Broker:
 
     # ------------------------------------------------------------ coordinators
 
-    def _group_coordinator(self, partition: int) -> GroupCoordinator:
-        return GroupCoordinator(partition)
+    def _group_coordinator(self, _log: Log) -> GroupCoordinator:
+        return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))
 
-    def _transaction_coordinator(self, partition: int) -> TransactionCoordinator:
-        return TransactionCoordinator(partition, new_producer_id=self._new_producer_id)
+    def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
+        return TransactionCoordinator(TransactionConfig(abort_on_recovery=True), self._new_producer_id, log.leader_epoch)
 
 
 def _fire(key: Any) -> None:

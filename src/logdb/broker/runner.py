@@ -15,9 +15,11 @@ and so in a later replay; therefore it is finished before the shard handles anyt
 Threading: any thread.  ``_lock`` is held from loading to accepting, not while waiting for a sync, answering or acting.
 """
 
+import contextlib
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -60,7 +62,7 @@ class Shard(Generic[C]):
         self._loaded_offset = -1  # up to where the partition was replayed
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted yet; in the log from that offset on, perhaps
-        self._unsynced: list[Effects] = []  # accepted, but the sync failed that their actions wait for
+        self._outbox: deque[Effects] = deque()  # accepted; their actions have not begun
         self._failed: SyncFailed | None = None
 
     # ------------------------------------------------------------ what the broker calls
@@ -127,8 +129,8 @@ class Shard(Generic[C]):
             if not self._timers.claim((self, key)):
                 return
             try:
-                effects = Effects() if key is _RETRY else self._step(TimerFired(key))
                 self._settle()
+                effects = Effects() if key is _RETRY else self._step(TimerFired(key))
             except LogdbError as error:
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
@@ -180,6 +182,8 @@ class Shard(Generic[C]):
 
     def _accept(self, effects: Effects, offset: int) -> None:
         self._coordinator.accept(effects, offset)
+        if effects.actions:
+            self._outbox.append(effects)
         for timer in effects.timers:
             self._timers.set((self, timer.key), timer.delay_ms)
 
@@ -206,53 +210,53 @@ class Shard(Generic[C]):
             self.log.flush(sync=False)
             if self.log.end_offset > offset:  # an interrupted append may have come to nothing
                 self._accept(effects, offset)
-                self._unsynced.append(effects)
             self._appending = None
 
     # ------------------------------------------------------------ without the lock
 
     def _finish(self, effects: Effects) -> None:
-        """Wait until what was accepted is durable, answer, act.
+        """Wait until what was accepted is durable, answer, act: also for who was interrupted before it could.
 
         Raises:
             LogdbError: It is not durable; nobody was answered but with this.
         """
+        begun = self._take_outbox() if self._outbox else []
         try:
-            self._make_durable(sync=effects.sync)
-        except LogdbError as error:
-            self._note_unsynced(effects, error)
-            raise
-        if effects.replies:
+            self._make_durable(sync=effects.sync or any(other.sync for other in begun))
             self._answer(effects)
-        actions = effects.actions
-        if self._unsynced:
-            actions += self._take_unsynced()
-        for action in actions:
-            self._do(action)
+            while begun:
+                for action in begun[0].actions:
+                    self._do(action)
+                del begun[0]
+        except BaseException as error:
+            self._outbox.extendleft(reversed(begun))
+            if isinstance(error, LogdbError):
+                self._note_failure(effects, error)
+            raise
+
+    def _take_outbox(self) -> list[Effects]:
+        taken = []
+        with contextlib.suppress(IndexError):  # other threads take, too
+            while True:
+                taken.append(self._outbox.popleft())
+        return taken
 
     def _make_durable(self, *, sync: bool) -> None:
         level = self.log.durability
-        if level == "fsync" or ((sync or self._unsynced) and level == "interval"):
+        if level == "fsync" or (sync and level == "interval"):
             self.log.flush()
 
-    def _note_unsynced(self, effects: Effects, error: LogdbError) -> None:
+    def _note_failure(self, effects: Effects, error: LogdbError) -> None:
         self._answer(effects, error)
         if isinstance(error, SyncFailed):
             self._failed = error
             self.cancel(error)
-            return
-        with self._lock:
-            self._unsynced.append(effects)
+        else:
             self._timers.set((self, _RETRY), _RETRY_MS)
-
-    def _take_unsynced(self) -> tuple[Action, ...]:
-        with self._lock:
-            unsynced, self._unsynced = self._unsynced, []
-        return tuple(action for effects in unsynced for action in effects.actions)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:
         """Give replies to those who wait for them in a future."""
-        for ticket, result in effects.replies:
+        for ticket, result in effects.replies if self._waiting else ():
             future = self._waiting.pop(ticket, None)
             if future is None:
                 continue
@@ -288,10 +292,11 @@ class _Memory(BatchBuilder):
         self.batches += batches
 
 
-def transactional_batches(values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int) -> bytearray:
+def transactional_batches(
+    values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int
+) -> bytearray:
     """Records as batches of a producer's transaction, without a sequence: as Kafka's coordinators write offsets."""
     from logdb.codec import stamp_producer
-
     memory = _Memory(now_ms)
     memory.append_many(values, keys)
     stamp_producer(memory.batches, producer, -1, transactional=True)

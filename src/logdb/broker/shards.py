@@ -12,6 +12,7 @@ from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
 from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.log.log import Log
 from logdb.store.store import Store
 
 C = TypeVar("C", bound=Coordinator)
@@ -24,7 +25,9 @@ _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type"
 class Shards(Generic[C]):
     """All shards of an internal topic."""
 
-    def __init__(self, store: Store, topic: str, make: Callable[[int], C], *, timers: Timers, act: Callable[[Action], None]) -> None:
+    def __init__(
+        self, store: Store, topic: str, make: Callable[[Log], C], *, timers: Timers, act: Callable[[Action], None]
+    ) -> None:
         """Begin with none open.
 
         Args:
@@ -68,9 +71,10 @@ class Shards(Generic[C]):
             shard.cancel(error or Closed(f"the database {self._store.path} is closed"))
 
     def _open_shard(self, partition: int) -> Shard[C]:
+        log = self._store.log(self.topic, partition)
         return Shard(
-            self._store.log(self.topic, partition),
-            self._make(partition),
+            log,
+            self._make(log),
             clock=self._store.clock_ms,
             timers=self._timers,
             act=self._act,

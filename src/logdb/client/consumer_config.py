@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 from logdb.errors import InvalidConfig
-from logdb.log.log import IsolationLevel
+from logdb.log.isolation import IsolationLevel
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 Deserializer: TypeAlias = Callable[[bytes | None], Any]

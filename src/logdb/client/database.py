@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from logdb.broker.broker import Broker
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
-from logdb.client.store_session import StoreSession
 from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
-from logdb.log.log import IsolationLevel, Log
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
 from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Progress, Report
 from logdb.store.store import Mode, Store
@@ -41,7 +42,7 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._session: Any = StoreSession(store)
+        self._session = Broker(store)
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         _open_databases.add(self)
@@ -107,7 +108,7 @@ class Database:
         Raises:
             UnknownTopic: There is none of that name.
         """
-        self._store.delete_topic(name)
+        self._session.delete_topic(name)
         self._partition_counts.pop(name, None)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -260,7 +261,7 @@ class Database:
             iteration_timeout_ms=iteration_timeout_ms,
             client_id=client_id,
         )
-        consumer = Consumer(self._session, config, self._store.monotonic_ms)
+        consumer = Consumer(self._session, config, self._store.io.monotonic_ms)
         if topics or pattern is not None:
             consumer.subscribe(*topics, pattern=pattern)
         return consumer
@@ -309,6 +310,7 @@ class Database:
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
         """
+        self._session.close()
         self._store.close()
 
 

@@ -13,7 +13,8 @@ from itertools import islice
 
 from logdb.codec import Record
 from logdb.errors import LogTruncated, OffsetOutOfRange
-from logdb.log.log import IsolationLevel, Log
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 NOWHERE = -1  # the position of a cursor that was not told where to begin
@@ -108,7 +109,7 @@ class Cursor:
 
     def end_offset(self) -> int:
         """Where reading ends now."""
-        return self.log.readable_end_offset()
+        return self.log.readable_end_offset(self._isolation_level)
 
     def position(self) -> OffsetAndMetadata:
         """What to commit to go on from here."""

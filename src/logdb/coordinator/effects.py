@@ -6,8 +6,9 @@ A coordinator is one shard: the state behind one partition of an internal topic.
 carries out what it returns, under the shard's lock, in this order:
 
 1. ``records`` are appended to the shard's partition, as one batch (with ``producer``: transactional, as that
-   producer's, written internally).  If that fails, every ticket in ``replies`` is answered with the error, nothing else
-   is done, and the coordinator is as it was.  If the event was an ActionDone, ActionFailed is handled in its place.
+   producer's, written internally).  If that fails, the event's ticket and those in ``replies`` are answered with the error,
+   nothing else is done, and the coordinator is as it was.  If the event was an ActionDone, ActionFailed is handled in its
+   place; if it was a TimerFired, the timer is set again to RETRY_MS.
 2. ``accept(effects, offset of the first record)``: now the coordinator's state is the new one.  It is called for every
    Effects, also for one without records.
 3. ``timers`` are set and cancelled.
@@ -18,7 +19,8 @@ carries out what it returns, under the shard's lock, in this order:
 The lock is not held while waiting in 4; the next event may be handled meanwhile.  A reply to a ticket that is no longer
 waited for is dropped.
 
-On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.
+On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.  If that
+fails, the shard is not open yet: the next call begins anew with an empty coordinator.
 """
 
 from collections.abc import Mapping
@@ -27,6 +29,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+RETRY_MS = 1_000
+"""After how long something that failed is tried again."""
 
 
 class StateRecord(NamedTuple):

@@ -7,7 +7,7 @@ batch that is not whole and good is "not there yet".  Repairs nothing, holds no 
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
@@ -17,8 +17,9 @@ from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import End, Log
 from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.replay import TailProducers
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import OFFSET_MAX, Buffer, LogConfig
+from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
@@ -32,6 +33,7 @@ class TailLog(Log):
         for named in sealed:
             segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
             segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
+            segment.transactions.expect(named.aborted_count, named.aborted_crc)
             segments.append(segment)
         point = RecoveryPointFile(io, directory, writable=False)
         catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
@@ -51,6 +53,7 @@ class TailLog(Log):
             **rest,
         )
         self._refresh_lock = threading.Lock()
+        self._producers = TailProducers(io, directory, entry)
         self._directory_id = io.path_id(directory)
         self._load_epochs()
         self._catch_up()
@@ -69,6 +72,28 @@ class TailLog(Log):
         if not self.start_offset <= offset <= self._next_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
         return OFFSET_MAX  # looked up when the reading comes to it
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what the writer has written, and decided, ends."""
+        self._catch_up()
+        return self._stable_end()
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        self._catch_up()
+        self._stable_end()
+        return self._producers.states.open_transactions()
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        self._stable_end()
+        return super().aborted_transactions(offset, end_offset)
+
+    def _stable_end(self) -> int:
+        with self._refresh_lock:
+            end = self._end.offset
+            self._producers.advance(self._segments, self.start_offset, end, self._epochs.entries or None)
+            first = self._producers.states.first_unstable
+            return end if first is None else min(first, end)
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         known = self._end.offset
@@ -169,12 +194,12 @@ class TailLog(Log):
         self._epochs = epochs
         return True
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
         while True:
             self._catch_up()
-            if self._next_offset > offset:
+            if end_of() > offset:
                 return True
             left = OFFSET_MAX if until is None else until - time.monotonic()
             if left <= 0 or pause.wait(min(wait_ms / 1000, left)):

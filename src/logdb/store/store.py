@@ -267,10 +267,6 @@ class Store:
 
     # ------------------------------------------------------------ topics
 
-    def monotonic_ms(self) -> int:
-        """The clock for waiting and ageing."""
-        return self._io.monotonic_ms()
-
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""
         self._check_open()
@@ -517,6 +513,7 @@ class Store:
             next_offset=found.next_offset,
             strict=entry.strict,
             unsealed=found.unsealed,
+            transactions=found.transactions,
         )
         log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         if found.read_only_reason is not None:
@@ -579,6 +576,13 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
+    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise self.refusal(log)  # its topic was deleted
+            self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
+
     def refusal(self, log: Log) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
@@ -636,6 +640,7 @@ class Store:
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
+        aborted_count, aborted_crc = segment.transactions.checksum()
         return SegmentEntry(
             topic=log.topic,
             partition=log.partition,
@@ -645,12 +650,15 @@ class Store:
             next_offset=segment.next_offset,
             max_timestamp=segment.max_timestamp,
             append_ms=segment.append_ms,
+            aborted_count=aborted_count,
+            aborted_crc=aborted_crc,
         )
 
     def _is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries[TopicPartition(log.topic, log.partition)]
-        return log.point != log.checkpointed or log.epochs.latest != entry.leader_epoch or bool(log.take_sealing())
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def _entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         entry = self._entries[TopicPartition(log.topic, log.partition)]
@@ -661,6 +669,7 @@ class Store:
             recovery_position=point.position,
             strict=log.strengthen(),
             leader_epoch=log.epochs.latest,
+            producers_offset=max(entry.producers_offset, log.producers_offset),
         )
 
     def _commit(self, function: Callable[[WriteTransaction], T]) -> T:
