@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 from logdb.broker.replay import replay
 from logdb.broker.timers import Timers
 from logdb.codec import BatchBuilder
+from logdb.codec.convert import stamp_producer
 from logdb.coordinator.effects import Action, ActionDone, ActionFailed, Coordinator, Effects, Reply, TimerFired
 from logdb.errors import LogdbError, SyncFailed
 from logdb.log.log import Log
@@ -296,7 +297,6 @@ def transactional_batches(
     values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int
 ) -> bytearray:
     """Records as batches of a producer's transaction, without a sequence: as Kafka's coordinators write offsets."""
-    from logdb.codec import stamp_producer
     memory = _Memory(now_ms)
     memory.append_many(values, keys)
     stamp_producer(memory.batches, producer, -1, transactional=True)

@@ -2,6 +2,8 @@ import pytest
 
 import logdb
 from logdb import errors
+from logdb.broker.runner import _Memory
+from logdb.codec.convert import stamp_producer
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -134,3 +136,66 @@ def test_a_closed_database_answers_whoever_waits(db, broker):
         waiting.result(10)
     with pytest.raises(errors.Closed):
         broker.fetch_offsets("g")
+
+
+# ---------------------------------------------------------------- transactions
+
+
+class Writer:
+    """A transactional producer, by hand."""
+
+    def __init__(self, broker, transactional_id="tx", **options):
+        self.broker, self.id = broker, transactional_id
+        self.producer = broker.init_producer_id(transactional_id, **options)
+        self.sequences = {}
+
+    def write(self, partition, *values):
+        memory = _Memory(1_700_000_000_000)
+        memory.append_many(values)
+        sequence = self.sequences.get(partition, 0)
+        self.sequences[partition] = stamp_producer(memory.batches, self.producer, sequence, transactional=True)
+        return self.broker.produce(*partition, memory.batches, transactional_id=self.id)
+
+    def end(self, *, commit):
+        self.producer, self.sequences = self.broker.end_transaction(self.id, self.producer, commit=commit), {}
+
+
+def committed(db, partition):
+    return [record.value for record in db.log(*partition).read(0, isolation_level="read_committed")]
+
+
+def test_a_transaction_counts_as_a_whole(db, broker):
+    writer = Writer(broker)
+    writer.write(T0, b"a", b"b")
+    writer.write(T1, b"c")
+    writer.write(T0, b"d")
+    assert committed(db, T0) == committed(db, T1) == []
+    before = writer.producer
+    writer.end(commit=True)
+    assert writer.producer == (before.producer_id, before.producer_epoch + 1)
+    assert (committed(db, T0), committed(db, T1)) == ([b"a", b"b", b"d"], [b"c"])
+    writer.write(T0, b"never")
+    writer.write(T1, b"never")
+    writer.end(commit=False)
+    writer.write(T0, b"e")
+    writer.end(commit=True)
+    assert (committed(db, T0), committed(db, T1)) == ([b"a", b"b", b"d", b"e"], [b"c"])
+    assert broker.describe_transaction("tx").state == "CompleteCommit"
+    with reopened(db) as again:
+        assert (committed(again, T0), committed(again, T1)) == ([b"a", b"b", b"d", b"e"], [b"c"])
+        assert again._session.describe_transaction("tx").state == "CompleteCommit"
+
+
+def test_offsets_count_with_the_transaction(db, broker):
+    writer = Writer(broker)
+    broker.commit_transaction_offsets("tx", writer.producer, "g", {T1: OffsetAndMetadata(5)})
+    assert broker.fetch_offsets("g") == {}
+    with pytest.raises(errors.UnstableOffsets):
+        broker.fetch_offsets("g", require_stable=True)
+    writer.end(commit=True)
+    assert broker.fetch_offsets("g", require_stable=True) == {T1: OffsetAndMetadata(5)}
+    broker.commit_transaction_offsets("tx", writer.producer, "g", {T1: OffsetAndMetadata(9)})
+    writer.end(commit=False)
+    assert broker.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}
+    with reopened(db) as again:
+        assert again._session.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}
