@@ -6,10 +6,11 @@ Knows topics and how records find their partition.  Does not know files: the sto
 import atexit
 import logging
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from logdb.broker.broker import Broker
 from logdb.client import partitioner as partitioners
@@ -17,10 +18,15 @@ from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Progress, Report
 from logdb.store.store import Mode, Store
+
+if TYPE_CHECKING:
+    from logdb.client.consumer import Consumer
+    from logdb.client.consumer_config import Deserializer, OffsetReset
 
 logger = logging.getLogger(__name__)
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
@@ -202,6 +208,64 @@ class Database:
             for row, offset in zip(chosen, offsets, strict=True):
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
+
+    def consumer(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        auto_offset_reset: "OffsetReset" = "latest",
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_poll_records: int = 500,
+        max_poll_interval_ms: int = 300_000,
+        heartbeat_interval_ms: int = 100,
+        partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
+        key_deserializer: "Deserializer | None" = None,
+        value_deserializer: "Deserializer | None" = None,
+        interceptors: Sequence[Any] = (),
+        iteration_timeout_ms: int | None = None,
+        client_id: str = "logdb",
+    ) -> "Consumer":
+        """Read topics: alone, or with ``group_id`` as a member of a group that shares their partitions.
+
+        Args:
+            topics, pattern: What to subscribe to, as ``Consumer.subscribe``; neither: ``subscribe`` or ``assign`` says it.
+            others: see ``ConsumerConfig``.
+
+        Raises:
+            InvalidConfig: An option cannot be so; it names it.
+            UnknownTopic: One of the topics does not exist.
+        """
+        from logdb.client.consumer import Consumer
+        from logdb.client.consumer_config import ConsumerConfig
+
+        strategy = (
+            (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
+        )
+        config = ConsumerConfig(
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            isolation_level=isolation_level,
+            max_poll_records=max_poll_records,
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            partition_assignment_strategy=strategy,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=tuple(interceptors),
+            iteration_timeout_ms=iteration_timeout_ms,
+            client_id=client_id,
+        )
+        consumer = Consumer(self._session, config, self._store.io.monotonic_ms)
+        if topics or pattern is not None:
+            consumer.subscribe(*topics, pattern=pattern)
+        return consumer
 
     def _choose(self, topic: str, key: Buffer | None, partitioner: "str | Partitioner | None") -> int:
         count = self._partition_count(topic)

@@ -417,6 +417,16 @@ class Log(BatchBuilder):
                     return found[0]
         return None
 
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends now; everything appended so far is written first, if it can be.
+
+        Unlike ``end_offset`` it counts no record that still waits because the disk is full.
+        """
+        if self._closed:
+            raise self._host.refusal(self)
+        self._catch_up()
+        return self._stable_end() if is_committed(isolation_level) else self._written_end()
+
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
         if self._closed:
