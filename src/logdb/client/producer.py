@@ -7,6 +7,7 @@ it asks here for what it does not know yet: ``_route``, ``_accumulator``, ``_ref
 Threading: any number of threads may call anything.  Callbacks are called by the sender's thread.
 """
 
+import logging
 import os
 import random
 import weakref
@@ -25,6 +26,8 @@ from logdb.codec import Delivery, Dispatcher, Route, SendFuture
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 Acks: TypeAlias = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
@@ -111,7 +114,12 @@ class Producer(Dispatcher):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            logger.error("closing %r: %s", self, failure)  # the block's own error goes on
 
     # ------------------------------------------------------------ sending: what C asks for
 

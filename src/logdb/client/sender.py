@@ -85,7 +85,7 @@ class Sender:
 
     def _reserve(self, size_bytes: int) -> None:
         options, until = self._options, None
-        while self._memory_used + size_bytes > options.buffer_memory:
+        while not self._stopping and self._memory_used + size_bytes > options.buffer_memory:
             now = self._io.monotonic_ms()
             until = now + options.max_block_ms if until is None else until
             # this very thread would wait for itself, and what is larger than all memory for ever
