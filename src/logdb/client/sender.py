@@ -59,6 +59,7 @@ class Sender:
         self._given_up: LogdbError | None = None  # what is not written yet fails with it
         self._failure: BaseException | None = None  # of the first record that failed since the last flush
         self._producer: ProducerIdAndEpoch | None = None  # of what is stamped from now on
+        self.has_stamped = False  # anything since the transaction began
 
     # ------------------------------------------------------------ memory
 
@@ -129,7 +130,7 @@ class Sender:
         """What comes from now on belongs to the transaction of ``producer``, its sequences begin at 0."""
         with self.changed:
             assert not self._active, f"{self._left()} records of the transaction before this one are not written"
-            self._producer, self._given_up, self._failure = producer, None, None
+            self._producer, self._given_up, self._failure, self.has_stamped = producer, None, None, False
 
     def finish_transaction(self) -> None:
         """Have all written that is there; nothing more comes.
@@ -272,6 +273,7 @@ class Sender:
             if self._producer is None:
                 self._producer = self._session.init_producer_id()
             sequence = accumulator.sequence(delivery, self._producer)
+            self.has_stamped = True
             convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
         return convert.compress_batches(batches, self._options.codec) if self._options.codec else batches
 

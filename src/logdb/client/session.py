@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from logdb.model import Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
-    from logdb.coordinator.groups import GroupInfo, GroupSummary, JoinResult, SyncResult
-    from logdb.coordinator.transactions import TransactionInfo
+    from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.log import IsolationLevel, Log
 
 
