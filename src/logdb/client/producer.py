@@ -17,12 +17,12 @@ from typing import Literal, Self, TypeAlias
 
 from logdb import serde
 from logdb.client import partitioner as partitioners
-from logdb.client.accumulator import Accumulator
+from logdb.client.accumulator import Accumulator, Delivery
 from logdb.client.interceptor import Interceptor, OutgoingRecord, outgoing
 from logdb.client.partitioner import Partitioner
 from logdb.client.sender import Sender, SenderOptions
 from logdb.client.session import Session
-from logdb.codec import Delivery, Dispatcher, Route, SendFuture
+from logdb.codec import Dispatcher, Route, SendFuture
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
@@ -138,7 +138,7 @@ class Producer(Dispatcher):
         given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         record = outgoing(self._interceptors, given)
         if record is None:
-            return _dropped(topic, partition)
+            return _dropped(given, on_delivery)
         return self._dispatch(
             record.topic,
             record.value,
@@ -283,9 +283,14 @@ class Producer(Dispatcher):
         self._gate = _GATE_FORKED
 
 
-def _dropped(topic: str, partition: int | None) -> SendFuture:
+def _dropped(record: OutgoingRecord, on_delivery: OnDelivery | None) -> SendFuture:
     """The future of a record that an interceptor dropped: done, with offset -1."""
-    return Delivery(topic, -1 if partition is None else partition, 0, False)._future(-1)
+    partition = -1 if record.partition is None else record.partition
+    delivery = Delivery(record.topic, partition, 0, False)
+    future = delivery._future(-1 if record.timestamp_ms is None else record.timestamp_ms)
+    if on_delivery is not None:
+        delivery._call(lambda done: on_delivery(None, done.result()), future)
+    return future
 
 
 def _after_fork_in_child() -> None:
