@@ -12,9 +12,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from errno import EDQUOT, EFBIG, ENOENT, ENOSPC
+from errno import EDQUOT, EFBIG, EMFILE, ENFILE, ENOENT, ENOSPC
 
-from logdb.errors import Closed, DiskFull, SyncFailed, WriteFailed
+from logdb.errors import Closed, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
 
@@ -76,28 +76,42 @@ class FileCache:
         """Note that ``holder`` keeps ``file`` open, after making room for it."""
         with self._lock:
             self._holders.append((weakref.ref(holder), weakref.ref(file)))
-            surplus = len(self._holders) - self._limit
-            chances = 2 * len(self._holders)
-            victims = []
-            while surplus > 0 and chances > 0:
-                chances -= 1
-                oldest_holder, oldest_file = self._holders.popleft()
-                owner, old = oldest_holder(), oldest_file()
-                if owner is None or old is None or owner.file is not old:
-                    surplus -= 1
-                elif old.used or old is file:
-                    old.used = False
-                    self._holders.append((oldest_holder, oldest_file))
-                else:
-                    victims.append((owner, old))
-                    surplus -= 1
-        for owner, old in victims:
-            if old.dirty:
-                old.sync()
-            if owner.file is old:
-                owner.file = None
-                if old.dirty:  # written to since: whoever syncs must still find it
-                    owner.open().dirty = True
+            victims = self._victims(len(self._holders) - self._limit, file)
+        _close(victims)
+
+    def give_way(self) -> None:
+        """Close half of the files: the process has no descriptors left."""
+        with self._lock:
+            victims = self._victims(len(self._holders) // 2, None)
+        _close(victims)
+
+    def _victims(self, surplus: int, spared: File | None) -> list[tuple["FileHolder", File]]:
+        """Take so many out, under the lock; fewer where not so many are open."""
+        chances = 2 * len(self._holders)
+        victims = []
+        while surplus > 0 and chances > 0:
+            chances -= 1
+            oldest_holder, oldest_file = self._holders.popleft()
+            owner, old = oldest_holder(), oldest_file()
+            if owner is None or old is None or owner.file is not old:
+                surplus -= 1
+            elif old.used or old is spared:
+                old.used = False
+                self._holders.append((oldest_holder, oldest_file))
+            else:
+                victims.append((owner, old))
+                surplus -= 1
+        return victims
+
+
+def _close(victims: list[tuple["FileHolder", File]]) -> None:
+    for owner, old in victims:
+        if old.dirty:
+            old.sync()
+        if owner.file is old:
+            owner.file = None
+            if old.dirty:  # written to since: whoever syncs must still find it
+                owner.open().dirty = True
 
 
 class FileHolder:
@@ -117,13 +131,19 @@ class FileHolder:
         Raises:
             Closed: It was given up for good.
             FileNotFoundError: It is gone, or another one has its name by now.
+            ReadFailed: The process has no descriptor left for it.
         """
         file = self.file
         if file is None:
             if self.retired:
                 raise Closed(f"{self.path} was closed")
             flags = (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0)
-            file = File(self.io, self.path, flags)
+            try:
+                file = File(self.io, self.path, flags)
+            except OSError as error:
+                if error.errno not in (EMFILE, ENFILE):
+                    raise
+                file = self._open_scarce(flags)
             file_id = self.io.file_id(file.fd)
             if self.file_id not in (None, file_id):
                 raise FileNotFoundError(ENOENT, "another file has its name", self.path)
@@ -131,6 +151,16 @@ class FileHolder:
             FILES.add(self, file)
         file.used = True
         return file
+
+    def _open_scarce(self, flags: int) -> File:
+        """Open the file once others have given their descriptors up."""
+        FILES.give_way()
+        try:
+            return File(self.io, self.path, flags)
+        except OSError as error:
+            if error.errno in (EMFILE, ENFILE):
+                raise ReadFailed(self.path, 0, str(error)) from error
+            raise
 
     def retire(self) -> None:
         """Let go of the file for good: whoever still reads it gets an error, not another file of the same name."""
