@@ -89,6 +89,7 @@ class Producer(Dispatcher):
             raise ValueError(f"compression_type={compression_type!r}: allowed are {', '.join(COMPRESSION_TYPES)}")
         self.transactional_id, self.transaction_timeout_ms = transactional_id, transaction_timeout_ms
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
+        self._configs: dict[str, LogConfig] = {}
         self._owner = os.getpid()
         options = SenderOptions(
             acknowledged=str(acks) != "0",
@@ -165,7 +166,7 @@ class Producer(Dispatcher):
         Raises:
             UnknownPartition: The topic has fewer.
         """
-        with self._sender.changed:
+        with self._sender.lock:
             self._grow(route)
             if not 0 <= partition < len(route.accumulators):
                 raise UnknownPartition(route.topic, partition, len(route.accumulators))
@@ -186,14 +187,19 @@ class Producer(Dispatcher):
         route.accumulators.extend([None] * missing)
 
     def _config(self, topic: str) -> LogConfig:
-        return LogConfig.of(self._session.describe_topic(topic).config, "interval")
+        """What the topic takes, as it was when this producer first heard of it, or since it was refreshed."""
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = LogConfig.of(self._session.describe_topic(topic).config, "interval")
+        return config
 
     def refresh(self, topic: str) -> None:
         """The topic was changed: take its partitions and configs as they are now, or forget it."""
         route = self._routes.get(topic)
         if route is None:
             return
-        with self._sender.changed:
+        with self._sender.lock:
+            self._configs.pop(topic, None)
             try:
                 self._grow(route)
                 config = self._config(topic)
