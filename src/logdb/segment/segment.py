@@ -25,7 +25,7 @@ from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, 
 from logdb.errors import CorruptionError, ReadFailed
 from logdb.io import IO, pread_exact, pwrite_all, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
-from logdb.segment import buffers
+from logdb.segment import buffers, transaction_index
 from logdb.segment.files import File, FileHolder, write_error, write_file
 from logdb.segment.transaction_index import TransactionIndex
 
@@ -92,7 +92,7 @@ class Segment(FileHolder):
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
-        self.transactions = TransactionIndex(io, self.path[:-4] + ".txnindex")
+        self.transactions = TransactionIndex(io, self.path[:-4] + transaction_index.SUFFIX)
         self.saved_bytes = 0  # of the offset index, on the disk
         self.noted_bytes = (0, 0)  # of both indexes, with the operating system
         self.saving = threading.Lock()  # held by whoever writes the index files

@@ -163,6 +163,11 @@ class Store:
         """Whether the last writer had closed it, so that nothing was to be recovered."""
         return self._clean
 
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock that was injected; None: the machine's, which records take coarsely."""
+        return self._clock
+
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""
         return self._clock() if self._clock is not None else self._io.clock_ms()
