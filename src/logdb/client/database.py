@@ -224,6 +224,26 @@ class Database:
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
 
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Delete the records of a partition before an offset, for good; when this returns, they are gone.
+
+        Their space comes back a segment at a time: one that also holds a later record stays whole on the disk.
+
+        Args:
+            before_offset: In [start_offset, end_offset]; -1: the end, so all records there are now.
+
+        Returns:
+            The new log start offset.
+
+        Raises:
+            OffsetOutOfRange: ``before_offset`` is not in the log; nothing was deleted, as with all that follow.
+            PolicyViolation: The topic's ``cleanup.policy`` is ``compact`` alone.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say.
+
+        Source: DeleteRecords of Kafka (KIP-107).
+        """
+        return self._store.delete_records(topic, partition, before_offset)
+
     # ------------------------------------------------------------ the whole
 
     def flush(self, sync: bool = True) -> None:

@@ -10,7 +10,8 @@ in ``_commit``.  Reading is a C iterator over the chunks of ``log.reader``.
 Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
 changes is published by one assignment to ``_end``, after which readers may see it.
 ``_sync_lock`` is held by whoever syncs; a thread may drain the builder while it holds that,
-never the other way round.
+never the other way round.  ``_segments_lock`` is held by whoever writes to the active segment or
+changes which segments there are; it is taken last.
 """
 
 import contextlib
@@ -39,8 +40,9 @@ from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory, write_error
@@ -73,6 +75,13 @@ class Host(Protocol):
 
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
+
+    def view(self, log: "Log", generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
+
+        Raises:
+            UnknownTopic: Its topic was deleted.
+        """
 
 
 class End(NamedTuple):
@@ -115,11 +124,12 @@ class Log(BatchBuilder):
             clock=clock,
         )
         self.topic, self.partition, self.directory = topic, partition, directory
-        self.start_offset = start_offset
+        self._start_offset = start_offset
         self.read_only_reason: str | None = None
         self.strict = strict
         self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
         self._segments = tuple(segments)
+        self._segments_lock = threading.Lock()
         self._epochs, self._epochs_unsynced = epochs, False
         self._point = point
         last = self._segments[-1] if self._segments else None
@@ -142,9 +152,14 @@ class Log(BatchBuilder):
         self.configure(config)
 
     def __repr__(self) -> str:
-        return f"<Log {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
+        return f"<Log {self.topic}-{self.partition} [{self._start_offset}, {self.end_offset})>"
 
     # ------------------------------------------------------------ what there is
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+        return self._start_offset
 
     @property
     def end_offset(self) -> int:
@@ -228,8 +243,16 @@ class Log(BatchBuilder):
         self._readable_end(offset)
         if offset >= self._end.offset:
             self._catch_up()
-        end, segments, epochs = self._end.offset, self._segments, self._epochs.entries or None
-        cursor = self._cursor
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                return self._read_batches(segments, offset, size_bytes_max)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _read_batches(self, segments: Sequence[Segment], offset: int, size_bytes_max: int) -> tuple[memoryview, int]:
+        end, epochs, cursor = self._end.offset, self._epochs.entries or None, self._cursor
         slot = segment_slot(segments, offset) if segments else 0
         while slot < len(segments) and offset < end:
             segment = segments[slot]
@@ -288,7 +311,7 @@ class Log(BatchBuilder):
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, self.start_offset)
+            offset = max(offset, self._start_offset)
             if not self._wait_for(offset, timeout_ms, stop):
                 return
 
@@ -296,11 +319,20 @@ class Log(BatchBuilder):
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
         self._catch_up()
-        end, segments = self._end.offset, self._segments
+        while True:
+            segments = self._segments
+            try:
+                return self._find_timestamp(segments, timestamp_ms)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_timestamp(self, segments: Sequence[Segment], timestamp_ms: int) -> int | None:
+        end, start_offset = self._end.offset, self._start_offset
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), self.start_offset)
+            offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
@@ -311,9 +343,20 @@ class Log(BatchBuilder):
         if self._closed:
             raise self._host.refusal(self)
         end = self._next_offset
-        if not self.start_offset <= offset <= end:
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, end)
+        if not self._start_offset <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, end)
         return end
+
+    def _segments_from(self, offset: int) -> tuple[Segment, ...]:
+        """The segments as they are now; raises unless they still hold ``offset``."""
+        segments = self._segments
+        if offset < self._start_offset:  # which moves before the segments go
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, self._next_offset)
+        return segments
+
+    def _replaced(self, segments: Sequence[Segment]) -> bool:
+        """Whether the log has other segments by now than ``segments``, of which a file is missing."""
+        return self._segments is not segments
 
     def _catch_up(self) -> None:
         """Let everything appended so far be written, so that it can be read.
@@ -331,7 +374,7 @@ class Log(BatchBuilder):
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """What a record iterator reads: first, for who wants no more, one batch."""
         if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments, offset, self._epochs.entries or None, self._positions)
+            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
             if found is not None:
                 batch, offset = found
                 return chain((batch,), self._chunks(offset, end_offset, positions=None))
@@ -340,14 +383,27 @@ class Log(BatchBuilder):
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
-        return read_chunks(
-            self._segments,
-            offset,
-            min(end_offset, self._end.offset),
-            self._epochs.entries or None,
-            positions=self._positions if positions == "own" else positions,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
-        )
+        return self._chunks_below(offset, min(end_offset, self._end.offset), self._positions if positions == "own" else positions)
+
+    def _chunks_below(self, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
+        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                yield from read_chunks(
+                    segments,
+                    offset,
+                    end_offset,
+                    self._epochs.entries or None,
+                    positions=positions,
+                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
+                )
+            except FileMissing as missing:
+                if not self._replaced(segments):
+                    raise
+                offset = missing.offset
+            else:
+                return
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)
@@ -477,6 +533,13 @@ class Log(BatchBuilder):
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self._gate == GATE_SEALED:
             raise self._host.refusal(self)
+        with self._segments_lock:
+            self._write_batches(batches, base_offset, next_offset)
+        if self._grown is not None:
+            with self._grown:
+                self._grown.notify_all()
+
+    def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
             self._tried = (base_offset, self._codec)  # a try again writes the same bytes, whatever the config is by then
         if codec := self._tried[1]:
@@ -505,9 +568,6 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -568,7 +628,7 @@ class Log(BatchBuilder):
         return room if room > 0 else self._config.segment_bytes
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a new active segment; the old one is sealed in the background."""
+        """Begin a new active segment; the old one is sealed in the background.  Under ``_segments_lock``."""
         if not self._epochs.entries:
             epochs = self._epochs
             self._epochs = epochs.begun(self.leader_epoch, base_offset)
@@ -589,6 +649,41 @@ class Log(BatchBuilder):
         self._segments = (*older, segment)
         self._end = End(segment, 0, base_offset)
         return segment
+
+    def roll(self, end_offset: int) -> bool:
+        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset``, which must be durable.
+
+        Returns:
+            Whether it was rolled over; the new one is durable then.
+        """
+        with self._sync_lock:
+            with self._segments_lock:
+                end = self._end
+                if end.offset != end_offset or not end.position:
+                    return False
+                try:
+                    segment = self._roll(end_offset, self._clock())
+                except OSError as error:
+                    raise write_error(self.directory, 0, error) from error
+            sync_directory(self._io, self.directory)
+            segment.new = False
+            self._point.note(point=Point(end_offset, end_offset, 0))
+            return True
+
+    def begin_at(self, start_offset: int) -> list[Segment]:
+        """Begin at a later offset, as the catalogue says by now.
+
+        Returns:
+            The sealed segments wholly below it: no part of the log any more, but who reads them may go on.
+        """
+        with self._segments_lock:
+            gone = [segment for segment in self._segments[:-1] if segment.next_offset <= start_offset]
+            self._start_offset = start_offset
+            self._segments = self._segments[len(gone) :]
+            self._sealing = [segment for segment in self._sealing if segment not in gone]
+        self._positions.clear()
+        self._cursor = None
+        return gone
 
     # ------------------------------------------------------------ durability
 

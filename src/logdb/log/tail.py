@@ -28,11 +28,7 @@ class TailLog(Log):
     """A log that another process may be appending to; takes no records itself."""
 
     def __init__(self, *, config: LogConfig, entry: LogEntry, sealed: Sequence[SegmentEntry], io: IO, directory: str, **rest: Any) -> None:
-        segments = []
-        for named in sealed:
-            segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
-            segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
-            segments.append(segment)
+        segments = [_sealed_segment(io, directory, named, config) for named in sealed]
         point = RecoveryPointFile(io, directory, writable=False)
         catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         if catalogued.offset >= point.point.offset:
@@ -51,9 +47,17 @@ class TailLog(Log):
             **rest,
         )
         self._refresh_lock = threading.Lock()
+        self._generation = entry.generation
         self._directory_id = io.path_id(directory)
         self._load_epochs()
         self._catch_up()
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read, as the writer has moved it by now."""
+        with self._refresh_lock:
+            self._refresh()
+        return self._start_offset
 
     @property
     def end_offset(self) -> int:
@@ -66,7 +70,7 @@ class TailLog(Log):
             raise self._host.refusal(self)
         if offset >= self._next_offset:
             self._catch_up()
-        if not self.start_offset <= offset <= self._next_offset:
+        if not self._start_offset <= offset <= self._next_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
         return OFFSET_MAX  # looked up when the reading comes to it
 
@@ -86,23 +90,67 @@ class TailLog(Log):
 
     def _catch_up(self) -> None:
         """Look for what was written since the last look."""
-        try:
-            with self._refresh_lock:
-                self._check_identity()
-                while self._grow():
-                    pass
-                self._check_identity()
-                if self._next_offset < self._point.point.offset:
-                    self._note_loss()
-        except FileNotFoundError:
-            raise UnknownTopic(self.topic) from None  # deleted beside us
+        with self._refresh_lock:
+            try:
+                self._look()
+            except FileNotFoundError:
+                if not self._refresh():
+                    raise UnknownTopic(self.topic) from None  # deleted beside us
+                self._look()
+
+    def _look(self) -> None:
+        self._check_identity()
+        while self._grow():
+            pass
+        self._check_identity()
+        if self._next_offset < self._point.point.offset:
+            self._note_loss()
 
     def _check_identity(self) -> None:
         """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
         last = self._segments[-1] if self._segments else None
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
-        if self._io.path_id(self.directory if last is None or last.file_id is None else last.path) != opened:
+        if self._io.path_id(self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
             raise UnknownTopic(self.topic)  # what is open can still be read
+
+    def _replaced(self, segments: Sequence[Segment]) -> bool:
+        with self._refresh_lock:
+            self._refresh()
+        return super()._replaced(segments)
+
+    def _refresh(self) -> bool:
+        """Take what the catalogue says, if that has changed: where the log starts, and which segments it has; under ``_refresh_lock``.
+
+        Returns:
+            Whether there are other segments than before.
+        """
+        view = self._host.view(self, self._generation)
+        if view is None:
+            return False
+        entry, sealed = view
+        self._generation, self._start_offset = entry.generation, entry.start_offset
+        known = {segment.base_offset: segment for segment in self._segments}
+        segments = [self._known(known.get(named.base_offset), named) for named in sealed]
+        first = sealed[-1].next_offset if sealed else self._first_base()
+        segments += [segment for segment in self._segments if segment.base_offset >= first]
+        if segments == list(self._segments):
+            return False
+        last = segments[-1] if segments else None
+        self._next_offset = max(self._next_offset, entry.start_offset, last.next_offset if last else 0)
+        self._segments = tuple(segments)
+        self._end = End(last, last.size_bytes if last else 0, self._next_offset)
+        return True
+
+    def _first_base(self) -> int:
+        """Where the first segment begins if none is sealed: at the log start offset, or before it."""
+        bases = [int(name[:20]) for name in self._io.listdir(self.directory) if len(name) == 24 and name.endswith(".log")]
+        return max((base for base in bases if base <= self._start_offset), default=self._start_offset)
+
+    def _known(self, segment: Segment | None, named: SegmentEntry) -> Segment:
+        """The segment as it was taken before, unless its file is another one by now."""
+        if segment is not None and segment.next_offset == named.next_offset and segment.file_id in (None, self._io.path_id(segment.path)):
+            return segment
+        return _sealed_segment(self._io, self.directory, named, self._config)
 
     def _grow(self) -> bool:
         """Take what the last segment has grown by; True if there is a next segment to look at."""
@@ -111,7 +159,7 @@ class TailLog(Log):
             self._scan(segment)
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
-        following = segment.next_offset if segment is not None else self.start_offset
+        following = segment.next_offset if segment is not None else self._first_base()
         if not self._io.exists(segment_path(self.directory, following)):
             return False
         self._segments = (*self._segments, self._open_segment(following))
@@ -182,3 +230,9 @@ class TailLog(Log):
             if self._closed:
                 raise self._host.refusal(self)
             wait_ms = min(2 * wait_ms, _POLL_MS_MAX)
+
+
+def _sealed_segment(io: IO, directory: str, named: SegmentEntry, config: LogConfig) -> Segment:
+    segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
+    segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
+    return segment

@@ -29,6 +29,7 @@ from logdb.segment.files import File, FileHolder, write_error, write_file
 
 logger = logging.getLogger(__name__)
 
+INDEX_SUFFIXES = ("index", "timeindex", "txnindex")  # of the files that go with a .log file of the same number
 INDEX_ENTRY_SIZE = 8
 _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
@@ -228,7 +229,8 @@ class Segment(FileHolder):
 
     def remove(self) -> None:
         """Unlink the files; whoever reads them goes on."""
-        for path in (self.path, self._index_path(), self._time_index_path()):
+        for suffix in ("log", *INDEX_SUFFIXES):
+            path = self.path[: -len("log")] + suffix
             if self.io.exists(path):
                 self.io.unlink(path)
 

@@ -9,6 +9,9 @@ Creating and deleting a topic take several steps, each an intent that opening re
 
     create: directories as .tmp, synced -> catalogue names them (the commit point) -> renamed -> intent cleared
     delete: catalogue forgets the topic (the commit point) -> directories renamed -delete -> removed -> intent cleared
+
+Moving a log's start needs none: topic.json has it, synced -> the catalogue has it, and no segment below it
+(the commit point) -> their files are removed.  Opening removes what is left of them.
 """
 
 import contextlib
@@ -41,7 +44,7 @@ from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
-from logdb.meta import Catalogue, Intent, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
+from logdb.meta import Catalogue, Intent, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
 from logdb.model import (
     DURABILITY_LEVELS,
     INTERNAL_TOPICS,
@@ -59,6 +62,8 @@ from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.store import lock, topic_file
 from logdb.store.flusher import Flusher
+from logdb.store.housekeeping import Housekeeping
+from logdb.store.retention import CHECK_INTERVAL_MS, Retention
 from logdb.store.topic_file import TopicFile
 
 logger = logging.getLogger(__name__)
@@ -82,6 +87,7 @@ class Store:
         linger_ms: int,
         io: IO,
         clock: Callable[[], int] | None,
+        retention_check_ms: int,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
         self._io, self._clock, self._batch_size = io, clock, batch_size
@@ -96,12 +102,15 @@ class Store:
         self._sync_failed: SyncFailed | None = None
         self._lock_file: lock.LockFile | None = None
         self._flusher: Flusher | None = None
+        self.housekeeping = Housekeeping(io)
         self._recovery: threading.Thread | None = None
         self._stop_recovery = threading.Event()
         self._clean, self._recovered, self._distrust_cache = True, True, False
         self.reports: list[str] = []
         if mode == "a":
             self._open_for_writing(linger_ms)
+            self.retention = Retention(io, self, self._catalogue, self.housekeeping, retention_check_ms)
+            any(self.housekeeping.consider(entry.config) for entry in self._catalogue.topics().values())
         else:
             self._open_for_reading()
         _stores.add(self)
@@ -116,8 +125,12 @@ class Store:
         linger_ms: int = 5,
         io: IO | None = None,
         clock: Callable[[], int] | None = None,
+        retention_check_ms: int = CHECK_INTERVAL_MS,
     ) -> "Store":
-        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors."""
+        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
+
+        ``retention_check_ms``: how often old records are looked for, in the background.
+        """
         if mode not in ("a", "r"):
             raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
         if durability not in DURABILITY_LEVELS:
@@ -127,7 +140,14 @@ class Store:
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
         return Store(
-            os.path.abspath(path), mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io or IO(), clock=clock
+            os.path.abspath(path),
+            mode=mode,
+            durability=durability,
+            batch_size=batch_size,
+            linger_ms=linger_ms,
+            io=io or IO(),
+            clock=clock,
+            retention_check_ms=retention_check_ms,
         )
 
     # ------------------------------------------------------------ opening
@@ -278,6 +298,7 @@ class Store:
                 raise TopicExists(name)
             entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
+            self.housekeeping.consider(entry.config)
             return _topic_info(entry)
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
@@ -298,13 +319,15 @@ class Store:
                 kept = {key: value for key, value in entry.config.items() if key not in given}
                 entry = entry._replace(config={**kept, **parsed})
                 self._change_config(entry)
+                self.housekeeping.consider(entry.config)
             return _topic_info(entry)
 
     def _change_config(self, entry: TopicEntry) -> None:
-        for partition in range(entry.partition_count):
-            start_offset = self._entries[TopicPartition(entry.name, partition)].start_offset
-            topic_file.replace(self._io, self._partition_path(entry.name, partition), _topic_file(entry, partition, start_offset))
-        self._commit(lambda txn: txn.put_topic(entry))
+        with self._checkpoint_lock:  # the starts of logs don't move meanwhile
+            for partition in range(entry.partition_count):
+                start_offset = self._entries[TopicPartition(entry.name, partition)].start_offset
+                topic_file.replace(self._io, self._partition_path(entry.name, partition), _topic_file(entry, partition, start_offset))
+            self._commit(lambda txn: txn.put_topic(entry))
         for partition in range(entry.partition_count):
             if (log := self._logs.get(TopicPartition(entry.name, partition))) is not None:
                 log.configure(LogConfig.of(entry.config, self.durability))
@@ -455,6 +478,7 @@ class Store:
             config,
             clean=self._clean,
             distrust_cache=self._distrust_cache,
+            now_ms=self.now_ms(),
         )
         self.reports += found.reports
         log = Log(
@@ -548,6 +572,64 @@ class Store:
         if log.read_only_reason is not None:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
+
+    def view(self, log: Log, generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+        def read(txn: ReadTransaction) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+            topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
+            if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
+                raise UnknownTopic(log.topic)  # deleted, or made anew
+            return None if entry.generation == generation else txn.view(log.topic, log.partition)
+
+        return self._catalogue.read(read)
+
+    # ------------------------------------------------------------ where logs begin (retention.Host)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the start of a log; see ``Database.delete_records``."""
+        self._check_writable()
+        return self.retention.delete_records(topic, partition, before_offset)
+
+    def now_ms(self) -> int:
+        return (self._clock or self._io.clock_ms)()
+
+    def begin_at(self, log: Log, start_offset: int) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._lock, self._checkpoint_lock:
+            self._check_writable()
+            if self._logs.get(name) is not log:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            if start_offset > log.start_offset:
+                self._commit_start(name, log, start_offset)
+            gone = log.begin_at(max(start_offset, log.start_offset))
+        for segment in gone:
+            with self._checkpoint_lock:
+                if self._closed or self._logs.get(name) is not log:
+                    return  # what has the file's name by now may be another topic's
+                try:
+                    segment.remove()
+                except OSError as error:
+                    logger.warning("%s lies below the log start offset %d and could not be removed: %s", segment.path, start_offset, error)
+
+    def _commit_start(self, name: TopicPartition, log: Log, start_offset: int) -> None:
+        topic, directory = self._topic(name.topic), self._partition_path(*name)
+        below = [segment.base_offset for segment in log.segments[:-1] if segment.next_offset <= start_offset]
+        topic_file.replace(self._io, directory, _topic_file(topic, name.partition, start_offset))
+        try:
+            with self._catalogue_lock:
+                entry = self._entries[name]
+                moved = entry._replace(start_offset=start_offset, generation=entry.generation + 1)
+
+                def commit(txn: WriteTransaction) -> None:
+                    txn.put_log(moved)
+                    for base_offset in below:
+                        txn.delete_segment(*name, base_offset)
+
+                self._commit(commit)
+                self._entries[name] = moved
+        except LogdbError:
+            with contextlib.suppress(LogdbError):
+                topic_file.replace(self._io, directory, _topic_file(topic, name.partition, log.start_offset))
+            raise
 
     # ------------------------------------------------------------ durability
 
@@ -694,6 +776,7 @@ class Store:
             raise CloseIncomplete(self.path, lost, reason)
 
     def _finish_recovery(self) -> None:
+        self.housekeeping.stop()
         if self._recovery is not None and self._recovery.is_alive() and self._recovery is not threading.current_thread():
             self._recovery.join()
         if self._flusher is not None:
