@@ -113,11 +113,20 @@ class KeyMap:
 class Copy:
     """A copy of batches without the records that a key map supersedes; offsets, and so their gaps, are taken by empty batches.
 
-    ``next_offset`` moves on with what was handed out; ``horizon_min_ms`` is the earliest delete horizon in it.
+    ``next_offset`` moves on with what was handed out; ``horizon_min_ms`` is the earliest delete horizon in it,
+    ``record_count`` its records, ``changed`` whether a batch in it is not as it came.  Batches that went show in the size alone.
     """
 
     def __init__(
-        self, key_map: KeyMap, *, base_offset: int, clean_offset: int, end_offset: int, now_ms: int, horizon_ms: int, room_bytes: int = 1 << 20
+        self,
+        key_map: KeyMap,
+        *,
+        base_offset: int,
+        clean_offset: int,
+        end_offset: int,
+        now_ms: int,
+        horizon_ms: int,
+        room_bytes: int = 1 << 20,
     ) -> None:
         """Begin at a batch boundary.
 
@@ -143,6 +152,7 @@ class Copy:
             },
         )
         self.record_count = 0
+        self.changed = False
 
     @property
     def next_offset(self) -> int:
@@ -203,6 +213,7 @@ class Copy:
             used += state.used
             verdicts = verdicts[state.batch_count :]
             self.record_count += state.record_count
+            self.changed = self.changed or state.changed_count > 0
             if state.size_bytes:
                 yield memoryview(self._out)[: state.size_bytes], state.next_offset
             if status is Status.ROOM:

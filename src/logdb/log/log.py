@@ -176,6 +176,10 @@ class Log(BatchBuilder):
         return self._segments
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
 
@@ -332,7 +336,10 @@ class Log(BatchBuilder):
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
@@ -356,7 +363,8 @@ class Log(BatchBuilder):
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        return self._segments is not segments
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _catch_up(self) -> None:
         """Let everything appended so far be written, so that it can be read.
@@ -650,24 +658,27 @@ class Log(BatchBuilder):
         self._end = End(segment, 0, base_offset)
         return segment
 
-    def roll(self, end_offset: int) -> bool:
-        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset``, which must be durable.
+    def roll(self, end_offset: int | None = None) -> bool:
+        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset`` (None: wherever it ends).
 
         Returns:
-            Whether it was rolled over; the new one is durable then.
+            Whether it was rolled over; it and the new one are durable then.
         """
         with self._sync_lock:
             with self._segments_lock:
                 end = self._end
-                if end.offset != end_offset or not end.position:
+                if end.offset != (end.offset if end_offset is None else end_offset) or not end.position:
                     return False
                 try:
-                    segment = self._roll(end_offset, self._clock())
+                    segment = self._roll(end.offset, self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
-            sync_directory(self._io, self.directory)
-            segment.new = False
-            self._point.note(point=Point(end_offset, end_offset, 0))
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
+            if self._point.point.offset == end.offset:
+                self._point.note(point=Point(end.offset, end.offset, 0))
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -684,6 +695,20 @@ class Log(BatchBuilder):
         self._positions.clear()
         self._cursor = None
         return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 

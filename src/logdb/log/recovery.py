@@ -33,7 +33,7 @@ from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory
-from logdb.segment.segment import INDEX_SUFFIXES, Segment, fill, segment_path
+from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segment_path
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,9 @@ def recover(
         names = io.listdir(directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
+    for name in names:
+        if name.endswith(CLEANED):  # of a compaction that was cut off before its commit
+            io.unlink(os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
     _take_sealed(io, directory, sealed, bases, config, found)

@@ -54,6 +54,8 @@ class LogEntry(NamedTuple):
     with base offset ``recovery_segment``, fdatasync has returned.  ``strict``:
     whatever was appended past it was appended at level ``fsync``.
     ``leader_epoch``: the latest, as of the last checkpoint of the log.
+    ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
+    earliest time at which a tombstone or marker that compaction kept may go.
     """
 
     topic: str
@@ -66,6 +68,8 @@ class LogEntry(NamedTuple):
     strict: bool = False
     read_only_reason: str | None = None
     leader_epoch: int = 0
+    clean_offset: int = 0
+    delete_horizon_ms: int | None = None
 
 
 class SegmentEntry(NamedTuple):

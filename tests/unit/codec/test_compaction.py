@@ -153,7 +153,9 @@ def test_a_batch_that_loses_some_keeps_offsets_and_sequence() -> None:
     data = encode_batch([*first, Rec(b"c", b"4"), Rec(b"d", b"5")], producer_id=7, producer_epoch=2, base_sequence=40)
     data += encode_batch([(b"d", b"6")], base_offset=5)
     out = copy(data)
-    assert rows(out) == [(n, key, value, BASE_TIMESTAMP) for n, key, value in [(1, b"b", b"2"), (2, b"a", b"3"), (3, b"c", b"4"), (5, b"d", b"6")]]
+    assert rows(out) == [
+        (n, key, value, BASE_TIMESTAMP) for n, key, value in [(1, b"b", b"2"), (2, b"a", b"3"), (3, b"c", b"4"), (5, b"d", b"6")]
+    ]
     head = heads(out)[0]
     assert (head.base_offset, head.last_offset, head.record_count) == (0, 4, 3)
     assert (head.producer_id, head.producer_epoch, head.base_sequence) == (7, 2, 40)
@@ -363,7 +365,9 @@ def test_a_replay_gives_the_same_before_and_after(batches: list[tuple[list[Rec],
     data = b""
     for records, codec in batches:
         base_offset = heads(data)[-1].last_offset + 1 if data else 0
-        data += encode_batch(records, base_offset=base_offset, codec=codec, compress=lambda body, codec=codec: compression.compress(codec, body))
+        data += encode_batch(
+            records, base_offset=base_offset, codec=codec, compress=lambda body, codec=codec: compression.compress(codec, body)
+        )
     before = {key: (offset, value, time) for offset, key, value, time in rows(data)}
     end = heads(data)[-1].last_offset
     for day, left in enumerate(passes(data, hash_mask)):
