@@ -165,6 +165,16 @@ class OutOfOrderSequence(LogdbError):
         self.sequence, self.expected_sequence = sequence, expected_sequence
 
 
+class CoordinatorFenced(LogdbError):
+    """The marker of a transaction comes from a coordinator that another one has taken over from."""
+
+    def __init__(self, topic: str, partition: int, producer_id: int, coordinator_epoch: int, current_epoch: int) -> None:
+        marker = f"a marker for producer {producer_id} on {topic}-{partition}"
+        super().__init__(f"{marker} comes from coordinator epoch {coordinator_epoch}, which is older than {current_epoch}")
+        self.topic, self.partition, self.producer_id = topic, partition, producer_id
+        self.coordinator_epoch, self.current_epoch = coordinator_epoch, current_epoch
+
+
 class InvalidProducer(LogdbError):
     """The producer id is not the one that belongs to the transactional id."""
 

@@ -48,6 +48,30 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that was begun on a partition, and not ended: from ``first_offset`` on nothing is stable.
+
+    ``started_ms``: when its first batch came, in ms since 1970; after a restart, at the latest.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    started_ms: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted on a partition: none of its batches in [first_offset, last_offset] counts.
+
+    ``last_offset`` is that of the marker; ``last_stable_offset`` the log's once the marker was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int = -1
+
+
 class OffsetAndMetadata(NamedTuple):
     """A committed position: the offset to go on from, the leader epoch of the record before it (-1: unknown), a note."""
 

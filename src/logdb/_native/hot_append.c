@@ -9,7 +9,7 @@ static signature append_signature = {
 static signature append_many_signature = {
     "append_many", 2, 1, {"values", "keys", "headers", "timestamps_ms", "expected_offset", "durability"}, {NULL}};
 static signature append_raw_signature = {
-    "_append_raw", 5, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability"}, {NULL}};
+    "_append_raw", 6, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability", "admit"}, {NULL}};
 
 int append_ready(void)
 {
@@ -421,8 +421,19 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span)
     return NULL;
 }
 
+/* Calls admit(first), which raises to refuse: while the gate is held nobody else gets the offsets. */
+static int raw_admit(PyObject *admit, int64_t first)
+{
+    PyObject *offset = PyLong_FromLongLong(first), *result = NULL;
+    if (offset != NULL)
+        result = PyObject_CallOneArg(admit, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
 /* Queues the buffer, with the gate held; *first is the first offset. */
-static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
+static int raw_put(builder *b, buffer *f, const terms *t, PyObject *admit, int64_t *first)
 {
     for (;;) {
         if (builder_admit(b, NULL, t))
@@ -435,6 +446,8 @@ static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
             return -1;
     }
     *first = builder_next_offset(b);
+    if (given(admit) && raw_admit(admit, *first))
+        return -1;
     raw_place(b, f, *first);
     builder_enqueue(b, f);
     return 0;
@@ -443,7 +456,7 @@ static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
 PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     builder *b = (builder *)self;
-    PyObject *in[5] = {NULL};
+    PyObject *in[6] = {NULL};
     terms t = {.many = true};
     int64_t span, first = 0;
     if (signature_take(&append_raw_signature, args, nargs, kwnames, in) || terms_get(b, in[3], in[4], &t))
@@ -453,7 +466,7 @@ PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     int put = builder_enter(b);
     if (put == 0) {
-        put = raw_put(b, f, &t, &first);
+        put = raw_put(b, f, &t, in[5], &first);
         builder_leave(b);
     }
     if (put != 0) {

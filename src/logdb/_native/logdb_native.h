@@ -83,6 +83,12 @@ void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);
 /* Sets length, attributes, max timestamp and, last, the CRC of the batch of len bytes at buf. */
 void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_timestamp);
 
+/* Makes the batches that lie back to back in buf those of a producer: id, epoch, sequence, transactional bit, CRC.
+ * The first record gets *sequence; *sequence becomes the one after the last (2^31 - 1 is followed by 0).
+ * What is not LOGDB_OK is said of the batch at *used; those before it are stamped. */
+logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, int16_t producer_epoch, int32_t *sequence,
+                                 int transactional, size_t *used);
+
 /* ---------------------------------------------------------------- a buffer of batches */
 
 enum {
@@ -115,6 +121,7 @@ typedef struct {
     int64_t used;                  /* out, per call: bytes of whole good batches */
     int64_t batch_count;           /* out, per call */
     int64_t record_count;          /* out, per call */
+    int64_t produced_count;        /* out, per call: batches with a producer id */
     int32_t attributes;            /* out, per call: the attributes of all batches, or-ed */
     int32_t codecs;                /* out, per call: bit n set where a batch has codec n */
     int64_t last_base_offset;      /* out: of the last good batch (unchanged if none) */

@@ -23,8 +23,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from logdb.codec import FSYNC, OS, BatchBuilder, Positions, Record, RecordIterator, arrow, convert, find_timestamp, last_offset, split
+from logdb.codec import (
+    FSYNC,
+    INTERVAL,
+    OS,
+    BatchBuilder,
+    Positions,
+    Record,
+    RecordIterator,
+    arrow,
+    convert,
+    find_timestamp,
+    last_offset,
+    split,
+)
+from logdb.codec.control import ControlType
 from logdb.errors import (
+    CorruptionError,
     DiskFull,
     InvalidRecord,
     InvalidTimestamp,
@@ -38,12 +53,27 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
+from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
+from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.producers import ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.replay import aborted_of
+from logdb.log.transactions import Admission, Duplicate, Transactions
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, LogConfig
+from logdb.model import (
+    COMPRESSION_TYPES,
+    DURABILITY_LEVELS,
+    OFFSET_MAX,
+    AbortedTransaction,
+    Buffer,
+    LogConfig,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
@@ -60,9 +90,6 @@ NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the 
 GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
 _FOLLOW_WAIT_MS_MAX = 50
 
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-
 
 class Host(Protocol):
     """What a log asks of the store that opened it."""
@@ -72,6 +99,9 @@ class Host(Protocol):
 
     def weaken(self, log: "Log") -> None:
         """Note durably that records past the recovery point were appended below level fsync."""
+
+    def note_producers(self, log: "Log", snapshot_offset: int) -> None:
+        """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""
 
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
@@ -113,6 +143,7 @@ class Log(BatchBuilder):
         next_offset: int,
         strict: bool,
         unsealed: Sequence[Segment] = (),
+        transactions: Transactions | None = None,
         writable: bool = True,
     ) -> None:
         super().__init__(
@@ -136,7 +167,8 @@ class Log(BatchBuilder):
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
         self._tried = (-1, 0)  # base offset of the buffer that is written, and its codec
-        self._large_count = 0  # of append_batches calls under way with more than a group
+        self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
+        self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
         self._interval_wanted = False
         self._sealing: list[Segment] = list(unsealed)
@@ -165,6 +197,51 @@ class Log(BatchBuilder):
     def end_offset(self) -> int:
         """The next offset to be written; counts records that wait in the open batch."""
         return self._next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what is decided ends: the first offset of an open transaction, or else the end."""
+        end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
+        first = None if transactions is None else transactions.accepted.first_unstable
+        return end if first is None else min(max(first, self._start_offset), end)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that were begun on this partition and not ended, by their first offsets."""
+        return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
+
+        Args:
+            offset: Where reading began.
+            end_offset: Where it ended, at most the last stable offset: what is still open is not in the list.
+
+        Source: KIP-98, the list that goes with a fetch.
+        """
+        while True:
+            segments = self._segments
+            try:
+                return self._find_aborted(segments, offset, end_offset)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_aborted(self, segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for slot in range(segment_slot(segments, offset), len(segments)):
+            transactions = segments[slot].transactions
+            if not transactions:
+                continue
+            try:
+                entries, complete = transactions.search(offset, end_offset)
+            except CorruptionError as error:
+                logger.warning("%s; made anew in memory", error)
+                transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
+                entries, complete = transactions.search(offset, end_offset)
+            found += entries
+            if complete:
+                break
+        return found
 
     @property
     def size_bytes(self) -> int:
@@ -205,7 +282,7 @@ class Log(BatchBuilder):
             end_offset: Stop before this one.
             leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
                 an offset lost since then is an error instead of other records.
-            isolation_level: As Kafka's; without transactions the two are the same.
+            isolation_level: ``"read_committed"`` ends at the last stable offset, and leaves out aborted transactions.
 
         Returns:
             An iterator that holds no lock and no file; it sees everything appended
@@ -219,13 +296,21 @@ class Log(BatchBuilder):
         end = self._readable_end(offset)
         if leader_epoch is not None:
             self._check_epoch(offset, leader_epoch)
-        if isolation_level not in _ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(_ISOLATION_LEVELS)}")
         if end_offset is not None and end_offset < end:
             end = end_offset
+        if isolation_level != "read_uncommitted" and is_committed(isolation_level):
+            end, aborted = self._committed(offset, end)
+            if aborted:
+
+                def source(offset: int, end_offset: int) -> Iterator[Buffer]:
+                    return without_aborted(self._chunks(offset, end_offset), aborted)
+
+                return RecordIterator(source, offset, end, self.topic, self.partition)
         return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
 
-    def read_batches(self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES) -> tuple[memoryview, int]:
+    def read_batches(
+        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``.
 
         The first batch may begin below ``offset``: batches are never split.
@@ -234,6 +319,8 @@ class Log(BatchBuilder):
             offset: First offset wanted, in [start_offset, end_offset].
             size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
                 or the reader could never advance.
+            isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
+                batches does not count.
 
         Returns:
             Batches (compressed as they are, CRC checked) and the offset to go on from.
@@ -245,18 +332,21 @@ class Log(BatchBuilder):
         Source: KIP-74 for the "at least one batch" rule.
         """
         self._readable_end(offset)
-        if offset >= self._end.offset:
+        end_of = self._stable_end if is_committed(isolation_level) else self._written_end
+        end = end_of()
+        if offset >= end:
             self._catch_up()
+            end = end_of()
         while True:
             segments = self._segments_from(offset)
             try:
-                return self._read_batches(segments, offset, size_bytes_max)
+                return self._read_batches(segments, offset, end, size_bytes_max)
             except FileMissing:
                 if not self._replaced(segments):
                     raise
 
-    def _read_batches(self, segments: Sequence[Segment], offset: int, size_bytes_max: int) -> tuple[memoryview, int]:
-        end, epochs, cursor = self._end.offset, self._epochs.entries or None, self._cursor
+    def _read_batches(self, segments: Sequence[Segment], offset: int, end: int, size_bytes_max: int) -> tuple[memoryview, int]:
+        epochs, cursor = self._epochs.entries or None, self._cursor
         slot = segment_slot(segments, offset) if segments else 0
         while slot < len(segments) and offset < end:
             segment = segments[slot]
@@ -274,7 +364,12 @@ class Log(BatchBuilder):
         return memoryview(b""), offset
 
     def read_arrow(
-        self, offset: int | None = None, *, end_offset: int | None = None, columns: Sequence[str] | None = None
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
     ) -> "Iterator[pyarrow.RecordBatch]":
         """Read records as Arrow batches, decoded in C.
 
@@ -282,6 +377,7 @@ class Log(BatchBuilder):
             offset: First offset wanted; None: the log start.
             end_offset: Stop before this one; None: where the log ends now.
             columns: Some of offset, timestamp, key, value, headers, in the order wanted; None: all.
+            isolation_level: As ``read``.
 
         Returns:
             Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; key,
@@ -295,28 +391,44 @@ class Log(BatchBuilder):
             offset = self.start_offset
         end = self._readable_end(offset)
         end = end if end_offset is None else min(end, end_offset)
-        return arrow.record_batches(self._chunks(offset, end, positions=None), offset, end, columns)
+        aborted: list[AbortedTransaction] = []
+        if is_committed(isolation_level):
+            end, aborted = self._committed(offset, end)
+        chunks = self._chunks(offset, end, positions=None)
+        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
 
-    def follow(self, offset: int, *, timeout_ms: int | None = None, stop: threading.Event | None = None) -> Iterator[Record]:
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Iterator[Record]:
         """Read records from ``offset`` on, and wait for more.
 
         Args:
             offset: First offset wanted, in [start_offset, end_offset].
             timeout_ms: End after so long without a record; None: never.
             stop: End soon after it is set.
+            isolation_level: As ``read``.
 
         Raises:
             OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
             Closed: The database was closed meanwhile.
         """
+        end_of = self._stable_end if is_committed(isolation_level) else self._written_end
         while stop is None or not stop.is_set():
-            for record in self.read(offset):
+            self._readable_end(offset)
+            self._catch_up()
+            end = end_of()
+            for record in self.read(offset, end_offset=end, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, self._start_offset)
-            if not self._wait_for(offset, timeout_ms, stop):
+            offset = max(offset, end, self._start_offset)  # past what is never handed out
+            if not self._wait_for(offset, timeout_ms, stop, end_of):
                 return
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
@@ -365,6 +477,21 @@ class Log(BatchBuilder):
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
         with self._segments_lock:  # they may be about to be replaced
             return self._segments is not segments
+
+    def _written_end(self) -> int:
+        return self._end.offset
+
+    def _stable_end(self) -> int:
+        """Where what is written and decided ends."""
+        end, transactions = self._end.offset, self._transactions
+        first = None if transactions is None else transactions.written.first_unstable
+        return end if first is None else min(first, end)
+
+    def _committed(self, offset: int, end_offset: int) -> tuple[int, list[AbortedTransaction]]:
+        """Where a read of committed records ends, at most ``end_offset``, and which transactions it leaves out."""
+        self._catch_up()
+        end = min(end_offset, self._stable_end())
+        return end, self.aborted_transactions(offset, end) if offset < end else []
 
     def _catch_up(self) -> None:
         """Let everything appended so far be written, so that it can be read.
@@ -419,8 +546,8 @@ class Log(BatchBuilder):
             ends = self._next_offset if end is None else end
             raise LogTruncated(self.topic, self.partition, offset, leader_epoch, ends, self._next_offset)
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
-        """Wait until there is a record at ``offset``; False if none came in time."""
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
+        """Wait until the end, ``end_of``, is behind ``offset``; False if that did not come in time."""
         if self._grown is None:
             self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -429,7 +556,7 @@ class Log(BatchBuilder):
             with self._grown:
                 if self._closed:
                     raise self._host.refusal(self)
-                if self._end.offset > offset:
+                if end_of() > offset:
                     return True
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
@@ -438,25 +565,38 @@ class Log(BatchBuilder):
 
     # ------------------------------------------------------------ appending
 
-    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+    def append_batches(
+        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+    ) -> range:
         """Append ready-made record batches, as a server gets them over a wire.
 
         They are checked once (CRC, counts, every record within bounds) and stored as they
         came, but for base offset and leader epoch and, where the topic says
         LogAppendTime, timestamp and CRC.
 
+        Batches with a producer id are checked against what the log knows of the producer.  All of a call that are among
+        its last five are not appended again: the call returns their offsets, once they are what its level asks for.
+        Transactional ones begin the producer's transaction on this partition.
+
         Args:
             batches: RecordBatch v2, back to back, any codec.
-            expected_offset: Fail unless the log ends here.
+            expected_offset: Fail unless the log ends here; but for batches that are known already.
             durability: Level of this call; None: the topic's.
+            internal: They are a coordinator's own: their producer is checked, sequences they have none.
 
         Returns:
-            The offsets given.
+            The offsets given, or those of the originals.
 
         Raises:
             InvalidBatch: Something is wrong with them; nothing was appended.
             RecordTooLarge: A batch is over ``max.message.bytes``.
+            ProducerFenced: A newer epoch of the producer was here.
+            OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
+                a call are known, and others not.
+            InvalidTransactionState: It has a transaction open here, and these are not in it.
             UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
+
+        Source: KIP-98.
         """
         view = memoryview(batches).cast("B")
         if self._gate:
@@ -464,23 +604,103 @@ class Log(BatchBuilder):
         if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
         if len(view) > GROUP_SIZE_BYTES:
-            return self._append_large(view, expected_offset, durability)
-        return self._append_group(view, expected_offset, durability)
+            return self._append_large(view, expected_offset, durability, internal)
+        return self._append_group(view, expected_offset, durability, internal)
 
-    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
+    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
         """Append batches that are written as one."""
         size_bytes = len(batches)
         buffer = self._buffer(size_bytes)
         view = memoryview(buffer)[:size_bytes]
         view[:] = batches  # from here on nobody else can change them
-        record_span = self._check_batches(view)
+        incoming = self._check_batches(view)
         del view  # the buffer is the builder's
-        return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability)
+        if not incoming.produced:
+            return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
+        transactions = self._begun_transactions()
+        admission = transactions.batches(incoming.produced, incoming.batch_count, self._clock(), sequenced=not internal)
+        try:
+            return self._append_admitted(buffer, size_bytes, incoming.record_count, expected_offset, durability, admission)
+        except Duplicate as known:
+            offsets = known.offsets
+        except UnexpectedOffset:  # a try again comes too late for its own original
+            found = None if internal else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            if found is None:
+                raise
+            offsets = found
+        self._acknowledge(offsets.stop, durability)
+        return offsets
 
-    def _check_batches(self, view: memoryview) -> int:
-        """Check batches from outside, stamp them where the topic wants that; returns how many offsets they take."""
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
+        """End a producer's transaction on this partition; for the coordinator of transactions.
+
+        Args:
+            producer: Whose; an epoch newer than its batches' fences those who still send under the older one.
+            commit: Its records count from now on, or never.
+            coordinator_epoch: Of the coordinator, in [0, 2^31).
+            durability: Level of this call; None: the topic's.
+
+        Returns:
+            The offset of the marker, which is written also where no transaction is open.
+
+        Raises:
+            ProducerFenced, CoordinatorFenced: A newer epoch of either was here.
+            DiskFull, SyncFailed: as ``append``.
+
+        Source: KIP-98, WriteTxnMarkers.
+        """
+        if self._gate:
+            raise self._host.refusal(self)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        batch, admission = self._begun_transactions().marker(kind, producer, coordinator_epoch, self._clock())
+        buffer = self._buffer(len(batch))
+        buffer[: len(batch)] = batch
+        return self._append_admitted(buffer, len(batch), 1, None, durability, admission)[0]
+
+    def _begun_transactions(self) -> Transactions:
+        """What is known of the producers; before the first of them comes, the catalogue has to know that there are any."""
+        if self._transactions is None:
+            with self._sync_lock:
+                if self._transactions is None:
+                    offset = self._point.point.offset
+                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates())
+                    self._host.note_producers(self, offset)
+                    self._transactions = Transactions(TopicPartition(self.topic, self.partition), ProducerStates(), (offset,), offset)
+        return self._transactions
+
+    def _append_admitted(
+        self,
+        buffer: bytearray,
+        size_bytes: int,
+        record_span: int,
+        expected_offset: int | None,
+        durability: str | None,
+        admission: Admission,
+    ) -> range:
+        """Append batches if they are admitted once their offsets are known."""
+        weak = durability not in (None, "fsync")  # Python runs between the builder's look at `strict` and the append
+        self._weak_count += weak
+        try:
+            return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
+        except BaseException as error:
+            if not hasattr(error, "offsets"):  # else they are kept
+                admission.withdraw()
+            raise
+        finally:
+            self._weak_count -= weak
+
+    def _acknowledge(self, next_offset: int, durability: str | None) -> None:
+        """Return once what was accepted below ``next_offset`` is what an append at that level waits for."""
+        level = self._level if durability is None else DURABILITY_LEVELS.index(durability)
+        if level != FSYNC and self._written_offset < next_offset:
+            self._drain()
+        if level == FSYNC or (level == INTERVAL and self._level == OS):
+            self._commit(next_offset, level)
+
+    def _check_batches(self, view: memoryview) -> convert.Incoming:
+        """Check batches from outside, stamp them where the topic wants that."""
         config = self._config
-        summary = convert.check_incoming(
+        incoming = convert.check_incoming(
             view,
             keys_required=config.compacted,
             size_bytes_max=config.max_message_bytes,
@@ -488,20 +708,20 @@ class Log(BatchBuilder):
         )
         if config.log_append_time:
             convert.stamp_append_time(view, self._clock())
-        elif config.timestamp_after_max_ms < OFFSET_MAX and summary.record_count:
+        elif config.timestamp_after_max_ms < OFFSET_MAX and incoming.record_count:
             now = self._clock()
-            if summary.max_timestamp > now + config.timestamp_after_max_ms:
-                self._reject("timestamp", summary.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-        return summary.record_count
+            if incoming.max_timestamp > now + config.timestamp_after_max_ms:
+                self._reject("timestamp", incoming.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        return incoming
 
-    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None) -> range:
+    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
         """Append more than a group at once: for as long, recovery is told not to count on groups."""
-        self._large_count += 1
+        self._weak_count += 1
         try:
             self._weaken()
-            return self._append_group(batches, expected_offset, durability)
+            return self._append_group(batches, expected_offset, durability, internal)
         finally:
-            self._large_count -= 1
+            self._weak_count -= 1
 
     def flush(self, sync: bool = True) -> None:
         """Return once everything appended so far is durable, or with ``sync=False`` with the operating system.
@@ -571,7 +791,13 @@ class Log(BatchBuilder):
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake(self)
-            self._end = End(segment, segment.size_bytes, part_next)
+            end = End(segment, segment.size_bytes, part_next)
+            if self._transactions is not None and self._transactions.pending:
+                with self._transactions.lock:
+                    self._transactions.advance(part_next, segment.transactions)
+                    self._end = end
+            else:
+                self._end = end
             if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
@@ -788,30 +1014,57 @@ class Log(BatchBuilder):
         self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
         for segment in sealed:
             self._sealing.remove(segment)
+        if self._transactions is not None:
+            producer_snapshot.remove_old(self._io, self.directory, self._transactions.snapshots)
 
     def take_sealing(self) -> list[Segment]:
         """The segments that were rolled over and are to be sealed."""
         return list(self._sealing)
 
     def save_active_indexes(self) -> Point:
-        """Sync the active segment's indexes; returns the recovery point they reach at least."""
+        """Sync the active segment's indexes, and what is known of producers; returns the recovery point they reach at least."""
+        if self._transactions is not None:
+            self._save_producers(self._transactions)
         point, segment = self._point.point, self._end.segment
         if segment is not None and segment.scanner is not None:
             segment.save_indexes()
         return point
+
+    def _save_producers(self, transactions: Transactions) -> None:
+        """Leave a snapshot of the producers as they are where the log ends, which is synced up to there first."""
+        with transactions.lock:
+            transactions.expire(self._clock())
+            offset, states = self._end.offset, transactions.written.copy()
+        if offset == transactions.snapshot_offset:
+            return
+        if self._point.point.offset < offset:
+            self.sync()
+        for segment in (*self._sealing, *self._segments[-1:]):
+            segment.save_transactions()
+        producer_snapshot.save(self._io, self.directory, offset, states)
+        transactions.snapshots.append(offset)
+        transactions.snapshot_offset = offset
+
+    @property
+    def producers_offset(self) -> int:
+        """Offset of the newest snapshot of the producers; -1: there never were any."""
+        return -1 if self._transactions is None else self._transactions.snapshot_offset
 
     def strengthen(self) -> bool:
         """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
 
         From then on a weaker append asks the host first, so the catalogue may be told.
         """
-        if self._level == FSYNC and not self.strict and not self._large_count and self._point.point.offset == self._next_offset:
+        if self._level == FSYNC and not self.strict and self._is_strict():
             self.strict = True
             self.configure(self._config)
-            if self._point.point.offset != self._next_offset:  # one came in between
+            if not self._is_strict():  # one came in between
                 self.strict = False
                 self.configure(self._config)
         return self.strict
+
+    def _is_strict(self) -> bool:
+        return not self._weak_count and self._point.point.offset == self._next_offset
 
     def refuse(self, gate: int) -> None:
         """Take no records from now on (GATE_SHUT), nor write any (GATE_SEALED); the host's ``refusal`` says why."""
@@ -862,6 +1115,8 @@ class Log(BatchBuilder):
         with self._sync_lock:  # whoever is at it finishes, and nobody begins
             lost = self._next_offset - self._end.offset
             self._discard()
+            if self._transactions is not None:
+                self._transactions.discard()
             self._closed = True
         self._positions.clear()
         for segment in self._segments:

@@ -35,7 +35,7 @@ class FileMissing(CorruptionError):
 class SegmentReader:
     """Reads one segment from the batch that holds ``offset`` on, up to ``end_offset``.
 
-    ``position`` and ``next_offset`` move on with each chunk.
+    ``position`` and ``next_offset`` move on with each chunk; ``codecs`` and ``produced_count`` are the last one's.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SegmentReader:
             raise FileMissing(segment.path, offset) from None
         self._scanner: Scanner | None = None
         self.position = self._place.position
-        self.codecs = 0
+        self.codecs = self.produced_count = 0
 
     @classmethod
     def resume(
@@ -85,7 +85,7 @@ class SegmentReader:
             status = scanner.scan(view, min(size_bytes, len(view)))
             if used := scanner.used:
                 self.position += used
-                self.next_offset, self.codecs = scanner.next_offset, scanner.codecs
+                self.next_offset, self.codecs, self.produced_count = scanner.next_offset, scanner.codecs, scanner.produced_count
                 return view[:used]
             if status is Status.OK:
                 break

@@ -26,11 +26,14 @@ from logdb.codec import Status, explain, find_batch
 from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
+from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
+from logdb.log.replay import aborted_of, load_snapshot, replay
+from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import LogConfig
+from logdb.model import LogConfig, TopicPartition
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segment_path
@@ -49,6 +52,7 @@ class Recovered:
     indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
     next_offset: int = 0
     unsealed: list[Segment] = field(default_factory=list)
+    transactions: Transactions | None = None
     read_only_reason: str | None = None
     reports: list[str] = field(default_factory=list)
 
@@ -123,6 +127,8 @@ def recover(
         _note_loss(io, directory, found)
     if not clean and found.read_only_reason is None:
         _begin_epoch(io, directory, found)
+    if entry.producers_offset >= 0:
+        _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
     return found
 
 
@@ -159,12 +165,34 @@ def _ends_below(io: IO, segment: Segment, start_offset: int) -> bool:
     return whole and scanner.next_offset <= start_offset
 
 
+def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, found: Recovered) -> None:
+    """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
+    where = TopicPartition(entry.topic, entry.partition)
+    states, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
+    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
+        io.unlink(producer_snapshot.snapshot_path(directory, newer))
+    try:
+        for slot, segment in enumerate(found.segments[sealed_count:], sealed_count):
+            try:
+                segment.transactions.load_below(entry.producers_offset)
+            except CorruptionError as error:
+                found.report(f"{error}; made anew from the log")
+                segment.transactions.rebuilt(aborted_of(found.segments, slot, epochs))
+                segment.transactions.unsaved = True
+        replay(states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
+    except CorruptionError as error:
+        found.corrupt(error)
+    found.transactions = Transactions(where, states, kept, entry.producers_offset)
+
+
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
     """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
     for named in sealed:
         segment = Segment(io, directory, named.base_offset, writable=True, index_interval_bytes=config.index_interval_bytes)
         segment.size_bytes = segment.room_bytes = named.size_bytes
         segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms
+        segment.transactions.expect(named.aborted_count, named.aborted_crc)
         if named.base_offset not in bases:
             found.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
         found.segments.append(segment)

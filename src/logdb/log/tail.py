@@ -7,7 +7,7 @@ batch that is not whole and good is "not there yet".  Repairs nothing, holds no 
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
@@ -16,9 +16,11 @@ from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import End, Log
+from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.replay import TailProducers
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import OFFSET_MAX, Buffer, LogConfig
+from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
@@ -46,8 +48,9 @@ class TailLog(Log):
             writable=False,
             **rest,
         )
-        self._refresh_lock = threading.Lock()
+        self._refresh_lock = threading.RLock()
         self._generation = entry.generation
+        self._producers = TailProducers(io, directory, entry)
         self._directory_id = io.path_id(directory)
         self._load_epochs()
         self._catch_up()
@@ -73,6 +76,34 @@ class TailLog(Log):
         if not self._start_offset <= offset <= self._next_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
         return OFFSET_MAX  # looked up when the reading comes to it
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what the writer has written, and decided, ends."""
+        self._catch_up()
+        return max(self._stable_end(), self._start_offset)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        self._catch_up()
+        self._stable_end()
+        return self._producers.states.open_transactions()
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        self._stable_end()
+        return super().aborted_transactions(offset, end_offset)
+
+    def _stable_end(self) -> int:
+        with self._refresh_lock:
+            while True:
+                end = self._end.offset
+                try:
+                    self._producers.advance(self._segments, self._start_offset, end, self._epochs.entries or None)
+                except FileMissing:
+                    if not self._refresh():
+                        raise
+                else:
+                    first = self._producers.states.first_unstable
+                    return end if first is None else min(first, end)
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         known = self._end.offset
@@ -135,6 +166,8 @@ class TailLog(Log):
         segments += [segment for segment in self._segments if segment.base_offset >= first]
         if segments == list(self._segments):
             return False
+        if self._segments and (not segments or segments[0].base_offset > self._segments[0].base_offset):
+            self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
         last = segments[-1] if segments else None
         self._next_offset = max(self._next_offset, entry.start_offset, last.next_offset if last else 0)
         self._segments = tuple(segments)
@@ -217,12 +250,12 @@ class TailLog(Log):
         self._epochs = epochs
         return True
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None) -> bool:
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
         while True:
             self._catch_up()
-            if self._next_offset > offset:
+            if end_of() > offset:
                 return True
             left = OFFSET_MAX if until is None else until - time.monotonic()
             if left <= 0 or pause.wait(min(wait_ms / 1000, left)):
@@ -235,4 +268,5 @@ class TailLog(Log):
 def _sealed_segment(io: IO, directory: str, named: SegmentEntry, config: LogConfig) -> Segment:
     segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
     segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
+    segment.transactions.expect(named.aborted_count, named.aborted_crc)
     return segment

@@ -54,6 +54,8 @@ class LogEntry(NamedTuple):
     with base offset ``recovery_segment``, fdatasync has returned.  ``strict``:
     whatever was appended past it was appended at level ``fsync``.
     ``leader_epoch``: the latest, as of the last checkpoint of the log.
+    ``producers_offset``: of the snapshot of producers that goes with the
+    recovery point; -1: no batch of a producer was ever accepted.
     ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
     earliest time at which a tombstone or marker that compaction kept may go.
     """
@@ -68,6 +70,7 @@ class LogEntry(NamedTuple):
     strict: bool = False
     read_only_reason: str | None = None
     leader_epoch: int = 0
+    producers_offset: int = -1
     clean_offset: int = 0
     delete_horizon_ms: int | None = None
 
@@ -78,6 +81,7 @@ class SegmentEntry(NamedTuple):
     ``size_bytes`` and ``crc`` (CRC-32C) are those of the whole ``.log`` file;
     ``next_offset`` is the base offset of what follows; ``max_timestamp`` and
     ``append_ms`` (the time of the last append) are milliseconds since 1970.
+    ``aborted_count`` and ``aborted_crc`` are those of its ``.txnindex``.
     """
 
     topic: str
@@ -88,6 +92,8 @@ class SegmentEntry(NamedTuple):
     next_offset: int
     max_timestamp: int
     append_ms: int
+    aborted_count: int = 0
+    aborted_crc: int = 0
 
 
 class Intent(NamedTuple):

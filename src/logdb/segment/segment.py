@@ -7,6 +7,7 @@ see the batches below ``size_bytes``.
     <base offset, 20 digits>.log        batches back to back
     <base offset, 20 digits>.index      last offset of a batch -> its position
     <base offset, 20 digits>.timeindex  largest timestamp so far -> offset
+    <base offset, 20 digits>.txnindex   aborted transactions whose marker is in it, if any
 
 An active segment grows, and keeps its indexes in memory; a sealed one never
 changes, and reads them when they are needed.  The indexes are hints: what they
@@ -27,6 +28,7 @@ from logdb.io import IO, pread_exact, pwrite_all, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
 from logdb.segment.files import File, FileHolder, write_error, write_file
+from logdb.segment.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class Segment(FileHolder):
         "scanner",
         "size_bytes",
         "suffix",
+        "transactions",
         "whole",
     )
 
@@ -97,6 +100,7 @@ class Segment(FileHolder):
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
+        self.transactions = TransactionIndex(io, self._path_of("txnindex"))
         self.saved_bytes = 0  # of the offset index, on the disk
         self.noted_bytes = (0, 0)  # of both indexes, with the operating system
         self.saving = threading.Lock()  # held by whoever writes the index files
@@ -187,6 +191,13 @@ class Segment(FileHolder):
                 write_file(self.io, self._time_index_path(), time_index)
                 write_file(self.io, self._index_path(), index)
                 self.saved_bytes, self.noted_bytes = len(index), (len(index), len(time_index))
+        self.save_transactions()
+
+    def save_transactions(self) -> None:
+        """Bring the index of aborted transactions up to date, and sync it."""
+        if self.transactions.unsaved:
+            self.new = True
+            self.transactions.save()
 
     def note_indexes(self) -> None:
         """Leave the newest index entries with the operating system, unsynced.

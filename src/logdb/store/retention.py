@@ -66,7 +66,7 @@ class Retention:
         if entry.read_only_reason is not None or not _to_go(topic, entry, sealed, self._host.now_ms(), OFFSET_MAX):
             return
         log = self._host.log(topic.name, partition)  # only now: a log that keeps all it has need not be opened
-        gone = _to_go(topic, entry, sealed, self._host.now_ms(), log.end_offset)
+        gone = _to_go(topic, entry, sealed, self._host.now_ms(), log.last_stable_offset)
         if gone and log.read_only_reason is None:
             begun_ms = self._io.monotonic_ms()
             self._host.begin_at(log, gone)

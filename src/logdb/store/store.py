@@ -512,6 +512,7 @@ class Store:
             next_offset=found.next_offset,
             strict=entry.strict,
             unsealed=found.unsealed,
+            transactions=found.transactions,
         )
         log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         if found.read_only_reason is not None:
@@ -574,6 +575,13 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
+    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise self.refusal(log)  # its topic was deleted
+            self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
+
     def refusal(self, log: Log) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
@@ -630,9 +638,9 @@ class Store:
         below = [segment.base_offset for segment in log.segments[:-1] if segment.next_offset <= start_offset]
         topic_file.replace(self._io, directory, _topic_file(topic, name.partition, start_offset))
         try:
+            point = log.save_active_indexes()  # what is known of producers must not depend on what goes
             with self._catalogue_lock:
-                entry = self._entries[name]
-                moved = entry._replace(start_offset=start_offset, generation=entry.generation + 1)
+                moved = self._entry_at(log, point, grown=True)._replace(start_offset=start_offset)
 
                 def commit(txn: WriteTransaction) -> None:
                     txn.put_log(moved)
@@ -641,6 +649,7 @@ class Store:
 
                 self._commit(commit)
                 self._entries[name] = moved
+            log.checkpoint_done(point, ())
         except LogdbError:
             with contextlib.suppress(LogdbError):
                 topic_file.replace(self._io, directory, _topic_file(topic, name.partition, log.start_offset))
@@ -775,6 +784,7 @@ class Store:
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
+        aborted_count, aborted_crc = segment.transactions.checksum()
         return SegmentEntry(
             topic=log.topic,
             partition=log.partition,
@@ -784,12 +794,15 @@ class Store:
             next_offset=segment.next_offset,
             max_timestamp=segment.max_timestamp,
             append_ms=segment.append_ms,
+            aborted_count=aborted_count,
+            aborted_crc=aborted_crc,
         )
 
     def _is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries[TopicPartition(log.topic, log.partition)]
-        return log.point != log.checkpointed or log.epochs.latest != entry.leader_epoch or bool(log.take_sealing())
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def _entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         entry = self._entries[TopicPartition(log.topic, log.partition)]
@@ -800,6 +813,7 @@ class Store:
             recovery_position=point.position,
             strict=log.strengthen(),
             leader_epoch=log.epochs.latest,
+            producers_offset=max(entry.producers_offset, log.producers_offset),
         )
 
     def _commit(self, function: Callable[[WriteTransaction], T]) -> T:

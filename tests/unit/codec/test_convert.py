@@ -54,9 +54,10 @@ logs = st.lists(st.lists(records_of_one, min_size=1, max_size=8), max_size=6).ma
 @CODECS
 def test_good_batches_are_summed_up(codec: int) -> None:
     one = encode_compressed(RECORDS, codec, base_offset=0)
-    two = encode_compressed(RECORDS[1:2], codec, base_offset=0, attributes=16, base_timestamp=BASE_TIMESTAMP - 7)
+    sender = {"producer_id": 5, "producer_epoch": 2, "base_sequence": 9}
+    two = encode_compressed(RECORDS[1:2], codec, base_offset=0, attributes=16, base_timestamp=BASE_TIMESTAMP - 7, **sender)
     found = check_incoming(one + two)
-    assert found == convert.Incoming(2, 4, BASE_TIMESTAMP + 5, codec | 16, [(0, 3), (len(one), 1)])
+    assert found == convert.Incoming(2, 4, BASE_TIMESTAMP + 5, codec | 16, [(3, check(two)[1])])
 
 
 def test_an_empty_buffer_has_nothing_wrong() -> None:
@@ -91,6 +92,7 @@ FORGED = {
     "offset overflow": ({"base_offset": OFFSET_MAX - 1}, "offsets do not follow those before or overflow"),
     "negative offset": ({"base_offset": -1}, "offsets do not follow those before or overflow"),
     "control": ({"attributes": 48}, "a control batch: only a broker writes those"),
+    "transactional": ({"attributes": 16}, "a transactional batch without a producer id"),
     "max timestamp": ({"max_timestamp": 5}, "max timestamp is not the largest of the records: stored 5 ms"),
     "garbage behind": ({"body": encode_records(RECORDS) + b"x"}, "record count does not fit"),
     "records cut off": ({"body": encode_records(RECORDS)[:-1]}, "a record overruns the batch"),
@@ -280,7 +282,7 @@ def test_half_a_batch_is_refused_by_conversions() -> None:
 
 @CODECS
 def test_append_time_is_stamped_on_every_batch(codec: int) -> None:
-    one = encode_compressed(RECORDS, codec, attributes=16)
+    one = encode_compressed(RECORDS, codec, attributes=16, producer_id=5, producer_epoch=2, base_sequence=0)
     batches = bytearray(one + encode_compressed(RECORDS, codec, base_offset=3))
     convert.stamp_append_time(memoryview(batches), 12_345)
     for position, attributes in ((0, codec | 16 | 8), (len(one), codec | 8)):

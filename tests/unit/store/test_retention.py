@@ -2,11 +2,14 @@ import os
 import threading
 
 import pytest
-from support.faulty_io import FaultyIO
-from support.power_cut import quiet
 
 import logdb
-from logdb.errors import DiskFull, OffsetOutOfRange, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.codec.convert import stamp_producer
+from logdb.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.model import ProducerIdAndEpoch
+from support.batches import encode_batch
+from support.faulty_io import FaultyIO
+from support.power_cut import die, quiet
 
 DAY = 86_400_000
 START = 1_000 * DAY
@@ -43,7 +46,7 @@ def fill(db, topic="t", count=60, *, config=SMALL):
             log.flush()
     log.flush()
     db._store.checkpoint([log])
-    assert len(log.segments) > 4
+    assert len(log.segments) > 4 or count < 60
     return log
 
 
@@ -296,3 +299,80 @@ def test_a_read_only_log_is_left_alone(tmp_path, clock):
         with pytest.raises(ReadOnly):
             db.delete_records("t", 0, 30)
         assert files(log) == before
+
+
+# ---------------------------------------------------------------- producers and transactions
+
+
+def produce(log, producer, sequence, *, transactional=False):
+    batch = bytearray(encode_batch([bytes(400)], base_timestamp=START))
+    stamp_producer(batch, producer, sequence, transactional=transactional)
+    return log.append_batches(batch, durability="os")
+
+
+def test_retention_waits_for_an_open_transaction(db, clock):
+    db.create_topic("t", config={**SMALL, "retention.ms": DAY})
+    log, producer = db.log("t"), ProducerIdAndEpoch(7, 0)
+    fill(db, count=20)
+    produce(log, producer, 0, transactional=True)
+    fill(db, count=40)
+    begun = log.last_stable_offset
+    assert begun == 20
+    clock.now_ms += DAY + 1
+    db._store.retention.enforce()
+    assert 0 < log.start_offset <= begun
+    log.append_marker(producer, commit=False, coordinator_epoch=0)
+    db._store.retention.enforce()
+    assert log.start_offset == log.segments[-1].base_offset > begun
+
+
+def test_deleting_all_records_forgets_no_sequence(tmp_path):
+    producer = ProducerIdAndEpoch(7, 0)
+    with logdb.open(tmp_path / "db") as db:
+        quiet(db).create_topic("t")
+        log = db.log("t")
+        for sequence in range(3):
+            produce(log, producer, sequence)
+        db._store.checkpoint([log])
+        for sequence in range(3, 6):
+            produce(log, producer, sequence)
+        assert db.delete_records("t", 0, -1) == 6
+        die(db)
+    with logdb.open(tmp_path / "db") as db:
+        log = db.log("t")
+        assert produce(log, producer, 5) == range(5, 6)  # known, though it is gone
+        with pytest.raises(OutOfOrderSequence):
+            produce(log, producer, 7)
+        assert produce(log, producer, 6) == range(6, 7)
+
+
+def test_a_transaction_whose_begin_was_deleted(db):
+    log, producer = fill(db), ProducerIdAndEpoch(7, 0)
+    produce(log, producer, 0, transactional=True)
+    log.append(b"after")
+    with logdb.open(db.path, mode="r") as reader:
+        tail = reader.log("t")
+        assert (log.last_stable_offset, tail.last_stable_offset) == (60, 60)
+        assert db.delete_records("t", 0, 61) == 61
+        assert (tail.start_offset, log.last_stable_offset, tail.last_stable_offset) == (61, 61, 61)
+        assert list(log.read(61, isolation_level="read_committed")) == []
+        log.append_marker(producer, commit=True, coordinator_epoch=0)
+        db.delete_records("t", 0, -1)
+        log.append(b"last")
+        log.flush()
+        for each in (log, tail):
+            assert (each.start_offset, each.last_stable_offset, each.end_offset) == (63, 64, 64)
+            assert [record.value for record in each.read(63, isolation_level="read_committed")] == [b"last"]
+
+
+def test_an_index_of_aborted_transactions_goes_with_its_segment(db):
+    log, producer = fill(db, count=5), ProducerIdAndEpoch(7, 0)
+    for sequence in range(20):
+        produce(log, producer, sequence, transactional=True)
+        log.append_marker(producer, commit=False, coordinator_epoch=0)
+    db._store.checkpoint([log])
+    assert len(files(log, ".txnindex")) > 3
+    wanted = log.segments[-2].base_offset
+    db.delete_records("t", 0, wanted)
+    assert set(files(log, ".txnindex")) <= {wanted, log.segments[-1].base_offset}
+    assert list(log.read(wanted, isolation_level="read_committed")) == []
