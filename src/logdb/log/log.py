@@ -166,7 +166,7 @@ class Log(BatchBuilder):
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
-        self._tried = (-1, 0)  # base offset of the buffer that is written, and its codec
+        self._tried = (-1, 0, 0)  # of the buffer that is written: base offset, codec, and room in the segment when it came
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -682,10 +682,6 @@ class Log(BatchBuilder):
         self._weak_count += weak
         try:
             return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-        except BaseException as error:
-            if not hasattr(error, "offsets"):  # else they are kept
-                admission.withdraw()
-            raise
         finally:
             self._weak_count -= weak
 
@@ -769,21 +765,22 @@ class Log(BatchBuilder):
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec)  # a try again writes the same bytes, whatever the config is by then
-        if codec := self._tried[1]:
+            self._tried = (base_offset, self._codec, self._room())
+        # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
+        _, codec, room = self._tried
+        if codec:
             batches = memoryview(convert.compress_batches(batches, codec))
-        end = self._end
-        if base_offset < end.offset:  # an earlier try got so far
-            batches = memoryview(b"".join(part for part in split(batches, 1) if last_offset(part) >= end.offset))
-        parts = [batches] if end.position + len(batches) <= self._config.segment_bytes else split(batches, self._room())
+        parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
-            segment, now_ms = self._end.segment, self._clock()
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
+            if part_next <= self._end.offset:  # an earlier try got so far
+                continue
+            segment, now_ms = self._end.segment, self._clock()
             try:
+                if segment is not None and not (segment.whole and segment.size_bytes == self._end.position):
+                    segment.restore(self._end.position, self._end.offset)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
-                if not segment.whole or segment.size_bytes != self._end.position:
-                    segment.restore(self._end.position, self._end.offset)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -875,7 +872,9 @@ class Log(BatchBuilder):
             self._segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
-        older = tuple(known for known in self._segments if known.base_offset < base_offset)
+        older = self._segments
+        while older and older[-1].base_offset >= base_offset:  # of a roll that was cut short
+            older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
             self._host.wake(self)
@@ -1035,15 +1034,14 @@ class Log(BatchBuilder):
         with transactions.lock:
             transactions.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-        if offset == transactions.snapshot_offset:
-            return
+            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+                return
         if self._point.point.offset < offset:
             self.sync()
         for segment in (*self._sealing, *self._segments[-1:]):
             segment.save_transactions()
         producer_snapshot.save(self._io, self.directory, offset, states)
-        transactions.snapshots.append(offset)
-        transactions.snapshot_offset = offset
+        transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:

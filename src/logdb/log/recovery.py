@@ -183,7 +183,7 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
         replay(states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
     except CorruptionError as error:
         found.corrupt(error)
-    found.transactions = Transactions(where, states, kept, entry.producers_offset)
+    found.transactions = Transactions(where, states, kept, offset)
 
 
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:

@@ -108,11 +108,14 @@ class TransactionIndex:
         Raises:
             DiskFull, WriteFailed, SyncFailed: As ``write_file``.
         """
+        self.unsaved = False  # from here on a new one is to be saved again
         data = self._loaded()
-        if data or self._io.exists(self._path):
-            write_file(self._io, self._path, data)
-        if data == self._data:  # else one came in between
-            self.unsaved = False
+        try:
+            if data or self._io.exists(self._path):
+                write_file(self._io, self._path, data)
+        except BaseException:
+            self.unsaved = True
+            raise
 
 
 def load(io: IO, path: str) -> bytes:

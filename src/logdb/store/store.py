@@ -200,6 +200,7 @@ class Store:
         if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
             raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
         state = lock.read_state(io, self._file("LOCK"))
+        lock.check_format(self._file("LOCK"), state)
         if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
             try:
                 check_file(io, self._file("catalogue"), (state.catalogue_size, state.catalogue_crc))
