@@ -7,7 +7,7 @@ Threading: a KeyMap or a Copy is used by one thread at a time; the GIL is releas
 """
 
 import mmap
-import secrets
+import os
 from collections.abc import Iterator, Sequence
 from enum import IntFlag
 from typing import Any
@@ -56,7 +56,7 @@ class KeyMap:
         self._map = ffi.new(
             "logdb_key_map *",
             {
-                "hash_key": [secrets.randbits(64), secrets.randbits(64)],
+                "hash_key": [int.from_bytes(os.urandom(8), "big"), int.from_bytes(os.urandom(8), "big")],
                 "hash_mask": hash_mask,
                 "slots": ffi.cast("uint64_t *", slots),
                 "slot_count": slot_count,

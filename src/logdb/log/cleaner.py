@@ -15,7 +15,7 @@ Source: Kafka's LogCleaner; KIP-534 for delete horizons.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from logdb.codec.compaction import Copy, KeyMap
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader
+from logdb.log.verdicts import LastBatch, Verdicts
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
 from logdb.segment.files import write_error
@@ -126,6 +127,7 @@ class Compaction:
         self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
         self._spend, self._key_map_size_bytes, self._hash_mask = spend, key_map_size_bytes, hash_mask
         self._decompressed_max = max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes)
+        self._verdicts: Verdicts | None = None  # no batch has a producer
         self.end_offset = work.clean_offset
         self.delete_horizon_ms: int | None = None
 
@@ -136,6 +138,14 @@ class Compaction:
             CorruptionError: A batch is damaged; nothing that holds it is replaced.
             DiskFull, WriteFailed, SyncFailed: A copy could not be written; it was removed.
         """
+        log, segments = self._log, self._work.segments
+        if log.had_producers and segments:
+            aborted = log.aborted_transactions(segments[0].base_offset, segments[-1].next_offset)
+            last = {
+                producer.producer_id: LastBatch(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+                for producer in log.producers()
+            }
+            self._verdicts = Verdicts(aborted, last, self._now_ms)
         keys = self._map_keys()
         for group in self._groups():
             replacement = self._copy(keys, group)
@@ -162,7 +172,8 @@ class Compaction:
             if segment.next_offset <= work.clean_offset:
                 continue
             for chunk in self._chunks(segment, max(work.clean_offset, segment.base_offset)):
-                used, full = keys.add(chunk, work.clean_offset, decompressed_size_bytes_max=self._decompressed_max)
+                verdicts = self._verdicts.discards(chunk) if self._verdicts is not None else None
+                used, full = keys.add(chunk, work.clean_offset, verdicts, decompressed_size_bytes_max=self._decompressed_max)
                 if full:
                     return max(reached, int.from_bytes(chunk[used : used + 8], "big"))
                 del chunk  # its buffer may be taken again
@@ -230,11 +241,14 @@ class Compaction:
         self._begin(made, group[0].base_offset, append_ms)
         for segment in group:
             for chunk in self._chunks(segment, segment.base_offset):
-                for piece, next_offset in copied.feed(chunk, decompressed_size_bytes_max=self._decompressed_max):
+                verdicts = self._verdicts.of(chunk) if self._verdicts is not None else None
+                for piece, next_offset in copied.feed(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max):
                     self._append(made, piece, next_offset, append_ms)
                 del chunk
         if last := copied.finish():
             self._append(made, memoryview(last), group[-1].next_offset, append_ms)
+        if self._verdicts is not None:
+            _copy_aborted(group, made, self._verdicts.discarded)
         return copied
 
     def _begin(self, made: list[Segment], base_offset: int, append_ms: int) -> None:
@@ -264,3 +278,12 @@ class Compaction:
         for segment in made:
             with contextlib.suppress(OSError):
                 segment.remove()
+
+
+def _copy_aborted(group: Sequence[Segment], made: Sequence[Segment], discarded: Container[int]) -> None:
+    """Note the aborted transactions whose markers stay; who reads beside us may still need them for what went."""
+    entries = [entry for segment in group for entry in segment.transactions.entries() if entry.last_offset not in discarded]
+    for segment in made:
+        inside = [entry for entry in entries if segment.base_offset <= entry.last_offset < segment.next_offset]
+        segment.transactions.rebuilt(inside)
+        segment.transactions.unsaved = bool(inside)

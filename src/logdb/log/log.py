@@ -57,7 +57,7 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
+from logdb.log.producers import Producer, ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
@@ -106,12 +106,20 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
-    def view(self, log: "Log", generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: "Log", generation: int) -> "View | None":
         """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
         """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
 
 
 class End(NamedTuple):
@@ -209,6 +217,23 @@ class Log(BatchBuilder):
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
 
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -235,6 +260,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)

@@ -41,9 +41,10 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log, View
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
+from logdb.log.sealed import sealed_segment, segment_entry
 from logdb.log.tail import TailLog
 from logdb.meta import Catalogue, Intent, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
 from logdb.model import (
@@ -546,12 +547,12 @@ class Store:
             topic_file.replace(self._io, directory, wanted)
 
     def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
-        entry, sealed = self._catalogue.view(topic.name, partition)
+        view = self._catalogue.read(lambda txn: self._view(txn, txn.view(topic.name, partition)[0]))
+        entry = view.entry
         self._reconcile_topic_file(topic, entry)
         log = TailLog(
             config=LogConfig.of(topic.config, self.durability),
-            entry=entry,
-            sealed=sealed,
+            view=view,
             io=self._io,
             directory=self._partition_path(topic.name, partition),
             clock=self._clock,
@@ -597,14 +598,18 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
-        def read(txn: ReadTransaction) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: Log, generation: int) -> View | None:
+        def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
-            return None if entry.generation == generation else txn.view(log.topic, log.partition)
+            return None if entry.generation == generation else self._view(txn, entry)
 
         return self._catalogue.read(read)
+
+    def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
+        pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+        return View(entry, txn.segments(entry.topic, entry.partition), pending)
 
     # ------------------------------------------------------------ where logs begin (retention.Host)
 
@@ -702,7 +707,7 @@ class Store:
         with self._checkpoint_lock:
             self._check_writable()
             for number, intent in self._catalogue.intents():
-                if intent.kind == swap.SWAP and (intent.topic, intent.body["partition"]) == (log.topic, log.partition):
+                if swap.concerns(intent, log.topic, log.partition):
                     unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
                     made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
                     if made:
@@ -719,7 +724,9 @@ class Store:
             except OSError as error:
                 failure.append(error)
             interval = log.config.index_interval_bytes
-            return [swap.open_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True) for entry in made]
+            return [
+                sealed_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True, pending=True) for entry in made
+            ]
 
         log.replace(old, make)
         if failure:
@@ -785,19 +792,7 @@ class Store:
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
-        aborted_count, aborted_crc = segment.transactions.checksum()
-        return SegmentEntry(
-            topic=log.topic,
-            partition=log.partition,
-            base_offset=segment.base_offset,
-            size_bytes=segment.size_bytes,
-            crc=crc,
-            next_offset=segment.next_offset,
-            max_timestamp=segment.max_timestamp,
-            append_ms=segment.append_ms,
-            aborted_count=aborted_count,
-            aborted_crc=aborted_crc,
-        )
+        return segment_entry(log.topic, log.partition, segment, crc)
 
     def _is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""

@@ -15,9 +15,10 @@ from typing import Any
 
 from logdb.io import IO
 from logdb.log.cleaner import Replacement
+from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
 from logdb.segment.files import sync_directory
-from logdb.segment.segment import CLEANED, Segment, segment_path
+from logdb.segment.segment import CLEANED
 
 SWAP = "swap"
 
@@ -35,21 +36,14 @@ def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: Re
     return Intent(SWAP, topic, body)
 
 
+def concerns(intent: Intent, topic: str, partition: int) -> bool:
+    """Whether an intent is a swap of segments of that log."""
+    return intent.kind == SWAP and (intent.topic, intent.body["partition"]) == (topic, partition)
+
+
 def entries_of(topic: str, partition: int, replacement: Replacement) -> list[SegmentEntry]:
     """What the catalogue is to say of the new segments."""
-    return [
-        SegmentEntry(
-            topic=topic,
-            partition=partition,
-            base_offset=segment.base_offset,
-            size_bytes=segment.size_bytes,
-            crc=crc,
-            next_offset=segment.next_offset,
-            max_timestamp=segment.max_timestamp,
-            append_ms=segment.append_ms,
-        )
-        for segment, crc in zip(replacement.new, replacement.crcs, strict=True)
-    ]
+    return [segment_entry(topic, partition, segment, crc) for segment, crc in zip(replacement.new, replacement.crcs, strict=True)]
 
 
 def rename(io: IO, directory: str, body: dict[str, Any]) -> None:
@@ -67,13 +61,3 @@ def remove(io: IO, directory: str, body: dict[str, Any]) -> None:
         if io.exists(path):
             io.unlink(path)
     sync_directory(io, directory)
-
-
-def open_segment(io: IO, directory: str, named: SegmentEntry, *, index_interval_bytes: int, writable: bool) -> Segment:
-    """A sealed segment as the catalogue has it, under the name its file has while a swap is pending."""
-    pending = io.exists(segment_path(directory, named.base_offset, ".log" + CLEANED))
-    suffix = CLEANED if pending else ""
-    segment = Segment(io, directory, named.base_offset, writable=writable, index_interval_bytes=index_interval_bytes, suffix=suffix)
-    segment.size_bytes = segment.room_bytes = named.size_bytes
-    segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms
-    return segment
