@@ -79,23 +79,25 @@ class Cleaner:
         """
         self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
         self.uncleanable: dict[TopicPartition, str] = {}
-        self._background = Housekeeping(io, "logdb-cleaner")
-        self._background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
+        self.background = Housekeeping(io, "logdb-cleaner")
+        self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
         self._busy: set[TopicPartition] = set()
         self._awaited: set[TopicPartition] = set()  # somebody waits for the background to be through with it
         self._changed = threading.Condition()
+        self._stopping = False
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:
         """There is a topic with these configs: begin, unless begun, if it is compacted."""
-        self._background.consider(config)
+        self.background.consider(config)
 
     def hasten(self) -> None:
         """Look for logs that are due now."""
-        self._background.hasten("compaction")
+        self.background.hasten("compaction")
 
     def stop(self) -> None:
         """End the thread, and whoever compacts, before the next read or write; nothing begins any more."""
-        self._background.stop()
+        self._stopping = True
+        self.background.stop()
         with self._changed:
             self._changed.wait_for(lambda: not self._busy)
 
@@ -127,7 +129,7 @@ class Cleaner:
                     if free:
                         self._pass(due.name, self._host.log(*due.name), throttled=True)
             except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
-                if self._background.stopping:
+                if self._stopping:
                     return
             except LogdbError as error:
                 logger.error("compacting %s: %s", due.name, error)
@@ -137,7 +139,7 @@ class Cleaner:
     def _due(self) -> Iterator[Due]:
         for topic in self._catalogue.topics().values():
             for partition in range(topic.partition_count) if is_compacted(topic.config) else ():
-                if self._background.stopping:
+                if self._stopping:
                     return
                 name = TopicPartition(topic.name, partition)
                 if name not in self.uncleanable and (found := self._look(name, topic)) is not None:
@@ -195,7 +197,7 @@ class Cleaner:
                 self._changed.notify_all()
 
     def _check_stopping(self) -> None:
-        if self._background.stopping:
+        if self._stopping:
             raise Closed("the database is being closed: the compaction was not finished")
 
     def _pass(self, name: TopicPartition, log: Log, *, throttled: bool = False) -> bool:
@@ -210,7 +212,7 @@ class Cleaner:
         def spend(size_bytes: int) -> None:
             self._check_stopping()
             if throttled and name not in self._awaited:
-                self._background.pause(1000 * size_bytes / self._bytes_per_second)
+                self.background.pause(1000 * size_bytes / self._bytes_per_second)
 
         compaction = Compaction(log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend)
         for replacement in compaction.run():
