@@ -452,6 +452,22 @@ class Database:
         """
         return self._store.delete_records(topic, partition, before_offset)
 
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Keep only the latest record of each key, now: all that was appended before, the active segment too.
+
+        Offsets stay as they are; the log ends where it did.  In the background the same happens by and by.
+
+        Args:
+            partition: One of them; None: all.
+
+        Raises:
+            PolicyViolation: The topic's ``cleanup.policy`` does not say ``compact``.
+            CorruptionError: A batch is damaged; what holds it was left as it is.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say; no record was lost.
+            Closed: The database was closed meanwhile.
+        """
+        self._store.compact(topic, partition)
+
     # ------------------------------------------------------------ the whole
 
     def flush(self, sync: bool = True) -> None:

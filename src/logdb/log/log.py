@@ -57,7 +57,7 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
+from logdb.log.producers import Producer, ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
@@ -107,12 +107,20 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
-    def view(self, log: "Log", generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: "Log", generation: int) -> "View | None":
         """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
         """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
 
 
 class End(NamedTuple):
@@ -216,6 +224,23 @@ class Log(BatchBuilder):
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
 
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -242,6 +267,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)
@@ -258,6 +285,10 @@ class Log(BatchBuilder):
     @property
     def segments(self) -> tuple[Segment, ...]:
         return self._segments
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -451,7 +482,10 @@ class Log(BatchBuilder):
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
@@ -485,7 +519,8 @@ class Log(BatchBuilder):
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        return self._segments is not segments
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _written_end(self) -> int:
         return self._end.offset
@@ -903,24 +938,27 @@ class Log(BatchBuilder):
         self._end = End(segment, 0, base_offset)
         return segment
 
-    def roll(self, end_offset: int) -> bool:
-        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset``, which must be durable.
+    def roll(self, end_offset: int | None = None) -> bool:
+        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset`` (None: wherever it ends).
 
         Returns:
-            Whether it was rolled over; the new one is durable then.
+            Whether it was rolled over; it and the new one are durable then.
         """
         with self._sync_lock:
             with self._segments_lock:
                 end = self._end
-                if end.offset != end_offset or not end.position:
+                if end.offset != (end.offset if end_offset is None else end_offset) or not end.position:
                     return False
                 try:
-                    segment = self._roll(end_offset, self._clock())
+                    segment = self._roll(end.offset, self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
-            sync_directory(self._io, self.directory)
-            segment.new = False
-            self._point.note(point=Point(end_offset, end_offset, 0))
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
+            if self._point.point.offset == end.offset:
+                self._point.note(point=Point(end.offset, end.offset, 0))
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -937,6 +975,20 @@ class Log(BatchBuilder):
         self._positions.clear()
         self._cursor = None
         return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 

@@ -63,6 +63,10 @@ class TransactionIndex:
                 return found, True
         return found, False
 
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, by their markers; raises CorruptionError as ``search``."""
+        return [AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(self._loaded())]
+
     def checksum(self) -> tuple[int, int]:
         """Count of the entries, and CRC-32C of the file that holds them; 0 and 0 without any."""
         return summary(self._loaded())
