@@ -7,8 +7,6 @@ catalogue does not name.
 import os
 import random
 
-import pytest
-
 import logdb
 from support.keyed import Keyed
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet

@@ -21,7 +21,7 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
@@ -481,6 +481,60 @@ class Database:
     def verify(self, progress: Progress | None = None) -> Report:
         """Check every byte of every file against its neighbours, beside the work that goes on."""
         return verify(self.path, progress=progress)
+
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+        """Make a frozen copy of the database, under load, in a second or so.
+
+        Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
+        rolled first).  On another device, or where the file system has no links, all is copied.  A transaction
+        is in the copy as a whole or not at all.  What was acknowledged before the call is in it.  Opened with
+        ``mode="r"``, on a read-only file system too; ``logdb.restore`` makes a database of it.
+
+        Args:
+            path: A directory that is not there yet, or empty; outside of the database's.
+            progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
+
+        Returns:
+            How much is in it, and how much of that was copied.
+
+        Raises:
+            TargetNotEmpty: Something is there already.
+            DirectoryLocked: Another snapshot to the same place is under way.
+            CorruptionError: A partition is damaged.
+            ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
+            DiskFull, WriteFailed, SyncFailed: There is no snapshot.
+        """
+        from logdb.store.snapshot import snapshot  # few programs need it
+
+        return snapshot(self._store, os.fspath(path), progress)
+
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
+        """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
+
+        It is of one moment, as a snapshot is.
+
+        Args:
+            path: A file that is not there yet.
+            base: An earlier backup of this database, full or not: what it has is left out.  To restore,
+                it will be needed, and those that it goes onto.
+            progress: Called now and then with bytes done, bytes in all, and what is being read.
+
+        Returns:
+            How much is in it, and how large the file is.
+
+        Raises:
+            TargetNotEmpty: The file is there already.
+            BackupMismatch: ``base`` is of another database.
+            BackupDamaged: ``base`` is no backup, or damaged.
+            CorruptionError: The database is damaged; nothing of it is carried into a backup.
+            ReadOnly: as ``snapshot``.
+            DiskFull, WriteFailed, SyncFailed: There is no backup.
+        """
+        from logdb.store.backup import backup  # few programs need it
+
+        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
 
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.

@@ -131,6 +131,18 @@ class End(NamedTuple):
     offset: int
 
 
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes
+
+
 class Log(BatchBuilder):
     """One partition: append records, read them back.  Made by ``Database.log``."""
 
@@ -293,6 +305,29 @@ class Log(BatchBuilder):
     @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def written_end(self) -> End:
+        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
+        self._catch_up()
+        return self._end
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        end = self.written_end()
+        transactions = self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(end, self._epochs, None, b"")
+        with transactions.lock:
+            end, producers = self._end, transactions.written.copy()
+            if end.offset < transactions.written_offset:
+                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
+            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
+            return Captured(end, self._epochs, producers, aborted)
 
     @property
     def point(self) -> Point:
@@ -830,8 +865,8 @@ class Log(BatchBuilder):
                 continue
             segment, now_ms = self._end.segment, self._clock()
             try:
-                if segment is not None and not (segment.whole and segment.size_bytes == self._end.position):
-                    segment.restore(self._end.position, self._end.offset)
+                if segment is not None:
+                    self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
@@ -854,6 +889,11 @@ class Log(BatchBuilder):
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
         for grown in self._watchers:
             grown.set()
+
+    def _make_whole(self, segment: Segment) -> None:
+        """After a write that an exception from outside cut short."""
+        if not segment.whole or segment.size_bytes != self._end.position:
+            segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -939,7 +979,10 @@ class Log(BatchBuilder):
         return segment
 
     def roll(self, end_offset: int | None = None) -> bool:
-        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset`` (None: wherever it ends).
+        """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
+
+        Args:
+            end_offset: Only if the log ends there; None: wherever it ends.
 
         Returns:
             Whether it was rolled over; it and the new one are durable then.
@@ -947,9 +990,10 @@ class Log(BatchBuilder):
         with self._sync_lock:
             with self._segments_lock:
                 end = self._end
-                if end.offset != (end.offset if end_offset is None else end_offset) or not end.position:
+                if end.segment is None or not end.position or end_offset not in (None, end.offset):
                     return False
                 try:
+                    self._make_whole(end.segment)
                     segment = self._roll(end.offset, self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error

@@ -26,7 +26,7 @@ from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, 
 from logdb.errors import CorruptionError, ReadFailed
 from logdb.io import IO, pread_exact, pwrite_all, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
-from logdb.segment import buffers, transaction_index
+from logdb.segment import buffers
 from logdb.segment.files import File, FileHolder, write_error, write_file
 from logdb.segment.transaction_index import TransactionIndex
 

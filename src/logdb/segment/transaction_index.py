@@ -71,6 +71,11 @@ class TransactionIndex:
         """Count of the entries, and CRC-32C of the file that holds them; 0 and 0 without any."""
         return summary(self._loaded())
 
+    def below(self, offset: int) -> bytes:
+        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
+        data = self._loaded()
+        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
+
     def _loaded(self) -> bytes:
         data = self._data
         if data is None:

@@ -40,8 +40,9 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
+from logdb.log import producer_snapshot
 from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Log, View
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log, View
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
@@ -64,17 +65,22 @@ from logdb.model import (
 )
 from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
-from logdb.store import lock, swap, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND, Cleaner
+from logdb.store.directories import make_directory, named_errors, remove_tree
 from logdb.store.flusher import Flusher
+from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS, Retention
+from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Mode = Literal["a", "r"]
+ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that a snapshot need not copy it
+_CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
 _UNFINISHED = (".tmp", "-delete")
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
@@ -114,6 +120,7 @@ class Store:
         self._stop_recovery = threading.Event()
         self._clean, self._recovered, self._distrust_cache = True, True, False
         self.reports: list[str] = []
+        self.snapshot: SnapshotFile | None = None  # where the directory is one
         if mode == "a":
             self._open_for_writing(linger_ms)
             self.retention = Retention(io, self, self._catalogue, self.housekeeping, retention_check_ms)
@@ -213,8 +220,10 @@ class Store:
 
     def _open_for_writing(self, linger_ms: int) -> None:
         io = self._io
-        _make_directory(io, self.path)
+        make_directory(io, self.path)
         names = set(io.listdir(self.path))
+        if snapshot_file.FILE_NAME in names:
+            raise ReadOnly(f"{self.path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
         new = not names - {"LOCK"}
         if not new and "LOCK" not in names and "catalogue" not in names and not self._holds_partitions(names):
             raise NotADatabase(f"{self.path} is not empty and holds no logdb database")
@@ -250,6 +259,11 @@ class Store:
         io = self._io
         if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
             raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
+        self.snapshot = snapshot_file.load(io, self.path)
+        if self.snapshot is not None:
+            check_file(io, self._file("catalogue"), (self.snapshot.catalogue_size, self.snapshot.catalogue_crc))
+            self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=True, io=io)
+            return
         state = lock.read_state(io, self._file("LOCK"))
         lock.check_format(self._file("LOCK"), state)
         if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
@@ -285,7 +299,7 @@ class Store:
                     raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
         for name in self._io.listdir(self.path):
             if name.endswith(_UNFINISHED):
-                self._remove_tree(self._file(name))
+                remove_tree(self._io, self._file(name))
 
     def _recover_rest(self) -> None:
         """After an unclean stop: open the logs that nobody has asked for yet, so that all are known to be whole."""
@@ -408,8 +422,8 @@ class Store:
                 raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
             temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
             if io.exists(temporary):
-                self._remove_tree(temporary)
-            with _named_errors(temporary):
+                remove_tree(self._io, temporary)
+            with named_errors(temporary):
                 io.mkdir(temporary)
             topic_file.create(io, temporary, _topic_file(entry, partition, 0))
             sync_directory(io, temporary)
@@ -435,7 +449,7 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
             if self._io.exists(temporary):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self.path)
         self._commit(lambda txn: txn.clear_intent(number))
@@ -471,12 +485,12 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._io.exists(path) and self._is_of(path, intent.body["topic_id"]):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self.path)
         for path in doomed:
             if self._io.exists(path):
-                self._remove_tree(path)
+                remove_tree(self._io, path)
         self._commit(lambda txn: txn.clear_intent(number))
 
     def _is_of(self, path: str, topic_id: str) -> bool:
@@ -492,13 +506,6 @@ class Store:
             self._replay_intents()
             self._load_entries()
             self._interrupted = False
-
-    def _remove_tree(self, path: str) -> None:
-        """Remove a partition's directory; it holds files only."""
-        with _named_errors(path):
-            for name in self._io.listdir(path):
-                self._io.unlink(os.path.join(path, name))
-            self._io.rmdir(path)
 
     def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
         """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""
@@ -610,6 +617,7 @@ class Store:
             topic=topic.name,
             partition=partition,
             batch_size=self._batch_size,
+            frozen=self.snapshot is not None,
         )
         log.read_only_reason = entry.read_only_reason
         return log
@@ -785,7 +793,7 @@ class Store:
     def _finish_swap(self, number: int, intent: Intent) -> None:
         directory = self._partition_path(intent.topic, intent.body["partition"])
         if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
-            with _named_errors(directory):
+            with named_errors(directory):
                 swap.rename(self._io, directory, intent.body)
                 swap.remove(self._io, directory, intent.body)
         self._commit(lambda txn: txn.clear_intent(number))
@@ -806,32 +814,35 @@ class Store:
 
         Raises what the first log failed with, after the others were seen to.
         """
+        with self._checkpoint_lock:
+            self._checkpoint(logs)
+
+    def _checkpoint(self, logs: Sequence[Log]) -> None:
         failure: LogdbError | None = None
         sealed: dict[Log, list[Segment]] = {}
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
-        with self._checkpoint_lock:
-            for log in logs:
-                if TopicPartition(log.topic, log.partition) not in self._entries:
-                    continue  # deleted meanwhile
-                try:
-                    sealed[log] = log.take_sealing()
-                    entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                    points[log] = log.save_active_indexes()
-                    segments += entries_of_log
-                except LogdbError as error:
-                    failure = failure or error
+        for log in logs:
+            if TopicPartition(log.topic, log.partition) not in self._entries:
+                continue  # deleted meanwhile
+            try:
+                sealed[log] = log.take_sealing()
+                entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
+                points[log] = log.save_active_indexes()
+                segments += entries_of_log
+            except LogdbError as error:
+                failure = failure or error
 
-            def commit(txn: WriteTransaction) -> None:
-                txn.put_segments(segments)
-                txn.put_logs(entries)
+        def commit(txn: WriteTransaction) -> None:
+            txn.put_segments(segments)
+            txn.put_logs(entries)
 
-            with self._catalogue_lock:
-                entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
-                self._commit(commit)
-                self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
-            for log, point in points.items():
-                log.checkpoint_done(point, sealed[log])
+        with self._catalogue_lock:
+            entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
+            self._commit(commit)
+            self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+        for log, point in points.items():
+            log.checkpoint_done(point, sealed[log])
         if failure is not None:
             raise failure
 
@@ -895,6 +906,74 @@ class Store:
         for log in list(self._logs.values()):
             if log.read_only_reason is None and self.mode == "a":
                 log.flush(sync)
+
+    # ------------------------------------------------------------ freezing
+
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin; its snapshots and backups have it too."""
+        return self._catalogue.database_id
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[Frozen]:
+        """The database as of one moment: no transaction's marker lies between the ends of two partitions.
+
+        While it lasts no file is removed or replaced, and no topic comes or goes.  Appends go on,
+        and what they add lies behind the ends.
+
+        Raises:
+            CorruptionError: A partition is read-only because it is damaged.
+            DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
+            ReadOnly: With mode "r": the directory is written to, or was not closed cleanly.
+        """
+        self._check_open()
+        if self.mode == "r":
+            self._check_frozen()
+            yield self._frozen([(log, log.capture()) for log in self._all_logs()])
+            return
+        self._check_writable()
+        logs = self._all_logs()
+        for log in logs:
+            if log.written_end().position > ROLL_SIZE_BYTES:
+                log.roll()
+        self.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
+        with contextlib.ExitStack() as locks:
+            with self.transaction_gate.alone():
+                locks.enter_context(self._lock)
+                locks.enter_context(self._checkpoint_lock)
+                self._finish_interrupted()
+                captured = [(log, log.capture()) for log in self._all_logs()]
+            self._checkpoint([log for log, _ in captured if log.take_sealing()])
+            yield self._frozen(captured)
+
+    def _check_frozen(self) -> None:
+        """See that a directory that was opened for reading does not change."""
+        if self.snapshot is not None:
+            return
+        path = self._file("LOCK")
+        if lock.writer_alive(self._io, path) or not lock.read_state(self._io, path).clean:
+            raise ReadOnly(f"{self.path} is open for writing, or was not closed cleanly: only what writes to it can freeze it")
+
+    def _all_logs(self) -> list[Log]:
+        """Every log, opened, in the order in which their ends are to be captured.
+
+        Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
+        transactions come last, so that there is one for every transaction that has written something.
+        """
+        topics = sorted(self._catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
+        return [self.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+
+    def _frozen(self, captured: Sequence[tuple[Log, Captured]]) -> Frozen:
+        topics, sealed = self._catalogue.read(lambda txn: (txn.topics(), {name: txn.segments(name) for name in txn.topics()}))
+        entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+        frozen = []
+        for log, state in captured:
+            if log.read_only_reason is not None:
+                raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
+            last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
+            known = [segment for segment in sealed[log.topic] if segment.partition == log.partition and segment.base_offset < last]
+            frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log.directory, state, known))
+        return Frozen(database_id=self.database_id, logs=frozen)
 
     # ------------------------------------------------------------ closing
 
@@ -979,29 +1058,33 @@ class Store:
         return failures
 
 
-@contextlib.contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """Turn what a change of directories raises into DiskFull or WriteFailed."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(path, 0, error) from error
-
-
-def _make_directory(io: IO, path: str) -> None:
-    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
-    parent = os.path.dirname(path)
-    if io.exists(path):
-        return
-    _make_directory(io, parent)
-    with _named_errors(path):
-        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-            io.mkdir(path)
-        io.fsync_dir(parent)
-
-
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:
     return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
+
+
+def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
+    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
+    segment, epochs, producers = state.end.segment, state.epochs, state.producers
+    point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+    if segment is not None:
+        point = Point(segment.base_offset, state.end.offset, state.end.position)
+    return FrozenLog(
+        topic=topic,
+        entry=entry._replace(
+            recovery_segment=point.segment,
+            recovery_offset=point.offset,
+            recovery_position=point.position,
+            strict=False,
+            leader_epoch=epochs.latest,
+            producers_offset=-1 if producers is None else point.offset,
+        ),
+        epochs=epochs,
+        sealed=tuple(sealed),
+        directory=directory,
+        tail_path=None if segment is None else segment.path,
+        tail_aborted=state.aborted,
+        producers=None if producers is None else producer_snapshot.encode(producers),
+    )
 
 
 def _topic_info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> TopicInfo:
