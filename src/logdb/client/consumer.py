@@ -25,7 +25,7 @@ from logdb.client.positions import Beginnings
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
 from logdb.codec import Record
-from logdb.errors import Closed, NotAssigned, OffsetOutOfRange, SerializationError, UnstableOffsets
+from logdb.errors import Closed, InvalidGroup, NotAssigned, OffsetOutOfRange, SerializationError, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _ITERATION_WAIT_MS = 1_000
@@ -170,10 +170,14 @@ class Consumer:
         """The partitions that are read now."""
         return sorted(self._fetcher.cursors)
 
-    def group_metadata(self) -> GroupMetadata | None:
-        """Who this consumer is in its group, for ``Transaction.send_offsets``; None without a group."""
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group: what ``send_offsets`` of a transaction is checked by.
+
+        Raises:
+            InvalidGroup: It has no ``group_id``.
+        """
         if self._config.group_id is None:
-            return None
+            raise InvalidGroup("a consumer without group_id has nothing to commit to")
         return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
 
     def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
@@ -287,9 +291,9 @@ class Consumer:
             try:
                 records = self._read(cursor, count_max)
             except Exception:
+                self._fetcher.begin_with(cursor)  # the next poll comes to it first, and says it again
                 if not taken:
                     raise
-                self._fetcher.begin_with(cursor)  # so that it is raised by the next poll
                 break
             if records:
                 taken[cursor.partition] = records
@@ -304,7 +308,12 @@ class Consumer:
         """What is there of one partition; notes if that is nothing."""
         for cursor in self._fetcher.round():
             before = cursor.position()
-            if records := self._read(cursor, self._config.max_poll_records):
+            try:
+                records = self._read(cursor, self._config.max_poll_records)
+            except Exception:
+                self._fetcher.begin_with(cursor)
+                raise
+            if records:
                 return Handed(cursor, before, records, iter(records))
         self._tend_at_ms = None
         return None
