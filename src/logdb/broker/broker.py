@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from logdb.broker.endings import Endings
+from logdb.broker.leftovers import Leftovers
 from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
@@ -63,11 +64,18 @@ class Broker:
         self._endings = Endings(store, self._append_offsets_marker)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
         self._transactions = Shards(store, _TRANSACTIONS, self._transaction_coordinator, timers=self._timers, act=self._endings.act)
+        self._leftovers = Leftovers(store, self._transactions, self._endings)
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = threading.Lock()
 
+    def start(self) -> None:
+        """Begin what is to be done in the background."""
+        if self._store.mode == "a" and not self._store.was_closed:
+            self._leftovers.start(self.log)
+
     def close(self) -> None:
-        """End the timers and answer whoever waits; the store is closed by its owner afterwards."""
+        """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
+        self._leftovers.stop()
         self._timers.stop()
         self._groups.cancel()
         self._transactions.cancel()
@@ -85,7 +93,10 @@ class Broker:
         return self._store.partition_count(topic)
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        return self._store.log(topic, partition)
+        log = self._store.log(topic, partition)
+        if self._store.mode == "a":
+            self._leftovers.settle(log)
+        return log
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and what groups have committed of it."""
@@ -100,7 +111,7 @@ class Broker:
     ) -> bool:
         store = self._store
         return wait_for_any(
-            [(store.log(*partition), offset) for partition, offset in positions.items()],
+            [(self.log(*partition), offset) for partition, offset in positions.items()],
             timeout_ms,
             isolation_level=isolation_level,
             io=store.io,
@@ -113,7 +124,7 @@ class Broker:
     def produce(
         self, topic: str, partition: int, batches: Buffer, *, durability: Durability | None = None, transactional_id: str | None = None
     ) -> range:
-        log = self._store.log(topic, partition)
+        log = self.log(topic, partition)
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, "logdb alone writes to it")
         for producer in transactional_producers(batches):
@@ -154,7 +165,7 @@ class Broker:
     def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
         wanted = frozenset(partitions)
         for partition in wanted:
-            self._store.log(*partition)  # it exists
+            self.log(*partition)  # it exists
         self._add_partitions(self._transactions.of(transactional_id), transactional_id, producer, wanted)
 
     def _add_partitions(
@@ -181,7 +192,7 @@ class Broker:
         group_instance_id: str | None = None,
     ) -> None:
         self.add_offsets(transactional_id, producer, group_id)
-        self._groups.of(group_id).call(
+        self._group(group_id).call(
             CommitTransactionOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -217,7 +228,7 @@ class Broker:
         client_host: str = "",
     ) -> "Future[JoinResult]":
         return _future(
-            self._groups.of(group_id),
+            self._group(group_id),
             JoinGroup(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -242,7 +253,7 @@ class Broker:
         assignments: Mapping[str, bytes],
     ) -> "Future[SyncResult]":
         return _future(
-            self._groups.of(group_id),
+            self._group(group_id),
             SyncGroup(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -254,7 +265,7 @@ class Broker:
         )
 
     def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
-        self._groups.of(group_id).call(
+        self._group(group_id).call(
             Heartbeat(
                 ticket=next(tickets), group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id
             )
@@ -262,7 +273,7 @@ class Broker:
 
     def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
         members = (*(LeavingMember(member_id) for member_id in member_ids), *(LeavingMember("", name) for name in group_instance_ids))
-        for error in self._groups.of(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
+        for error in self._group(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
             if error is not None:
                 raise error
 
@@ -276,7 +287,7 @@ class Broker:
         group_instance_id: str | None = None,
     ) -> "Future[None]":
         return _future(
-            self._groups.of(group_id),
+            self._group(group_id),
             CommitOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -291,7 +302,7 @@ class Broker:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = None if partitions is None else tuple(partitions)
-        return self._groups.of(group_id).query(
+        return self._group(group_id).query(
             lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable)
         )
 
@@ -301,14 +312,14 @@ class Broker:
         return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.groups))
 
     def describe_group(self, group_id: str) -> GroupInfo:
-        return self._groups.of(group_id).query(lambda coordinator: coordinator.describe(group_id))
+        return self._group(group_id).query(lambda coordinator: coordinator.describe(group_id))
 
     def delete_group(self, group_id: str) -> None:
-        self._groups.of(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
+        self._group(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         event = DeleteOffsets(ticket=next(tickets), group_id=group_id, partitions=tuple(partitions))
-        for error in self._groups.of(group_id).call(event).values():
+        for error in self._group(group_id).call(event).values():
             raise error
 
     def transactions(self) -> list[TransactionInfo]:
@@ -321,6 +332,11 @@ class Broker:
         self._transactions.of(transactional_id).call(AbortTransaction(ticket=next(tickets), transactional_id=transactional_id))
 
     # ------------------------------------------------------------ coordinators
+
+    def _group(self, group_id: str) -> Shard[GroupCoordinator]:
+        shard = self._groups.of(group_id)
+        self.log(_OFFSETS, shard.log.partition)  # nothing of an earlier process is pending in it
+        return shard
 
     def _group_coordinator(self, _log: Log) -> GroupCoordinator:
         return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))

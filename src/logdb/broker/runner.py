@@ -60,6 +60,8 @@ class Shard(Generic[C]):
         self.log, self._coordinator = log, coordinator
         self._clock, self._timers, self._act, self._follows = clock, timers, act, follows
         self._lock = threading.RLock()
+        self._load_lock = threading.RLock()  # taken before ``_lock``
+        self._ready = self._recovered = False  # what loading calls for is done; is accepted
         self._loaded_offset = -1  # up to where the partition was replayed
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted yet; in the log from that offset on, perhaps
@@ -70,15 +72,21 @@ class Shard(Generic[C]):
 
     def load(self) -> None:
         """Replay the partition, once, and carry out what that calls for."""
-        if self._loaded_offset >= 0:
+        if self._ready:
             return
-        with self._lock:
-            if self._loaded_offset >= 0:
+        with self._load_lock:
+            if self._recovered:  # by another thread meanwhile, or by this one, which is at what that called for
                 return
-            loaded_offset = replay(self.log, self._coordinator, self.log.start_offset)
-            effects = self._carry_out(self._coordinator.recover(self._clock())) if not self._follows else Effects()
-            self._loaded_offset = loaded_offset
-        self._finish(effects)
+            with self._lock:
+                if self._loaded_offset < 0:
+                    self._loaded_offset = replay(self.log, self._coordinator, self.log.start_offset)
+                self._settle()
+                effects = Effects() if self._follows else self._carry_out(self._coordinator.recover(self._clock()))
+                self._recovered = True
+            try:
+                self._finish(effects)
+            finally:
+                self._ready = True
 
     def query(self, function: Callable[[C], T]) -> T:
         """What ``function`` reads from the coordinator's state."""

@@ -27,6 +27,7 @@ from logdb.store.store import Mode, Store
 if TYPE_CHECKING:
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import Deserializer, OffsetReset
+    from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
 
 logger = logging.getLogger(__name__)
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
@@ -43,8 +44,10 @@ class Database:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._session = Broker(store)
+        self._session.start()
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
+        self._transactions: Transactions | None = None
         _open_databases.add(self)
 
     @property
@@ -133,7 +136,7 @@ class Database:
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._store.log(topic, partition)
+        return self._session.log(topic, partition)
 
     def append(
         self,
@@ -207,6 +210,35 @@ class Database:
             for row, offset in zip(chosen, offsets, strict=True):
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
+
+    def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
+        """Several records, and the offsets of consumers, all or nothing: a context manager.
+
+            with db.transaction("etl") as tx:
+                tx.send("out", value)
+                tx.send_offsets(consumer)
+
+        Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
+        and is still at it, is fenced; in a loop it is taken over once, not every time.
+
+        Args:
+            transactional_id: A name that is this application's, over restarts, too.
+            options: Those of ``producer``, such as ``transaction_timeout_ms``.
+
+        Raises:
+            where the block is entered, InvalidTransactionTimeout; where it ends, ProducerFenced, and whatever kept a
+            record from being written: the transaction was aborted.
+        """
+        if self._transactions is None:
+            from logdb.client.transaction import Transactions
+
+            self._transactions = Transactions(self._transactional_producer)
+        return self._transactions.transaction(transactional_id, options)
+
+    def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
+        from logdb.client.transaction import TransactionalProducer
+
+        return TransactionalProducer(self._session, io=self._store.io, clock=self._store.clock_ms, **options)
 
     def consumer(
         self,
@@ -310,6 +342,8 @@ class Database:
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
         """
+        if self._transactions is not None:
+            self._transactions.close()
         self._session.close()
         self._store.close()
 

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client.producer import Headers, OnDelivery, Producer
 from logdb.client.session import Session
-from logdb.errors import InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
+from logdb.errors import InvalidGroup, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
-    from logdb.client.accumulator import SendFuture
     from logdb.client.consumer import Consumer
+    from logdb.client.group_membership import GroupMetadata
+    from logdb.codec import SendFuture
 
 logger = logging.getLogger(__name__)
 
@@ -39,35 +40,39 @@ _IDLE_COUNT_MAX = 16  # producers kept; each has a thread
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records count once their transaction is committed.  Made by ``Database.producer`` with a ``transactional_id``.
+    """A producer whose records count once their transaction is committed.
 
-    A newer producer of the same id fences this one, in this process or, through a server, in any other.
+    Made by ``Database.producer`` with a ``transactional_id``.  A newer producer of the same id fences this one.
     """
 
-    def __init__(self, session: Session, *, transactional_id: str, transaction_timeout_ms: int = 60_000, **options: Any) -> None:
+    def __init__(self, session: Session, *, transactional_id: str, **options: Any) -> None:
         super().__init__(session, transactional_id=transactional_id, **options)
-        self.transactional_id = transactional_id
-        self.timeout_ms = transaction_timeout_ms
+        self._id = transactional_id
         self._identity: ProducerIdAndEpoch | None = None
-        self.in_transaction = self._used = False
+        self.in_transaction = self._has_offsets = False
         self._fenced: ProducerFenced | None = None
         self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
 
-    def init_transactions(self) -> None:
-        """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
-
-        ``begin_transaction`` does it if nobody has.
-
-        Raises:
-            InvalidTransactionTimeout: ``transaction_timeout_ms`` is not allowed.
-        """
-        if self._identity is None:
-            self._identity = self._session.init_producer_id(self.transactional_id, transaction_timeout_ms=self.timeout_ms)
+    @property
+    def id(self) -> str:
+        """The transactional id."""
+        return self._id
 
     @property
     def usable(self) -> bool:
         """Whether another transaction can begin."""
         return not (self.in_transaction or self._fenced)
+
+    def init_transactions(self) -> None:
+        """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
+
+        ``begin_transaction`` does it if it was not called.
+
+        Raises:
+            InvalidTransactionTimeout: ``transaction_timeout_ms`` is not allowed.
+        """
+        if self._identity is None:
+            self._identity = self._session.init_producer_id(self._id, transaction_timeout_ms=self.transaction_timeout_ms)
 
     def begin_transaction(self) -> None:
         """Begin: what is sent from now on counts once it is committed.
@@ -78,34 +83,10 @@ class TransactionalProducer(Producer):
         """
         self._check_fenced()
         if self.in_transaction:
-            raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: the transaction has begun already")
+            raise InvalidTransactionState(f"transactional id {self._id!r}: the transaction has begun already")
         self.init_transactions()
-        assert self._identity is not None
-        self._sender.begin_transaction(self._identity)
-        self.in_transaction, self._used, self._consumers = True, False, []
-
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> "SendFuture":
-        """As ``Producer.send``, as part of the transaction.
-
-        Raises:
-            InvalidTransactionState: None has begun.
-            and whatever ``Producer.send`` raises.
-        """
-        self._check_begun()
-        self._used = True
-        return super().send(
-            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, on_delivery=on_delivery
-        )
+        self._begin_transaction(self._known())
+        self.in_transaction, self._has_offsets = True, False
 
     def send_offsets(self, consumer: "Consumer") -> None:
         """Commit what ``consumer`` has been given so far with the transaction, instead of by ``consumer.commit``.
@@ -115,27 +96,32 @@ class TransactionalProducer(Producer):
         Raises:
             IllegalGeneration, UnknownMember, FencedInstance: The group was rebalanced, or the consumer replaced, since
                 it was given the records: abort.
-            InvalidTransactionState, ProducerFenced: as ``begin_transaction``.
+            InvalidGroup: The consumer has no group.
+            InvalidTransactionState, ProducerFenced: as ``commit_transaction``.
         """
         self._check_begun()
+        group_metadata = consumer.group_metadata()
+        if group_metadata is None:
+            raise InvalidGroup("the consumer has no group_id: there is nobody to commit offsets for")
         if consumer not in self._consumers:
             self._consumers.append(consumer)
-        self.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        self.send_offsets_to_transaction(consumer.positions(), group_metadata)
 
-    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: Any) -> None:
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata"
+    ) -> None:
         """As ``send_offsets``, with offsets of one's own choice.
 
         Args:
             group_metadata: ``consumer.group_metadata()`` of whoever read up to them.
         """
         self._check_begun()
-        assert self._identity is not None
         if offsets:
-            self._used = True
+            self._has_offsets = True
             with self._noting_fences():
                 self._session.commit_transaction_offsets(
-                    self.transactional_id,
-                    self._identity,
+                    self._id,
+                    self._known(),
                     group_metadata.group_id,
                     offsets,
                     member_id=group_metadata.member_id,
@@ -147,14 +133,14 @@ class TransactionalProducer(Producer):
         """Commit; when this returns, readers of committed records see all of the transaction.
 
         Raises:
-            TransactionAborted: One of its records could not be written: abort.
+            what the first of its records failed with: abort.
             ProducerFenced: Another producer has the id; the transaction was aborted.
             InvalidTransactionState: None has begun.
-            LogdbError: Whether it is committed is unknown (a full disk, say): call again.
+            LogdbError: Something else kept it from being committed (a full disk, say): call again, or abort.
         """
         self._check_begun()
         with self._noting_fences():
-            self._sender.finish_transaction()
+            self._finish_transaction()
             self._end(commit=True)
         self._over(committed=True)
 
@@ -165,7 +151,7 @@ class TransactionalProducer(Producer):
             ProducerFenced, InvalidTransactionState: as ``commit_transaction``.
         """
         self._check_begun()
-        self._sender.drop(TransactionAborted(f"the transaction of {self.transactional_id!r} was aborted"))
+        self._drop_transaction(TransactionAborted(f"the transaction of {self._id!r} was aborted"))
         with self._noting_fences():
             self._end(commit=False)
         self._over(committed=False)
@@ -189,15 +175,19 @@ class TransactionalProducer(Producer):
             for consumer in consumers:
                 consumer.seek_to_committed()
 
+    def _known(self) -> ProducerIdAndEpoch:
+        assert self._identity is not None, "the id was taken over when the transaction began"
+        return self._identity
+
     def _end(self, *, commit: bool) -> None:
-        assert self._identity is not None
-        if self._used:
-            self._identity = self._session.end_transaction(self.transactional_id, self._identity, commit=commit)
+        """Say so to the session, which knows of the transaction once something of it was sent there."""
+        if self._has_offsets or self._sender.has_stamped:
+            self._identity = self._session.end_transaction(self._id, self._known(), commit=commit)
 
     def _check_begun(self) -> None:
         self._check_fenced()
         if not self.in_transaction:
-            raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction has begun")
+            raise InvalidTransactionState(f"transactional id {self._id!r}: no transaction has begun")
 
     def _check_fenced(self) -> None:
         if self._fenced is not None:
@@ -303,39 +293,44 @@ class Transactions:
     fences the first.
     """
 
-    def __init__(self, make: Callable[[str, int], TransactionalProducer]) -> None:
+    def __init__(self, make: Callable[..., TransactionalProducer]) -> None:
         self._make = make
-        self._idle: dict[str, TransactionalProducer] = {}  # oldest first
+        self._idle: dict[str, tuple[TransactionalProducer, dict[str, Any]]] = {}  # oldest first
         self._lock = threading.Lock()
+        self._closed = False
 
-    def begin(self, transactional_id: str, timeout_ms: int) -> Transaction:
+    def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:
         """A transaction, which begins where its block is entered."""
-        return Transaction(lambda: self._take(transactional_id, timeout_ms), self._give_back)
+        return Transaction(lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options))
 
     def close(self) -> None:
-        """Close all producers."""
+        """Close all producers, and keep none from now on."""
         with self._lock:
-            idle, self._idle = self._idle, {}
-        for producer in idle.values():
-            producer.close()
+            idle, self._idle, self._closed = self._idle, {}, True
+        for producer, _ in idle.values():
+            _close(producer)
 
-    def _take(self, transactional_id: str, timeout_ms: int) -> TransactionalProducer:
+    def _take(self, transactional_id: str, options: dict[str, Any]) -> TransactionalProducer:
         with self._lock:
-            producer = self._idle.pop(transactional_id, None)
-        if producer is not None and producer.timeout_ms == timeout_ms:
+            producer, made_with = self._idle.pop(transactional_id, (None, None))
+        if producer is not None and made_with == options:
             return producer
         if producer is not None:
-            producer.close()
-        return self._make(transactional_id, timeout_ms)
+            _close(producer)
+        return self._make(transactional_id=transactional_id, **options)
 
-    def _give_back(self, producer: TransactionalProducer) -> None:
+    def _give_back(self, producer: TransactionalProducer, options: dict[str, Any]) -> None:
         with self._lock:
-            surplus = [producer]
-            if producer.usable and producer.transactional_id not in self._idle:
-                self._idle[producer.transactional_id] = producer
-                surplus = [self._idle.pop(next(iter(self._idle)))] if len(self._idle) > _IDLE_COUNT_MAX else []
-        for other in surplus:
-            try:
-                other.close()
-            except LogdbError as error:  # whoever takes the id over next ends what this one has left
-                logger.debug("closing a producer: %s", error)
+            surplus: TransactionalProducer | None = producer
+            if producer.usable and producer.id not in self._idle and not self._closed:
+                self._idle[producer.id] = (producer, options)
+                surplus = self._idle.pop(next(iter(self._idle)))[0] if len(self._idle) > _IDLE_COUNT_MAX else None
+        if surplus is not None:
+            _close(surplus)
+
+
+def _close(producer: TransactionalProducer) -> None:
+    try:
+        producer.close()
+    except LogdbError as error:  # whoever takes the id over next ends what this one has left
+        logger.debug("closing a producer: %s", error)

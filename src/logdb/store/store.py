@@ -138,6 +138,11 @@ class Store:
     def io(self) -> IO:
         return self._io
 
+    @property
+    def was_closed(self) -> bool:
+        """Whether the last writer had closed it, so that nothing was to be recovered."""
+        return self._clean
+
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""
         return self._clock() if self._clock is not None else self._io.clock_ms()
