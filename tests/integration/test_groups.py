@@ -302,7 +302,7 @@ def test_automatic_commits_while_iterating(stopped, clock):
     offsets = stopped._session.fetch_offsets("g")
     assert [offsets[partition].offset for partition in T[:3]] == [100, 50, 0], "exactly what was looked at"
     with pytest.raises(ZeroDivisionError), stopped.consumer("t", group_id="g", enable_auto_commit=True) as consumer:
-        1 / next(iter(consumer)).leader_epoch  # noqa: B018
+        1 / next(iter(consumer)).leader_epoch
     assert stopped._session.fetch_offsets("g") == offsets, "an exception commits nothing"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logdb.codec import Record
+from logdb.client.records import AnyRecord
 from logdb.model import Buffer
 
 
@@ -44,10 +44,11 @@ class Interceptor:
         """
         return record
 
-    def on_consume(self, records: list[Record]) -> list[Record]:
+    def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """Return what the application is to see of the records of one partition, in the order of their offsets.
 
-        Called in the thread that polls.  What is left out counts as read: it is not seen again.
+        Called in the thread that polls, after keys and values were deserialized.  What is left out counts as read: it is
+        not seen again.  ``ConsumedRecord.of(record, value=…)`` makes a changed one.
         """
         return records
 
