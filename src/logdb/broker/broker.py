@@ -47,7 +47,8 @@ from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
 from logdb.errors import InvalidTopic, InvalidTransactionState, LogdbError
-from logdb.log.log import IsolationLevel, Log
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
 from logdb.store.store import Store
 
@@ -68,10 +69,9 @@ class Broker:
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = threading.Lock()
 
-    def start(self) -> None:
-        """Begin what is to be done in the background."""
-        if self._store.mode == "a" and not self._store.was_closed:
-            self._leftovers.start(self.log)
+    def settle_leftovers(self) -> None:
+        """After an unclean stop: end the transactions that it left open, in the background."""
+        self._leftovers.start(self.log)
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""

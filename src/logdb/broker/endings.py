@@ -56,7 +56,7 @@ class Endings:
                 log.flush()
             return
         syncs = [self._threads().submit(log.flush) for log in logs[1:]]
-        _first_error([lambda: logs[0].flush(), *(sync.result for sync in syncs)])
+        _first_error([logs[0].flush, *(sync.result for sync in syncs)])
 
     def close(self) -> None:
         with self._lock:

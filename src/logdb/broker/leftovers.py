@@ -75,10 +75,10 @@ class Leftovers:
 
     def _run(self, use: Callable[[str, int], object]) -> None:
         try:
-            partitions = [(topic.name, partition) for topic in self._store.topics(internal=True) for partition in range(topic.partition_count)]
+            topics = self._store.topics(internal=True)
         except LogdbError:
             return  # closed already
-        for topic, partition in partitions:
+        for topic, partition in ((topic.name, partition) for topic in topics for partition in range(topic.partition_count)):
             if self._stopped.is_set():
                 return
             try:

@@ -20,7 +20,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +28,7 @@ from logdb.broker.replay import replay
 from logdb.broker.timers import Timers
 from logdb.codec import BatchBuilder
 from logdb.codec.convert import stamp_producer
-from logdb.coordinator.effects import Action, ActionDone, ActionFailed, Coordinator, Effects, Reply, TimerFired
+from logdb.coordinator.effects import RETRY_MS, Action, ActionDone, ActionFailed, Coordinator, Effects, Reply, TimerFired, TimerKey
 from logdb.errors import LogdbError, SyncFailed
 from logdb.log.log import Log
 from logdb.model import Durability, ProducerIdAndEpoch
@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
-_RETRY_MS = 200  # after a sync or a write that failed for want of room
-_RETRY = "the runner's own: finish what a failure left behind"
+_RETRY: TimerKey = ("runner: finish what a failure left behind",)
 
 tickets = itertools.count(1)
 """Numbers for requests, one for each."""
@@ -112,18 +111,17 @@ class Shard(Generic[C]):
             LogdbError: What it would change could not be written.
         """
         self.load()
-        future: Future[Any] | None = None
         with self._lock:
             effects = self._step(event)
-            answer = next((reply for reply in effects.replies if reply.ticket == event.ticket), None)
+            answer: Reply | Future[Any] | None = next((reply for reply in effects.replies if reply.ticket == event.ticket), None)
             if answer is None:
-                future = self._waiting[event.ticket] = Future()
+                answer = self._waiting[event.ticket] = Future()
         try:
             self._finish(effects)
         except LogdbError:
             self._waiting.pop(event.ticket, None)
             raise
-        return answer or future
+        return answer
 
     def tell(self, event: Any) -> None:
         """Handle an event that nobody waits for an answer to."""
@@ -132,7 +130,7 @@ class Shard(Generic[C]):
             effects = self._step(event)
         self._finish(effects)
 
-    def fire(self, key: Hashable) -> None:
+    def fire(self, key: TimerKey) -> None:
         """Called by the timers: ``key`` is due."""
         with self._lock:
             if not self._timers.claim((self, key)):
@@ -143,7 +141,7 @@ class Shard(Generic[C]):
             except LogdbError as error:
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
-                    self._timers.set((self, key), _RETRY_MS)
+                    self._timers.set((self, key), RETRY_MS)
                 return
         self._finish(effects)
 
@@ -261,7 +259,7 @@ class Shard(Generic[C]):
             self._failed = error
             self.cancel(error)
         else:
-            self._timers.set((self, _RETRY), _RETRY_MS)
+            self._timers.set((self, _RETRY), RETRY_MS)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:
         """Give replies to those who wait for them in a future."""

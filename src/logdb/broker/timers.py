@@ -96,7 +96,7 @@ class Timers:
         return due
 
     def _loop(self) -> None:
-        while not self._stopped:
+        while True:
             self.fire_due()
             with self._changed:
                 if self._stopped:

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from logdb.io import IO
-from logdb.log.log import IsolationLevel, Log
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 

@@ -7,12 +7,12 @@ import atexit
 import logging
 import os
 import re
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from logdb.broker.broker import Broker
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
@@ -20,11 +20,12 @@ from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Progress, Report
 from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
@@ -45,12 +46,26 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._session = Broker(store)
-        self._session.start()
+        self._broker: Broker | None = None
+        self._broker_lock = threading.Lock()
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
+        if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
+            self._session.settle_leftovers()
         _open_databases.add(self)
+
+    @property
+    def _session(self) -> "Broker":
+        """What producers and consumers talk through; made when it is first needed."""
+        broker = self._broker
+        if broker is not None:
+            return broker
+        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
+
+        with self._broker_lock:
+            self._broker = self._broker or Broker(self._store)
+            return self._broker
 
     @property
     def path(self) -> str:
@@ -138,7 +153,8 @@ class Database:
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._session.log(topic, partition)
+        log = self._store.log(topic, partition)
+        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def append(
         self,
@@ -346,7 +362,8 @@ class Database:
         """
         if self._transactions is not None:
             self._transactions.close()
-        self._session.close()
+        if self._broker is not None:
+            self._broker.close()
         self._store.close()
 
 

@@ -15,7 +15,8 @@ from logdb.model import Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoc
 
 if TYPE_CHECKING:
     from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
-    from logdb.log.log import IsolationLevel, Log
+    from logdb.log.isolation import IsolationLevel
+    from logdb.log.log import Log
 
 
 class Session(Protocol):
@@ -205,7 +206,10 @@ class Session(Protocol):
 
         Args:
             partitions: None: all that have one.
-            require_stable: Wait for offsets of transactions that are being ended (KIP-447).
+            require_stable: Refuse while a transaction that has not ended may change one of them (KIP-447).
+
+        Raises:
+            UnstableOffsets: It may; ask again.
         """
 
     # ------------------------------------------------------------ administration

@@ -80,7 +80,8 @@ def join(broker, group_id="g", **options):
 def test_two_members_come_and_one_goes(broker):
     first = join(broker).result(10)
     assert first.leader_id == first.member_id
-    assert broker.sync_group("g", generation=1, member_id=first.member_id, assignments={first.member_id: b"all"}).result(10).assignment == b"all"
+    synced = broker.sync_group("g", generation=1, member_id=first.member_id, assignments={first.member_id: b"all"})
+    assert synced.result(10).assignment == b"all"
     broker.heartbeat("g", generation=1, member_id=first.member_id)
     second = join(broker)
     with pytest.raises(errors.RebalanceInProgress):
