@@ -352,8 +352,7 @@ def test_committing(db):
 def test_a_commit_for_what_is_not_assigned(db):
     first, second = (db.consumer("t", group_id="g") for _ in range(2))
     join(first, second)
-    (others,) = (partition for partition in second.assignment())
-    mine = first.assignment()[0]
+    mine, others = first.assignment()[0], second.assignment()[0]
     for call in (first.commit, first.commit_async):
         with pytest.raises(NotAssigned) as caught:
             call({mine: 1, others: 1})
