@@ -27,11 +27,11 @@ from logdb.store.store import Mode, Store
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
     from logdb.client.consumer import Consumer
-    from logdb.client.consumer_config import Deserializer, OffsetReset
+    from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
     from logdb.client.producer import Acks, Producer
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
-    from logdb.serde import Serializer
+    from logdb.serde import Deserializer, Serializer
 
     P = TypeVar("P", bound=Producer)
 
@@ -366,7 +366,7 @@ class Database:
         partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
-        interceptors: Sequence[Any] = (),
+        interceptors: "Sequence[Interceptor]" = (),
         iteration_timeout_ms: int | None = None,
         client_id: str = "logdb",
     ) -> "Consumer":

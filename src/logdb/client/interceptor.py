@@ -5,12 +5,10 @@ Knows the two calls.  Does not know who makes them: ``Producer.send`` and ``Cons
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from logdb.client.records import AnyRecord
 from logdb.model import Buffer
-
-if TYPE_CHECKING:
-    from logdb.client.consumed import AnyRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,10 +44,11 @@ class Interceptor:
         """
         return record
 
-    def on_consume(self, records: "list[AnyRecord]") -> "list[AnyRecord]":
+    def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """Return what the application is to see of the records of one partition, in the order of their offsets.
 
-        Called in the thread that polls.  What is left out counts as read: it is not seen again.
+        Called in the thread that polls, after keys and values were deserialized.  What is left out counts as read: it is
+        not seen again.  ``ConsumedRecord.of(record, value=…)`` makes a changed one.
         """
         return records
 

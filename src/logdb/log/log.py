@@ -254,7 +254,7 @@ class Log(BatchBuilder):
         end_offset: int | None = None,
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Record]:
+    ) -> RecordIterator:
         """Read records from ``offset`` to where the log ends now.
 
         Args:
