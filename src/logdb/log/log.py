@@ -10,7 +10,8 @@ in ``_commit``.  Reading is a C iterator over the chunks of ``log.reader``.
 Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
 changes is published by one assignment to ``_end``, after which readers may see it.
 ``_sync_lock`` is held by whoever syncs; a thread may drain the builder while it holds that,
-never the other way round.
+never the other way round.  ``_segments_lock`` is held by whoever writes to the active segment or
+changes which segments there are; it is taken last.
 """
 
 import contextlib
@@ -56,17 +57,19 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.producers import Producer, ProducerStates
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
 from logdb.log.transactions import Admission, Duplicate, Transactions
+from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
     OFFSET_MAX,
     AbortedTransaction,
     Buffer,
+    Durability,
     LogConfig,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -104,6 +107,21 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
+    def view(self, log: "Log", generation: int) -> "View | None":
+        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
+
+        Raises:
+            UnknownTopic: Its topic was deleted.
+        """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
+
 
 class End(NamedTuple):
     """Where what was written ends."""
@@ -111,6 +129,18 @@ class End(NamedTuple):
     segment: Segment | None
     position: int
     offset: int
+
+
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes
 
 
 class Log(BatchBuilder):
@@ -146,11 +176,12 @@ class Log(BatchBuilder):
             clock=clock,
         )
         self.topic, self.partition, self.directory = topic, partition, directory
-        self.start_offset = start_offset
+        self._start_offset = start_offset
         self.read_only_reason: str | None = None
         self.strict = strict
         self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
         self._segments = tuple(segments)
+        self._segments_lock = threading.Lock()
         self._epochs, self._epochs_unsynced = epochs, False
         self._point = point
         last = self._segments[-1] if self._segments else None
@@ -168,15 +199,21 @@ class Log(BatchBuilder):
         self._positions = Positions()
         self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
-        self._grown: threading.Condition | None = None
+        self._watchers: tuple[threading.Event, ...] = ()
+        self._watch_lock = threading.Lock()
         self._closed = False
         self._gate = 0 if writable else GATE_SHUT
         self.configure(config)
 
     def __repr__(self) -> str:
-        return f"<Log {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
+        return f"<Log {self.topic}-{self.partition} [{self._start_offset}, {self.end_offset})>"
 
     # ------------------------------------------------------------ what there is
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+        return self._start_offset
 
     @property
     def end_offset(self) -> int:
@@ -184,15 +221,37 @@ class Log(BatchBuilder):
         return self._next_offset
 
     @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+        return self._config.durability
+
+    @property
     def last_stable_offset(self) -> int:
         """Where what is decided ends: the first offset of an open transaction, or else the end."""
         end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
         first = None if transactions is None else transactions.accepted.first_unstable
-        return end if first is None else min(first, end)
+        return end if first is None else min(max(first, self._start_offset), end)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
@@ -203,8 +262,16 @@ class Log(BatchBuilder):
 
         Source: KIP-98, the list that goes with a fetch.
         """
+        while True:
+            segments = self._segments
+            try:
+                return self._find_aborted(segments, offset, end_offset)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_aborted(self, segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
-        segments = self._segments
         for slot in range(segment_slot(segments, offset), len(segments)):
             transactions = segments[slot].transactions
             if not transactions:
@@ -212,6 +279,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)
@@ -230,8 +299,35 @@ class Log(BatchBuilder):
         return self._segments
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def written_end(self) -> End:
+        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
+        self._catch_up()
+        return self._end
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        end = self.written_end()
+        transactions = self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(end, self._epochs, None, b"")
+        with transactions.lock:
+            end, producers = self._end, transactions.written.copy()
+            if end.offset < transactions.written_offset:
+                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
+            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
+            return Captured(end, self._epochs, producers, aborted)
 
     @property
     def point(self) -> Point:
@@ -247,7 +343,7 @@ class Log(BatchBuilder):
         end_offset: int | None = None,
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Record]:
+    ) -> RecordIterator:
         """Read records from ``offset`` to where the log ends now.
 
         Args:
@@ -310,8 +406,16 @@ class Log(BatchBuilder):
         if offset >= end:
             self._catch_up()
             end = end_of()
-        segments, epochs = self._segments, self._epochs.entries or None
-        cursor = self._cursor
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                return self._read_batches(segments, offset, end, size_bytes_max)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _read_batches(self, segments: Sequence[Segment], offset: int, end: int, size_bytes_max: int) -> tuple[memoryview, int]:
+        epochs, cursor = self._epochs.entries or None, self._cursor
         slot = segment_slot(segments, offset) if segments else 0
         while slot < len(segments) and offset < end:
             segment = segments[slot]
@@ -392,7 +496,7 @@ class Log(BatchBuilder):
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, end, self.start_offset)  # past what is never handed out
+            offset = max(offset, end, self._start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, end_of):
                 return
 
@@ -400,24 +504,58 @@ class Log(BatchBuilder):
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
         self._catch_up()
-        end, segments = self._end.offset, self._segments
+        while True:
+            segments = self._segments
+            try:
+                return self._find_timestamp(segments, timestamp_ms)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_timestamp(self, segments: Sequence[Segment], timestamp_ms: int) -> int | None:
+        end, start_offset = self._end.offset, self._start_offset
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), self.start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
         return None
+
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends now; everything appended so far is written first, if it can be.
+
+        Unlike ``end_offset`` it counts no record that still waits because the disk is full.
+        """
+        if self._closed:
+            raise self._host.refusal(self)
+        self._catch_up()
+        return self._stable_end() if is_committed(isolation_level) else self._written_end()
 
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
         if self._closed:
             raise self._host.refusal(self)
         end = self._next_offset
-        if not self.start_offset <= offset <= end:
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, end)
+        if not self._start_offset <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, end)
         return end
+
+    def _segments_from(self, offset: int) -> tuple[Segment, ...]:
+        """The segments as they are now; raises unless they still hold ``offset``."""
+        segments = self._segments
+        if offset < self._start_offset:  # which moves before the segments go
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, self._next_offset)
+        return segments
+
+    def _replaced(self, segments: Sequence[Segment]) -> bool:
+        """Whether the log has other segments by now than ``segments``, of which a file is missing."""
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _written_end(self) -> int:
         return self._end.offset
@@ -450,7 +588,7 @@ class Log(BatchBuilder):
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """What a record iterator reads: first, for who wants no more, one batch."""
         if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments, offset, self._epochs.entries or None, self._positions)
+            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
             if found is not None:
                 batch, offset = found
                 return chain((batch,), self._chunks(offset, end_offset, positions=None))
@@ -459,14 +597,27 @@ class Log(BatchBuilder):
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
-        return read_chunks(
-            self._segments,
-            offset,
-            min(end_offset, self._end.offset),
-            self._epochs.entries or None,
-            positions=self._positions if positions == "own" else positions,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
-        )
+        return self._chunks_below(offset, min(end_offset, self._end.offset), self._positions if positions == "own" else positions)
+
+    def _chunks_below(self, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
+        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                yield from read_chunks(
+                    segments,
+                    offset,
+                    end_offset,
+                    self._epochs.entries or None,
+                    positions=positions,
+                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
+                )
+            except FileMissing as missing:
+                if not self._replaced(segments):
+                    raise
+                offset = missing.offset
+            else:
+                return
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)
@@ -476,12 +627,13 @@ class Log(BatchBuilder):
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
         """Wait until the end, ``end_of``, is behind ``offset``; False if that did not come in time."""
-        if self._grown is None:
-            self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while True:
-            self._catch_up()
-            with self._grown:
+        grown = threading.Event()
+        self.watch(grown)
+        try:
+            while True:
+                grown.clear()
+                self._catch_up()
                 if self._closed:
                     raise self._host.refusal(self)
                 if end_of() > offset:
@@ -489,7 +641,18 @@ class Log(BatchBuilder):
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
-                self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        finally:
+            self.unwatch(grown)
+
+    def watch(self, grown: threading.Event) -> None:
+        """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
+        with self._watch_lock:
+            self._watchers = (*self._watchers, grown)
+
+    def unwatch(self, grown: threading.Event) -> None:
+        with self._watch_lock:
+            self._watchers = tuple(known for known in self._watchers if known is not grown)
 
     # ------------------------------------------------------------ appending
 
@@ -685,6 +848,10 @@ class Log(BatchBuilder):
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self._gate == GATE_SEALED:
             raise self._host.refusal(self)
+        with self._segments_lock:
+            self._write_batches(batches, base_offset, next_offset)
+
+    def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
             self._tried = (base_offset, self._codec, self._room())
         # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
@@ -698,8 +865,8 @@ class Log(BatchBuilder):
                 continue
             segment, now_ms = self._end.segment, self._clock()
             try:
-                if segment is not None and not (segment.whole and segment.size_bytes == self._end.position):
-                    segment.restore(self._end.position, self._end.offset)
+                if segment is not None:
+                    self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
@@ -720,9 +887,13 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
+
+    def _make_whole(self, segment: Segment) -> None:
+        """After a write that an exception from outside cut short."""
+        if not segment.whole or segment.size_bytes != self._end.position:
+            segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -783,7 +954,7 @@ class Log(BatchBuilder):
         return room if room > 0 else self._config.segment_bytes
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a new active segment; the old one is sealed in the background."""
+        """Begin a new active segment; the old one is sealed in the background.  Under ``_segments_lock``."""
         if not self._epochs.entries:
             epochs = self._epochs
             self._epochs = epochs.begun(self.leader_epoch, base_offset)
@@ -806,6 +977,62 @@ class Log(BatchBuilder):
         self._segments = (*older, segment)
         self._end = End(segment, 0, base_offset)
         return segment
+
+    def roll(self, end_offset: int | None = None) -> bool:
+        """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
+
+        Args:
+            end_offset: Only if the log ends there; None: wherever it ends.
+
+        Returns:
+            Whether it was rolled over; it and the new one are durable then.
+        """
+        with self._sync_lock:
+            with self._segments_lock:
+                end = self._end
+                if end.segment is None or not end.position or end_offset not in (None, end.offset):
+                    return False
+                try:
+                    self._make_whole(end.segment)
+                    segment = self._roll(end.offset, self._clock())
+                except OSError as error:
+                    raise write_error(self.directory, 0, error) from error
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
+            if self._point.point.offset == end.offset:
+                self._point.note(point=Point(end.offset, end.offset, 0))
+            return True
+
+    def begin_at(self, start_offset: int) -> list[Segment]:
+        """Begin at a later offset, as the catalogue says by now.
+
+        Returns:
+            The sealed segments wholly below it: no part of the log any more, but who reads them may go on.
+        """
+        with self._segments_lock:
+            gone = [segment for segment in self._segments[:-1] if segment.next_offset <= start_offset]
+            self._start_offset = start_offset
+            self._segments = self._segments[len(gone) :]
+            self._sealing = [segment for segment in self._sealing if segment not in gone]
+        self._positions.clear()
+        self._cursor = None
+        return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 
@@ -992,9 +1219,8 @@ class Log(BatchBuilder):
         for segment in self._segments:
             segment.retire()
         self._point.retire()
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
         return lost
 
     def _strict_now(self) -> bool:

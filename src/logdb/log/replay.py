@@ -111,6 +111,7 @@ class TailProducers:
     def __init__(self, io: IO, directory: str, entry: LogEntry) -> None:
         self._io, self._directory, self._entry = io, directory, entry
         self.states = ProducerStates()
+        self.began = entry.producers_offset >= 0  # there was one when the log was opened
         self._offset = -1  # up to which the states are; -1: nothing was read yet
 
     def advance(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:

@@ -12,13 +12,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from errno import EDQUOT, EFBIG, EMFILE, ENFILE, ENOENT, ENOSPC
+from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOENT, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 
-from logdb.errors import Closed, DiskFull, ReadFailed, SyncFailed, WriteFailed
+from logdb.errors import Closed, CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
 
 logger = logging.getLogger(__name__)
+
+COPY_SIZE_BYTES = 16 << 20  # of one call of the kernel's, so that a test, or a Ctrl-C, gets a word in
+_NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
 
 
 class File:
@@ -264,6 +267,57 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     except OSError as error:
         raise write_error(path, len(data), error) from error
     sync_directory(io, os.path.dirname(path))
+
+
+def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[[int], None] | None = None) -> None:
+    """Copy the first ``size_bytes`` of a file into a new one, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        tell: Called with the bytes copied since the last call.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        CorruptionError: ``source`` is shorter than that.
+        DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of it.
+    """
+    read = io.open(source, os.O_RDONLY)
+    try:
+        try:
+            fd = io.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            try:
+                position = 0
+                while position < size_bytes:
+                    copied = io.copy_range(read, fd, min(COPY_SIZE_BYTES, size_bytes - position), position)
+                    if copied <= 0:
+                        raise CorruptionError(source, position, f"the file ends before its {size_bytes} bytes")
+                    position += copied
+                    if tell is not None:
+                        tell(copied)
+                _sync(io, fd, target)
+            finally:
+                io.close(fd)
+        except OSError as error:
+            raise write_error(target, size_bytes, error) from error
+    finally:
+        io.close(read)
+
+
+def link_file(io: IO, source: str, target: str) -> bool:
+    """Give a file a second name; False where the system cannot: another device, no right to, too many names, no such file system.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        DiskFull, WriteFailed: as they say.
+    """
+    try:
+        io.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise write_error(target, 0, error) from error
+    return True
 
 
 def _sync(io: IO, fd: int, path: str) -> None:

@@ -63,9 +63,18 @@ class TransactionIndex:
                 return found, True
         return found, False
 
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, by their markers; raises CorruptionError as ``search``."""
+        return [AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(self._loaded())]
+
     def checksum(self) -> tuple[int, int]:
         """Count of the entries, and CRC-32C of the file that holds them; 0 and 0 without any."""
         return summary(self._loaded())
+
+    def below(self, offset: int) -> bytes:
+        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
+        data = self._loaded()
+        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
 
     def _loaded(self) -> bytes:
         data = self._data
@@ -115,11 +124,6 @@ class TransactionIndex:
         except BaseException:
             self.unsaved = True
             raise
-
-    def remove(self) -> None:
-        """Unlink the file, if there is one."""
-        if self._io.exists(self._path):
-            self._io.unlink(self._path)
 
 
 def summary(data: bytes) -> tuple[int, int]:
