@@ -117,6 +117,14 @@ ROWS = (
         goal=5.0,
         count={100: 8_000, 1024: 8_000},
     ),
+    Row(
+        name="producer-send",
+        work="producer.send with a callback; confluent-kafka's produce(), mock broker",
+        ours="send",
+        peer=("confluent", "produce"),
+        goal=1.0,
+    ),
+    Row(name="producer-send-alone", work="… both without callbacks", ours="send_alone", peer=("confluent", "produce_alone")),
     Row(name="scan-value", work="scan to Record: value; lmdb cursor", ours="scan_values", peer=("lmdb", "scan"), goal=1.6),
     Row(name="scan-value-alone", work="… lmdb cursor without its keys", ours="scan_values", peer=("lmdb", "scan_values")),
     Row(

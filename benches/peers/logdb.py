@@ -134,6 +134,46 @@ def append_durable_8_threads(work: Work) -> Measure:
         return _append_threads(work, log, 8)
 
 
+# ---------------------------------------------------------------- the producer
+
+
+def send(work: Work) -> Measure:
+    """``producer.send`` with a callback a record, until all have been called."""
+    return _send(work, called_back=True)
+
+
+def send_alone(work: Work) -> Measure:
+    """Without callbacks, and the futures dropped."""
+    return _send(work, called_back=False)
+
+
+def _send(work: Work, *, called_back: bool) -> Measure:
+    import logdb
+
+    keys, values = work.records()
+    delivered = 0
+
+    def delivery(error: Any, metadata: Any) -> None:
+        nonlocal delivered
+        delivered += error is None
+
+    options = {"on_delivery": delivery} if called_back else {}
+    with logdb.open(str(work.directory), durability="os") as db:
+        db.create_topic("t", partitions=4)
+        producer = db.producer()
+        began = work.start()
+        put = producer.send
+        for key, value in zip(keys, values, strict=True):
+            put("t", value, key, **options)
+        producer.flush()
+        seconds = time.perf_counter() - began
+        if called_back and delivered != work.count:
+            raise Wrong(f"{delivered} of {work.count} records were delivered")
+        met = [_scan_values(db.log("t", partition)) for partition in range(4)]
+        work.check((sum(count for count, _ in met), sum(size_bytes for _, size_bytes in met)))
+    return rate(work.count, seconds)
+
+
 # ---------------------------------------------------------------- ready-made batches
 
 
@@ -382,6 +422,8 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     append_many_durable,
     append_durable,
     append_durable_8_threads,
+    send,
+    send_alone,
     append_ready,
     read_batches,
     scan_values,

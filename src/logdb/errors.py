@@ -60,6 +60,10 @@ class InvalidConfig(LogdbError):
         self.key, self.value, self.allowed = key, value, allowed
 
 
+class PolicyViolation(LogdbError):
+    """The topic's configs do not allow it (records of a topic that is only compacted cannot be deleted)."""
+
+
 class InvalidPartitions(LogdbError):
     """A number of partitions that cannot be had."""
 
@@ -343,6 +347,14 @@ class BackupDamaged(LogdbError):
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"the backup {path} is damaged at byte {position}: {reason}")
         self.path, self.position, self.reason = path, position, reason
+
+
+class BackupMismatch(LogdbError):
+    """Backups that don't make a chain: one is missing, or another database's; nothing was done."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the backup {path} does not fit: {reason}")
+        self.path, self.reason = path, reason
 
 
 # ---------------------------------------------------------------- the handle

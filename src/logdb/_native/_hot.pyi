@@ -132,7 +132,7 @@ class BatchBuilder:
         Base offsets and leader epochs are set here, and the batches written before returning (at fsync: committed).
         The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
         ``admit`` is called with the first offset just before they are accepted, and may raise to refuse them; until then
-        no other record is accepted.  What it does must be undone where this raises an exception without ``offsets``.
+        no other record is accepted, and once it has returned, these are.
 
         Raises:
             SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``.

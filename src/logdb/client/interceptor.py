@@ -38,7 +38,7 @@ class Interceptor:
     """
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord | None:
-        """Return the record to send, another one in its place, or None to drop it.
+        """Return the record to send, another one in its place, or None to drop it: its future is done, with offset -1.
 
         Called in the thread that sends, before key and value are serialized and the partition is chosen.
         """

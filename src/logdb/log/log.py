@@ -10,7 +10,8 @@ in ``_commit``.  Reading is a C iterator over the chunks of ``log.reader``.
 Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
 changes is published by one assignment to ``_end``, after which readers may see it.
 ``_sync_lock`` is held by whoever syncs; a thread may drain the builder while it holds that,
-never the other way round.
+never the other way round.  ``_segments_lock`` is held by whoever writes to the active segment or
+changes which segments there are; it is taken last.
 """
 
 import contextlib
@@ -56,11 +57,12 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.producers import Producer, ProducerStates
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
 from logdb.log.transactions import Admission, Duplicate, Transactions
+from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import (
     COMPRESSION_TYPES,
     DURABILITY_LEVELS,
@@ -105,6 +107,21 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
+    def view(self, log: "Log", generation: int) -> "View | None":
+        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
+
+        Raises:
+            UnknownTopic: Its topic was deleted.
+        """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
+
 
 class End(NamedTuple):
     """Where what was written ends."""
@@ -112,6 +129,18 @@ class End(NamedTuple):
     segment: Segment | None
     position: int
     offset: int
+
+
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes
 
 
 class Log(BatchBuilder):
@@ -147,17 +176,18 @@ class Log(BatchBuilder):
             clock=clock,
         )
         self.topic, self.partition, self.directory = topic, partition, directory
-        self.start_offset = start_offset
+        self._start_offset = start_offset
         self.read_only_reason: str | None = None
         self.strict = strict
         self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
         self._segments = tuple(segments)
+        self._segments_lock = threading.Lock()
         self._epochs, self._epochs_unsynced = epochs, False
         self._point = point
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
-        self._tried = (-1, 0)  # base offset of the buffer that is written, and its codec
+        self._tried = (-1, 0, 0)  # of the buffer that is written: base offset, codec, and room in the segment when it came
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -176,9 +206,14 @@ class Log(BatchBuilder):
         self.configure(config)
 
     def __repr__(self) -> str:
-        return f"<Log {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
+        return f"<Log {self.topic}-{self.partition} [{self._start_offset}, {self.end_offset})>"
 
     # ------------------------------------------------------------ what there is
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+        return self._start_offset
 
     @property
     def end_offset(self) -> int:
@@ -195,11 +230,28 @@ class Log(BatchBuilder):
         """Where what is decided ends: the first offset of an open transaction, or else the end."""
         end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
         first = None if transactions is None else transactions.accepted.first_unstable
-        return end if first is None else min(first, end)
+        return end if first is None else min(max(first, self._start_offset), end)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
@@ -210,8 +262,16 @@ class Log(BatchBuilder):
 
         Source: KIP-98, the list that goes with a fetch.
         """
+        while True:
+            segments = self._segments
+            try:
+                return self._find_aborted(segments, offset, end_offset)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_aborted(self, segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
-        segments = self._segments
         for slot in range(segment_slot(segments, offset), len(segments)):
             transactions = segments[slot].transactions
             if not transactions:
@@ -219,6 +279,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)
@@ -237,8 +299,35 @@ class Log(BatchBuilder):
         return self._segments
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def written_end(self) -> End:
+        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
+        self._catch_up()
+        return self._end
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        end = self.written_end()
+        transactions = self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(end, self._epochs, None, b"")
+        with transactions.lock:
+            end, producers = self._end, transactions.written.copy()
+            if end.offset < transactions.written_offset:
+                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
+            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
+            return Captured(end, self._epochs, producers, aborted)
 
     @property
     def point(self) -> Point:
@@ -317,8 +406,16 @@ class Log(BatchBuilder):
         if offset >= end:
             self._catch_up()
             end = end_of()
-        segments, epochs = self._segments, self._epochs.entries or None
-        cursor = self._cursor
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                return self._read_batches(segments, offset, end, size_bytes_max)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _read_batches(self, segments: Sequence[Segment], offset: int, end: int, size_bytes_max: int) -> tuple[memoryview, int]:
+        epochs, cursor = self._epochs.entries or None, self._cursor
         slot = segment_slot(segments, offset) if segments else 0
         while slot < len(segments) and offset < end:
             segment = segments[slot]
@@ -399,7 +496,7 @@ class Log(BatchBuilder):
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, end, self.start_offset)  # past what is never handed out
+            offset = max(offset, end, self._start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, end_of):
                 return
 
@@ -407,11 +504,23 @@ class Log(BatchBuilder):
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
         self._catch_up()
-        end, segments = self._end.offset, self._segments
+        while True:
+            segments = self._segments
+            try:
+                return self._find_timestamp(segments, timestamp_ms)
+            except FileMissing:
+                if not self._replaced(segments):
+                    raise
+
+    def _find_timestamp(self, segments: Sequence[Segment], timestamp_ms: int) -> int | None:
+        end, start_offset = self._end.offset, self._start_offset
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), self.start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
@@ -432,9 +541,21 @@ class Log(BatchBuilder):
         if self._closed:
             raise self._host.refusal(self)
         end = self._next_offset
-        if not self.start_offset <= offset <= end:
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, end)
+        if not self._start_offset <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, end)
         return end
+
+    def _segments_from(self, offset: int) -> tuple[Segment, ...]:
+        """The segments as they are now; raises unless they still hold ``offset``."""
+        segments = self._segments
+        if offset < self._start_offset:  # which moves before the segments go
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, self._next_offset)
+        return segments
+
+    def _replaced(self, segments: Sequence[Segment]) -> bool:
+        """Whether the log has other segments by now than ``segments``, of which a file is missing."""
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _written_end(self) -> int:
         return self._end.offset
@@ -467,7 +588,7 @@ class Log(BatchBuilder):
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """What a record iterator reads: first, for who wants no more, one batch."""
         if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments, offset, self._epochs.entries or None, self._positions)
+            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
             if found is not None:
                 batch, offset = found
                 return chain((batch,), self._chunks(offset, end_offset, positions=None))
@@ -476,14 +597,27 @@ class Log(BatchBuilder):
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         if end_offset > self._end.offset:
             self._catch_up()
-        return read_chunks(
-            self._segments,
-            offset,
-            min(end_offset, self._end.offset),
-            self._epochs.entries or None,
-            positions=self._positions if positions == "own" else positions,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
-        )
+        return self._chunks_below(offset, min(end_offset, self._end.offset), self._positions if positions == "own" else positions)
+
+    def _chunks_below(self, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
+        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
+        while True:
+            segments = self._segments_from(offset)
+            try:
+                yield from read_chunks(
+                    segments,
+                    offset,
+                    end_offset,
+                    self._epochs.entries or None,
+                    positions=positions,
+                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
+                )
+            except FileMissing as missing:
+                if not self._replaced(segments):
+                    raise
+                offset = missing.offset
+            else:
+                return
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)
@@ -588,9 +722,7 @@ class Log(BatchBuilder):
         self._acknowledge(offsets.stop, durability)
         return offsets
 
-    def append_marker(
-        self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None
-    ) -> int:
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
         """End a producer's transaction on this partition; for the coordinator of transactions.
 
         Args:
@@ -641,10 +773,6 @@ class Log(BatchBuilder):
         self._weak_count += weak
         try:
             return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-        except BaseException as error:
-            if not hasattr(error, "offsets"):  # else they are kept
-                admission.withdraw()
-            raise
         finally:
             self._weak_count -= weak
 
@@ -720,22 +848,27 @@ class Log(BatchBuilder):
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
         if self._gate == GATE_SEALED:
             raise self._host.refusal(self)
+        with self._segments_lock:
+            self._write_batches(batches, base_offset, next_offset)
+
+    def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec)  # a try again writes the same bytes, whatever the config is by then
-        if codec := self._tried[1]:
+            self._tried = (base_offset, self._codec, self._room())
+        # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
+        _, codec, room = self._tried
+        if codec:
             batches = memoryview(convert.compress_batches(batches, codec))
-        end = self._end
-        if base_offset < end.offset:  # an earlier try got so far
-            batches = memoryview(b"".join(part for part in split(batches, 1) if last_offset(part) >= end.offset))
-        parts = [batches] if end.position + len(batches) <= self._config.segment_bytes else split(batches, self._room())
+        parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
-            segment, now_ms = self._end.segment, self._clock()
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
+            if part_next <= self._end.offset:  # an earlier try got so far
+                continue
+            segment, now_ms = self._end.segment, self._clock()
             try:
+                if segment is not None:
+                    self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
-                if not segment.whole or segment.size_bytes != self._end.position:
-                    segment.restore(self._end.position, self._end.offset)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -756,6 +889,11 @@ class Log(BatchBuilder):
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
         for grown in self._watchers:
             grown.set()
+
+    def _make_whole(self, segment: Segment) -> None:
+        """After a write that an exception from outside cut short."""
+        if not segment.whole or segment.size_bytes != self._end.position:
+            segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -816,7 +954,7 @@ class Log(BatchBuilder):
         return room if room > 0 else self._config.segment_bytes
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a new active segment; the old one is sealed in the background."""
+        """Begin a new active segment; the old one is sealed in the background.  Under ``_segments_lock``."""
         if not self._epochs.entries:
             epochs = self._epochs
             self._epochs = epochs.begun(self.leader_epoch, base_offset)
@@ -829,7 +967,9 @@ class Log(BatchBuilder):
             self._segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
-        older = tuple(known for known in self._segments if known.base_offset < base_offset)
+        older = self._segments
+        while older and older[-1].base_offset >= base_offset:  # of a roll that was cut short
+            older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
             self._host.wake(self)
@@ -837,6 +977,62 @@ class Log(BatchBuilder):
         self._segments = (*older, segment)
         self._end = End(segment, 0, base_offset)
         return segment
+
+    def roll(self, end_offset: int | None = None) -> bool:
+        """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
+
+        Args:
+            end_offset: Only if the log ends there; None: wherever it ends.
+
+        Returns:
+            Whether it was rolled over; it and the new one are durable then.
+        """
+        with self._sync_lock:
+            with self._segments_lock:
+                end = self._end
+                if end.segment is None or not end.position or end_offset not in (None, end.offset):
+                    return False
+                try:
+                    self._make_whole(end.segment)
+                    segment = self._roll(end.offset, self._clock())
+                except OSError as error:
+                    raise write_error(self.directory, 0, error) from error
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
+            if self._point.point.offset == end.offset:
+                self._point.note(point=Point(end.offset, end.offset, 0))
+            return True
+
+    def begin_at(self, start_offset: int) -> list[Segment]:
+        """Begin at a later offset, as the catalogue says by now.
+
+        Returns:
+            The sealed segments wholly below it: no part of the log any more, but who reads them may go on.
+        """
+        with self._segments_lock:
+            gone = [segment for segment in self._segments[:-1] if segment.next_offset <= start_offset]
+            self._start_offset = start_offset
+            self._segments = self._segments[len(gone) :]
+            self._sealing = [segment for segment in self._sealing if segment not in gone]
+        self._positions.clear()
+        self._cursor = None
+        return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 
@@ -937,15 +1133,14 @@ class Log(BatchBuilder):
         with transactions.lock:
             transactions.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-        if offset == transactions.snapshot_offset:
-            return
+            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+                return
         if self._point.point.offset < offset:
             self.sync()
         for segment in (*self._sealing, *self._segments[-1:]):
             segment.save_transactions()
         producer_snapshot.save(self._io, self.directory, offset, states)
-        transactions.snapshots.append(offset)
-        transactions.snapshot_offset = offset
+        transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:

@@ -24,6 +24,14 @@ _base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a s
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
 
+class FileMissing(CorruptionError):
+    """A segment's file is not there: lost, or removed or replaced beside the reader, who may go on at ``offset`` then."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        super().__init__(path, 0, "the file is missing")
+        self.offset = offset
+
+
 class SegmentReader:
     """Reads one segment from the batch that holds ``offset`` on, up to ``end_offset``.
 
@@ -35,11 +43,14 @@ class SegmentReader:
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
         self._stop = segment.size_bytes  # what is written later is for a later reader
-        self._open()
-        self._place = place or segment.locate(offset)
+        self.next_offset = offset
+        try:
+            segment.open()
+            self._place = place or segment.locate(offset)
+        except FileNotFoundError:
+            raise FileMissing(segment.path, offset) from None
         self._scanner: Scanner | None = None
         self.position = self._place.position
-        self.next_offset = offset
         self.codecs = self.produced_count = 0
 
     @classmethod
@@ -88,7 +99,7 @@ class SegmentReader:
         try:
             return self._segment.open()
         except FileNotFoundError:
-            raise CorruptionError(self._segment.path, 0, "the file is missing") from None
+            raise FileMissing(self._segment.path, self.next_offset) from None
 
     def _view(self, size_bytes: int) -> memoryview:
         """The bytes at ``position``; fewer only where the file ends."""
