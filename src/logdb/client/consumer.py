@@ -9,6 +9,7 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from operator import length_hint
@@ -51,9 +52,10 @@ class Handed(NamedTuple):
 
     def take_back(self) -> None:
         """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
-        position = self.position()
-        self.records.clear()
-        self.cursor.seek(position.offset, position.leader_epoch, earned=True)
+        if length_hint(self.iterator):
+            position = self.position()
+            self.records.clear()
+            self.cursor.seek(position.offset, position.leader_epoch, earned=True)
 
 
 class Listeners(NamedTuple):
@@ -304,26 +306,32 @@ class Consumer:
 
     def _run(self, cursor: Cursor) -> Iterator[AnyRecord] | None:
         """Records of one partition to iterate over; None where there are none now."""
+        if self._finishing.needed:
+            return None if (handed := self._hand_out(cursor)) is None else handed.iterator
         try:
-            if not self._finishing.needed:
-                return cursor.run(self._config.max_poll_records)
-            before = cursor.position()
+            return cursor.run(self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+
+    def _hand_out(self, cursor: Cursor) -> Handed | None:
+        """The next records of one partition, which count as read one by one as they are looked at."""
+        before = cursor.position()
+        try:
             records = self._finished(cursor, self._config.max_poll_records)
         except Exception:
             self._fetcher.begin_with(cursor)
             raise
-        if not records:
-            return None
-        self._handed = Handed(cursor, before, records, iter(records))
-        return self._handed.iterator
+        if records:
+            self._handed = Handed(cursor, before, records, iter(records))
+        return self._handed
 
     def _take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
         """What is there; notes if that is nothing."""
         taken: dict[TopicPartition, list[AnyRecord]] = {}
-        as_they_are = not self._finishing.needed
         for cursor in self._fetcher.round():
             try:
-                records = cast(list[AnyRecord], cursor.take(count_max)) if as_they_are else self._finished(cursor, count_max)
+                records = self._finished(cursor, count_max)
             except Exception:
                 self._fetcher.begin_with(cursor)  # the next poll comes to it first, and says it again
                 if not taken:
@@ -340,6 +348,8 @@ class Consumer:
 
     def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
         """The next records of one partition, as the application gets them; the cursor is behind them."""
+        if not self._finishing.needed:
+            return cast(list[AnyRecord], cursor.take(count_max))
         before = cursor.position()
         taken = cursor.take(count_max)
         if not taken:
@@ -352,6 +362,45 @@ class Consumer:
         except Exception:
             cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
             raise
+
+    # ------------------------------------------------------------ for logdb.aio
+
+    @property
+    def iteration_timeout_ms(self) -> int | None:
+        """When iteration ends; None: never."""
+        return self._config.iteration_timeout_ms
+
+    def hand_out(self) -> Handed | None:
+        """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
+        self._take_back()
+        self._tend(self._monotonic_ms())
+        for cursor in self._fetcher.round():
+            if (handed := self._hand_out(cursor)) is not None:
+                return handed
+        self._tend_at_ms = None
+        return None
+
+    def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+        """Read again what ``poll`` returned to nobody."""
+        for partition, records in taken.items():
+            if (cursor := self._fetcher.cursors.get(partition)) is not None:
+                cursor.seek(records[0].offset, earned=True)
+
+    def watch(self, grown: threading.Event) -> Callable[[], None]:
+        """Set ``grown`` whenever there may be something for ``poll`` to do, until the function that is returned is called."""
+        logs = [cursor.log for cursor in self._fetcher.cursors.values()]
+        for log in logs:
+            log.watch(grown)
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            answer.add_done_callback(lambda _: grown.set())
+
+        def unwatch() -> None:
+            for log in logs:
+                log.unwatch(grown)
+
+        return unwatch
+
+    # ------------------------------------------------------------ between records
 
     def _take_back(self) -> None:
         """End the iteration that is under way: what it has not come to is read again."""
