@@ -218,6 +218,10 @@ class Producer(Dispatcher):
             raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction was begun")
         raise Closed("the producer is closed")
 
+    def would_wait(self, topic: str) -> bool:
+        """Whether a ``send`` might wait now: until the topic is looked up, or until there is room."""
+        return topic not in self._routes or not self._sender.has_room(self._batch_size)
+
     # ------------------------------------------------------------ flush and close
 
     def flush(self, timeout_ms: int | None = None) -> None:
