@@ -79,6 +79,13 @@ static int hook_with_number(PyObject *self, PyObject *name, long long number)
     return result != NULL ? 0 : -1;
 }
 
+/* Whether the record may be put in at once; accumulator_admit looks closer where this says no. */
+static inline bool accumulator_has_room(const accumulator *a, const dispatcher *p, const new_record *r)
+{
+    const builder *b = &a->b;
+    return p->gate == 0 && a->open != NULL && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
+}
+
 /* Makes room for the record, and looks at the gate last: once this returned 0 it may be put in. */
 static int accumulator_admit(accumulator *a, dispatcher *p, const new_record *r)
 {
@@ -384,7 +391,7 @@ static PyObject *record_send(dispatcher *p, accumulator *a, new_record *r, PyObj
         r->headers = headers.data;
         r->headers_size = headers.size;
     }
-    if (builder_record_check(b, r) == 0 && accumulator_admit(a, p, r) == 0) {
+    if (builder_record_check(b, r) == 0 && (accumulator_has_room(a, p, r) || accumulator_admit(a, p, r) == 0)) {
         delivery *d = a->open;
         int64_t number = builder_put(b, r);
         future = future_new(d, (uint32_t)(number - d->first), r->timestamp_ms);
