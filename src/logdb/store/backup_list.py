@@ -180,10 +180,11 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
     if where.get("txnindex", (segment,))[0] != segment or where.get("snapshot", (offset,))[0] != offset:
         raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
+    carried: dict[str, Any] = {name: _number(fields[name]) for name in _CARRIED}
     entry = LogEntry(
         topic.name,
         partition,
-        **{name: _number(fields[name]) for name in _CARRIED},
+        **carried,
         recovery_segment=segment,
         recovery_offset=offset,
         recovery_position=position,
