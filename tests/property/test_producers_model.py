@@ -15,7 +15,7 @@ import logdb
 from logdb.errors import InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from logdb.model import ProducerIdAndEpoch
 from support.power_cut import PowerCutIO, commits_noted, die, quiet
-from support.produced import batch, committed, values
+from support.produced import batch, committed, open_bare, values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 WRAP = 2**31
@@ -72,7 +72,7 @@ class ProducersModel(RuleBasedStateMachine):
     def open(self) -> None:
         self.io = PowerCutIO(self.path, boot=f"boot {self.count}")
         with commits_noted(self.io):
-            self.db = quiet(logdb.open(self.path, io=self.io))
+            self.db = quiet(open_bare(self.path, io=self.io))
             if self.db.topics():
                 self.log = self.db.log("t")
         self.io.note_commit()
@@ -245,7 +245,7 @@ class ProducersModel(RuleBasedStateMachine):
     def look_beside(self):
         stable, shown = self.visible()
         self.log.flush(sync=False)
-        with logdb.open(self.path, mode="r") as reader:
+        with open_bare(self.path, mode="r") as reader:
             log = reader.log("t")
             assert (log.last_stable_offset, committed(log)) == (stable, shown)
             assert log.aborted_transactions(0, stable) == self.log.aborted_transactions(0, stable)
