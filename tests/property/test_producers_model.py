@@ -62,7 +62,6 @@ class ProducersModel(RuleBasedStateMachine):
         self.path = os.path.join(self.base, "0")
         os.makedirs(self.path)
         self.sent: list[Sent] = []
-        self.remembered: set[Sent] = set()  # sent since the log was opened
         self.durable = 0
         self.open()
         with commits_noted(self.io):
@@ -113,7 +112,6 @@ class ProducersModel(RuleBasedStateMachine):
 
     def accepted(self, sent: Sent) -> None:
         self.sent.append(sent)
-        self.remembered.add(sent)
 
     @rule(producer=producers, count=counts, transactional=st.booleans(), newer=st.booleans(), far=st.booleans())
     def send(self, producer, count, transactional, newer, far):
@@ -138,8 +136,7 @@ class ProducersModel(RuleBasedStateMachine):
         except ProducerFenced:
             assert sent.epoch < known.epoch
         except OutOfOrderSequence:
-            # A restart keeps the last batch of each producer, and those behind the snapshot that counts.
-            assert sent.epoch == known.epoch and (sent not in known.batches or (sent not in self.remembered and sent != known.batches[-1]))
+            assert sent.epoch == known.epoch and sent not in known.batches
         else:
             assert sent in known.batches
             assert offsets == range(sent.offset, sent.offset + sent.count)
@@ -200,7 +197,7 @@ class ProducersModel(RuleBasedStateMachine):
         kept = [sent for sent in self.sent if sent.offset + sent.count <= end]
         assert len(kept) >= least
         assert end == (kept[-1].offset + kept[-1].count if kept else 0)
-        self.sent, self.remembered, self.durable = kept, set(), min(self.durable, len(kept))
+        self.sent, self.durable = kept, min(self.durable, len(kept))
 
     @rule()
     def close_and_open(self):
