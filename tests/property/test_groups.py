@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -62,7 +62,7 @@ class Client:
 
 
 class GroupMachine(RuleBasedStateMachine):
-    config: dict[str, Any] = {}
+    config: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -364,7 +364,7 @@ def fetched(runner: Any, stable: bool) -> Any:
 
 
 class DelayedGroupMachine(GroupMachine):
-    config = {"initial_rebalance_delay_ms": 3_000}
+    config: ClassVar[dict[str, Any]] = {"initial_rebalance_delay_ms": 3_000}
 
 
 TestGroups = GroupMachine.TestCase
