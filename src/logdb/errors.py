@@ -60,6 +60,10 @@ class InvalidConfig(LogdbError):
         self.key, self.value, self.allowed = key, value, allowed
 
 
+class PolicyViolation(LogdbError):
+    """The topic's configs do not allow it (records of a topic that is only compacted cannot be deleted)."""
+
+
 class InvalidPartitions(LogdbError):
     """A number of partitions that cannot be had."""
 
@@ -169,6 +173,16 @@ class OutOfOrderSequence(LogdbError):
         super().__init__(f"producer {producer_id} sent sequence {sequence} to {topic}-{partition}, expected is {expected_sequence}")
         self.topic, self.partition, self.producer_id = topic, partition, producer_id
         self.sequence, self.expected_sequence = sequence, expected_sequence
+
+
+class CoordinatorFenced(LogdbError):
+    """The marker of a transaction comes from a coordinator that another one has taken over from."""
+
+    def __init__(self, topic: str, partition: int, producer_id: int, coordinator_epoch: int, current_epoch: int) -> None:
+        marker = f"a marker for producer {producer_id} on {topic}-{partition}"
+        super().__init__(f"{marker} comes from coordinator epoch {coordinator_epoch}, which is older than {current_epoch}")
+        self.topic, self.partition, self.producer_id = topic, partition, producer_id
+        self.coordinator_epoch, self.current_epoch = coordinator_epoch, current_epoch
 
 
 class InvalidProducer(LogdbError):
@@ -333,6 +347,14 @@ class BackupDamaged(LogdbError):
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"the backup {path} is damaged at byte {position}: {reason}")
         self.path, self.position, self.reason = path, position, reason
+
+
+class BackupMismatch(LogdbError):
+    """Backups that don't make a chain: one is missing, or another database's; nothing was done."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the backup {path} does not fit: {reason}")
+        self.path, self.reason = path, reason
 
 
 # ---------------------------------------------------------------- the handle

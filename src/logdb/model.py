@@ -48,6 +48,30 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that was begun on a partition, and not ended: from ``first_offset`` on nothing is stable.
+
+    ``started_ms``: when its first batch came, in ms since 1970; after a restart, at the latest.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    started_ms: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted on a partition: none of its batches in [first_offset, last_offset] counts.
+
+    ``last_offset`` is that of the marker; ``last_stable_offset`` the log's once the marker was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int = -1
+
+
 class OffsetAndMetadata(NamedTuple):
     """A committed position: the offset to go on from, the leader epoch of the record before it (-1: unknown), a note."""
 
@@ -212,6 +236,10 @@ class LogConfig:
     max_message_bytes: int = 1_048_588
     flush_ms: int = 1_000
     compacted: bool = False
+    delete_retention_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _LONG
     log_append_time: bool = False
     timestamp_before_max_ms: int = _LONG
     timestamp_after_max_ms: int = 3_600_000
@@ -232,6 +260,10 @@ class LogConfig:
             max_message_bytes=int(full["max.message.bytes"]),
             flush_ms=int(full["flush.ms"]),
             compacted="compact" in str(full["cleanup.policy"]),
+            delete_retention_ms=int(full["delete.retention.ms"]),
+            min_cleanable_dirty_ratio=float(full["min.cleanable.dirty.ratio"]),
+            min_compaction_lag_ms=int(full["min.compaction.lag.ms"]),
+            max_compaction_lag_ms=int(full["max.compaction.lag.ms"]),
             log_append_time=full["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),

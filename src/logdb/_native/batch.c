@@ -133,7 +133,7 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
         return LOGDB_E_COUNT;
     if (batch->record_count == 0)
         return LOGDB_OK;
-    if (delta != batch->last_offset - batch->base_offset)
+    if (delta > batch->last_offset - batch->base_offset)
         return LOGDB_E_DELTA;
     return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
 }
@@ -152,4 +152,25 @@ void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_
     store_be16(buf + BATCH_ATTRIBUTES, (uint16_t)attributes);
     store_be64(buf + BATCH_MAX_TIMESTAMP, (uint64_t)max_timestamp);
     store_be32(buf + BATCH_CRC, logdb_crc32c(0, buf + BATCH_ATTRIBUTES, len - BATCH_ATTRIBUTES));
+}
+
+logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, int16_t producer_epoch, int32_t *sequence,
+                                 int transactional, size_t *used)
+{
+    logdb_batch batch;
+    for (*used = 0; *used < len; *used += (size_t)batch.size_bytes) {
+        uint8_t *head = buf + *used;
+        logdb_status status = logdb_batch_header(head, len - *used, INT64_MAX, &batch);
+        if (status != LOGDB_OK)
+            return status;
+        int attributes = transactional ? batch.attributes | LOGDB_TRANSACTIONAL : batch.attributes & ~LOGDB_TRANSACTIONAL;
+        store_be64(head + BATCH_PRODUCER_ID, (uint64_t)producer_id);
+        store_be16(head + BATCH_PRODUCER_EPOCH, (uint16_t)producer_epoch);
+        store_be32(head + BATCH_BASE_SEQUENCE, (uint32_t)*sequence);
+        logdb_batch_seal(head, (size_t)batch.size_bytes, (int16_t)attributes, batch.max_timestamp);
+        uint64_t following = (uint64_t)*sequence + (uint64_t)(batch.last_offset - batch.base_offset) + 1;
+        if (*sequence >= 0)
+            *sequence = (int32_t)(following & INT32_MAX);
+    }
+    return LOGDB_OK;
 }

@@ -9,7 +9,7 @@ static signature append_signature = {
 static signature append_many_signature = {
     "append_many", 2, 1, {"values", "keys", "headers", "timestamps_ms", "expected_offset", "durability"}, {NULL}};
 static signature append_raw_signature = {
-    "_append_raw", 5, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability"}, {NULL}};
+    "_append_raw", 6, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability", "admit"}, {NULL}};
 
 int append_ready(void)
 {
@@ -81,7 +81,7 @@ static int timestamp_check(builder *b, int64_t timestamp_ms, int64_t now)
     return builder_reject(b, "timestamp", 4, (const int64_t[]){timestamp_ms, now, before, after});
 }
 
-static inline int record_check(builder *b, const new_record *r)
+int builder_record_check(builder *b, const new_record *r)
 {
     if (UNLIKELY(b->keys_required && r->key_size < 0))
         return builder_reject(b, "key", 0, NULL);
@@ -95,7 +95,7 @@ static inline int record_check(builder *b, const new_record *r)
 
 /* ---------------------------------------------------------------- append */
 
-static int timestamp_get(builder *b, PyObject *timestamp_ms, int64_t *out)
+int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out)
 {
     int64_t now = builder_now(b);
     if (now == INT64_MIN)
@@ -140,7 +140,7 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     if (in[1] != NULL && blob_get(in[1], "key", &key))
         goto done_value;
-    if (timestamp_get(b, in[3], &r.timestamp_ms))
+    if (builder_timestamp(b, in[3], &r.timestamp_ms))
         goto done_key;
     if (headed) {
         growing_init(&headers);
@@ -153,7 +153,7 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     r.value_size = value.size;
     r.key = key.data;
     r.key_size = key.size;
-    if (record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
+    if (builder_record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
         result = append_end(b, builder_put(b, &r), t.level);
 done:
     if (headed)
@@ -288,7 +288,7 @@ static int many_take(builder *b, many_records *m, PyObject *const *in)
     new_record r = {.key_size = -1};
     for (Py_ssize_t i = 0; i < m->count; i++) {
         many_get(m, i, &r);
-        if (record_check(b, &r))
+        if (builder_record_check(b, &r))
             return -1;
     }
     return 0;
@@ -421,8 +421,19 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span)
     return NULL;
 }
 
+/* Calls admit(first), which raises to refuse: while the gate is held nobody else gets the offsets. */
+static int raw_admit(PyObject *admit, int64_t first)
+{
+    PyObject *offset = PyLong_FromLongLong(first), *result = NULL;
+    if (offset != NULL)
+        result = PyObject_CallOneArg(admit, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
 /* Queues the buffer, with the gate held; *first is the first offset. */
-static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
+static int raw_put(builder *b, buffer *f, const terms *t, PyObject *admit, int64_t *first)
 {
     for (;;) {
         if (builder_admit(b, NULL, t))
@@ -435,6 +446,8 @@ static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
             return -1;
     }
     *first = builder_next_offset(b);
+    if (given(admit) && raw_admit(admit, *first))
+        return -1;
     raw_place(b, f, *first);
     builder_enqueue(b, f);
     return 0;
@@ -443,7 +456,7 @@ static int raw_put(builder *b, buffer *f, const terms *t, int64_t *first)
 PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     builder *b = (builder *)self;
-    PyObject *in[5] = {NULL};
+    PyObject *in[6] = {NULL};
     terms t = {.many = true};
     int64_t span, first = 0;
     if (signature_take(&append_raw_signature, args, nargs, kwnames, in) || terms_get(b, in[3], in[4], &t))
@@ -453,7 +466,7 @@ PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     int put = builder_enter(b);
     if (put == 0) {
-        put = raw_put(b, f, &t, &first);
+        put = raw_put(b, f, &t, in[5], &first);
         builder_leave(b);
     }
     if (put != 0) {

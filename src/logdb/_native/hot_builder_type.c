@@ -252,7 +252,7 @@ static PyMethodDef builder_methods[] = {
     {"append_many", METHOD(builder_append_many), FASTCALL,
      "append_many(values, keys=None, *, headers=None, timestamps_ms=None, expected_offset=None, durability=None) -> range"},
     {"_append_raw", METHOD(builder_append_raw), FASTCALL,
-     "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None) -> range"},
+     "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None, admit=None) -> range"},
     {"_buffer", lend, METH_O, "a bytearray of at least that many bytes, for _append_raw"},
     {"_drain", drain, METH_NOARGS, "write everything that is pending now"},
     {"_discard", discard, METH_NOARGS, "drop what is pending -> how many records"},

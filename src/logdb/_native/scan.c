@@ -62,6 +62,7 @@ static void count_batch(logdb_scan_state *state, const logdb_batch *batch)
     state->next_offset = batch->last_offset + 1;
     state->batch_count++;
     state->record_count += batch->record_count;
+    state->produced_count += batch->producer_id >= 0;
     state->attributes |= batch->attributes;
     state->codecs |= 1 << (batch->attributes & LOGDB_CODEC_MASK);
     state->last_base_offset = batch->base_offset;
@@ -73,6 +74,7 @@ logdb_status logdb_scan(const uint8_t *buf, size_t len, logdb_scan_state *state)
     logdb_batch *batch = &state->stopped;
     int64_t epoch_at = 0;
     state->index_count = state->time_index_count = state->used = state->batch_count = state->record_count = 0;
+    state->produced_count = 0;
     state->attributes = state->codecs = 0;
     while ((size_t)state->used < len && state->next_offset < state->end_offset) {
         const uint8_t *at = buf + state->used;

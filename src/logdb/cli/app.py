@@ -27,12 +27,18 @@ SECTIONS: dict[str, dict[str, str]] = {
         "consume": "consume:consume",
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
+        "delete-records": "delete_records:delete_records",
     },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",
         "dump": "dump:dump",
         "verify": "check:verify",
         "repair": "check:repair",
+    },
+    "Copies": {
+        "snapshot": "backup:snapshot",
+        "backup": "backup:backup",
+        "restore": "backup:restore",
     },
     "Tools": {
         "bench": "bench:bench",

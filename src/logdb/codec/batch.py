@@ -87,7 +87,8 @@ class Header(NamedTuple):
 _header_fields = operator.attrgetter(*Header._fields)
 
 
-def _header_of(batch: Any) -> Header | None:
+def header_of(batch: Any) -> Header | None:
+    """A ``logdb_batch`` of the core; None where not even the header was there."""
     return Header._make(_header_fields(batch)) if batch.size_bytes else None
 
 
@@ -106,7 +107,7 @@ def header(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Sta
     """
     batch = ffi.new("logdb_batch *")
     data = _from_buffer(buf)
-    return _STATUSES[lib.logdb_batch_header(data, len(data), size_bytes_max, batch)], _header_of(batch)
+    return _STATUSES[lib.logdb_batch_header(data, len(data), size_bytes_max, batch)], header_of(batch)
 
 
 class Span(NamedTuple):
@@ -140,7 +141,7 @@ def check(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Stat
     crc = ffi.new("uint32_t *")
     data = _from_buffer(buf)
     status = _STATUSES[lib.logdb_batch_check(data, len(data), size_bytes_max, batch, crc)]
-    return status, _header_of(batch), crc[0]
+    return status, header_of(batch), crc[0]
 
 
 def records_check(records: Buffer, batch: Header, *, keys_required: bool = False) -> Status:
@@ -226,6 +227,8 @@ class Scanner:
     """Good batches of the last call."""
     record_count = _Field()
     """Records of the last call, control records included."""
+    produced_count = _Field()
+    """Batches of the last call that have a producer id."""
     attributes = _Field()
     """Attributes of the last call's batches, or-ed."""
     codecs = _Field()
@@ -313,7 +316,7 @@ class Scanner:
 
     def stopped(self) -> Header | None:
         """Header of the batch that ended the last call, where that was not OK; None where it is not all there."""
-        return _header_of(self._state.stopped)
+        return header_of(self._state.stopped)
 
     def resume(self, index: bytes, time_index: bytes) -> None:
         """Take over the entries of an index up to, and including, that of the batch at ``position``."""
@@ -347,12 +350,13 @@ class Scanner:
     def _scan_on(self, data: Any, size: int) -> int:
         """Go on after LOGDB_E_ROOM, and put the sums over all calls of the core into the state."""
         state = self._state
-        used = batch_count = record_count = attributes = codecs = 0
+        used = batch_count = record_count = produced_count = attributes = codecs = 0
         status = int(Status.ROOM)
         while True:
             used += state.used
             batch_count += state.batch_count
             record_count += state.record_count
+            produced_count += state.produced_count
             attributes |= state.attributes
             codecs |= state.codecs
             if status != Status.ROOM:
@@ -360,7 +364,7 @@ class Scanner:
             status = _scan(data + used, size - used, state)
             self._take_entries()
         state.used, state.batch_count, state.record_count = used, batch_count, record_count
-        state.attributes, state.codecs = attributes, codecs
+        state.produced_count, state.attributes, state.codecs = produced_count, attributes, codecs
         return status
 
 

@@ -1,6 +1,6 @@
 """Control batches: the marker that ends a transaction on a partition.
 
-Knows the one record of a control batch: key {version int16, type int16}, value {version int16, coordinator epoch
+Builds and reads them.  Knows the one record of a control batch: key {version int16, type int16}, value {version int16, coordinator epoch
 int32}, big-endian.  Does not know transactions.
 
 Later versions may add fields at the end, so what follows the known ones is ignored; types that are not a
@@ -13,12 +13,14 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from logdb.codec.batch import CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, Status, explain, header
+from logdb.codec.batch import CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, TRANSACTIONAL, Status, explain, header, seal
 from logdb.errors import InvalidBatch
-from logdb.model import Buffer
+from logdb.model import Buffer, ProducerIdAndEpoch
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
+_RECORD = struct.Struct(">5b4sb6sb")  # length, attributes, two deltas; key and value behind their sizes; no headers
+_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 class ControlType(IntEnum):
@@ -36,6 +38,23 @@ class ControlRecord(NamedTuple):
 
     type: ControlType | int
     coordinator_epoch: int | None
+
+
+def build(kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, timestamp_ms: int) -> bytes:
+    """The batch of a marker, at offset 0; the log gives it its own.
+
+    Args:
+        kind: How the producer's transaction ends.
+        coordinator_epoch: Of whoever decided that, in [0, 2^31).
+        timestamp_ms: When, in milliseconds since 1970.
+
+    Source: Kafka's MemoryRecords.withEndTransactionMarker.
+    """
+    key, value = _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch)
+    record = _RECORD.pack(2 * (_RECORD.size - 1), 0, 0, 0, 2 * len(key), key, 2 * len(value), value, 0)
+    batch = bytearray(_HEADER.pack(0, 0, 0, 2, 0, 0, 0, timestamp_ms, timestamp_ms, *producer, -1, 1) + record)
+    seal(batch, TRANSACTIONAL | CONTROL, timestamp_ms)
+    return bytes(batch)
 
 
 def parse(batch: Buffer) -> ControlRecord:

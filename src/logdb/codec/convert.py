@@ -8,7 +8,7 @@ Cost: one crossing into C per batch, two where its records are walked; nothing i
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from logdb._native import ffi, lib
 from logdb.codec import compression
@@ -18,15 +18,17 @@ from logdb.codec.batch import (
     CONTROL,
     HEADER_SIZE_BYTES,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     Header,
     Scanner,
     Status,
     explain,
     header,
+    header_of,
     seal,
 )
 from logdb.errors import InvalidBatch, RecordTooLarge
-from logdb.model import OFFSET_MAX, Buffer
+from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 _LENGTH_POSITION = 8
 _LENGTH_FROM = 12  # the length field counts the bytes from here on
@@ -34,25 +36,25 @@ _ATTRIBUTES_POSITION = 21
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
 
 
-class Placement(NamedTuple):
-    """One batch of a checked buffer: all that is needed to give it its base offset."""
+class Produced(NamedTuple):
+    """One batch of a producer in a checked buffer: how many records lie before it there, and its header."""
 
-    position: int
-    record_count: int
+    records_before: int
+    header: Header
 
 
 class Incoming(NamedTuple):
     """What ``check_incoming`` found; every batch of the buffer is good.
 
-    ``attributes`` are or-ed over the batches, ``max_timestamp`` is the largest (-1 for an empty buffer), and each
-    batch takes ``record_count`` offsets from its base offset on.
+    ``attributes`` are or-ed over the batches, ``max_timestamp`` is the largest (-1 for an empty buffer); ``produced``
+    are the batches with a producer id.
     """
 
     batch_count: int
     record_count: int
     max_timestamp: int
     attributes: int
-    placements: list[Placement]
+    produced: list[Produced]
 
 
 # ---------------------------------------------------------------- on the way in
@@ -89,7 +91,7 @@ def check_incoming(
     batch, crc = ffi.new("logdb_batch *"), ffi.new("uint32_t *")
     batch_check, records_check, keys = lib.logdb_batch_check, lib.logdb_records_check, int(keys_required)
     position, end, record_count, max_timestamp, attributes = 0, len(data), 0, -1, 0
-    placements = []
+    batch_count, produced = 0, []
     while position < end:
         status = batch_check(first + position, end - position, size_bytes_max, batch, crc)
         if status:
@@ -107,12 +109,16 @@ def check_incoming(
             status = records_check(first + position + HEADER_SIZE_BYTES, size - HEADER_SIZE_BYTES, batch, keys)
         if status:
             raise _refusal(status, view, position, size_bytes_max, crc[0])
-        placements.append(Placement(position, count))
+        if batch.producer_id >= 0:
+            produced.append(Produced(record_count, cast(Header, header_of(batch))))
+        elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+            raise InvalidBatch(position, "a transactional batch without a producer id")
+        batch_count += 1
         record_count += count
         attributes |= flags
         max_timestamp = max(max_timestamp, batch.max_timestamp)
         position += size
-    return Incoming(len(placements), record_count, max_timestamp, attributes, placements)
+    return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
 
 
 def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: int, computed_crc: int) -> InvalidBatch | RecordTooLarge:
@@ -134,7 +140,7 @@ def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buff
 # ---------------------------------------------------------------- batches that were checked
 
 
-def _headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
+def headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
     """Each batch and its header.
 
     Raises:
@@ -162,7 +168,7 @@ def compress_batches(batches: Buffer, codec: int) -> bytes:
         CodecMissing: The codec's package is not installed.
     """
     parts: list[Buffer] = []
-    for image, batch in _headers(memoryview(batches)):
+    for image, batch in headers(memoryview(batches)):
         if codec and batch.record_count and not batch.attributes & (CODEC_MASK | CONTROL):
             compressed = bytearray(image[:HEADER_SIZE_BYTES])
             compressed += compression.compress(codec, image[HEADER_SIZE_BYTES:])
@@ -195,7 +201,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
     if not scanner.codecs & ~1:
         return batches
     images, position = bytearray(), 0
-    for image, batch in _headers(batches):
+    for image, batch in headers(batches):
         begin = len(images)
         if not batch.attributes & CODEC_MASK:
             images += image
@@ -218,5 +224,30 @@ def stamp_append_time(batches: bytearray | memoryview, timestamp_ms: int) -> Non
     """
     if not 0 <= timestamp_ms <= OFFSET_MAX:
         raise ValueError(f"timestamp_ms={timestamp_ms} is not in [0, 2^63)")
-    for image, batch in _headers(memoryview(batches)):
+    for image, batch in headers(memoryview(batches)):
         seal(image, batch.attributes | LOG_APPEND_TIME, timestamp_ms)
+
+
+def stamp_producer(batches: bytearray | memoryview, producer: ProducerIdAndEpoch, base_sequence: int, *, transactional: bool) -> int:
+    """Make batches those of a producer: id, epoch, sequence, the transactional bit and so the CRC of each.
+
+    Args:
+        batches: uint8[n], writable, whole batches of any codec back to back; changed in place.
+        base_sequence: Sequence of the first record, in [0, 2^31); -1: they get none, as what coordinators write.
+
+    Returns:
+        The sequence of the record after the last; 0 follows on 2^31 - 1.
+
+    Raises:
+        InvalidBatch: The buffer does not hold whole batches; those before the position it names are stamped.
+
+    Source: KIP-98.
+    """
+    if not -1 <= base_sequence < 1 << 31 or producer.producer_id < 0 or not 0 <= producer.producer_epoch < 1 << 15:
+        raise ValueError(f"sequence {base_sequence} of {producer}: out of range")
+    data = ffi.from_buffer(batches, require_writable=True)
+    sequence, used = ffi.new("int32_t *", base_sequence), ffi.new("size_t *")
+    status = Status(lib.logdb_batches_stamp(data, len(data), *producer, sequence, transactional, used))
+    if status:
+        raise InvalidBatch(used[0], explain(status, header(memoryview(batches)[used[0] :])[1]))
+    return int(sequence[0])

@@ -24,10 +24,18 @@ _base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a s
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
 
+class FileMissing(CorruptionError):
+    """A segment's file is not there: lost, or removed or replaced beside the reader, who may go on at ``offset`` then."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        super().__init__(path, 0, "the file is missing")
+        self.offset = offset
+
+
 class SegmentReader:
     """Reads one segment from the batch that holds ``offset`` on, up to ``end_offset``.
 
-    ``position`` and ``next_offset`` move on with each chunk.
+    ``position`` and ``next_offset`` move on with each chunk; ``codecs`` and ``produced_count`` are the last one's.
     """
 
     def __init__(
@@ -35,12 +43,15 @@ class SegmentReader:
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
         self._stop = segment.size_bytes  # what is written later is for a later reader
-        self._open()
-        self._place = place or segment.locate(offset)
+        self.next_offset = offset
+        try:
+            segment.open()
+            self._place = place or segment.locate(offset)
+        except FileNotFoundError:
+            raise FileMissing(segment.path, offset) from None
         self._scanner: Scanner | None = None
         self.position = self._place.position
-        self.next_offset = offset
-        self.codecs = 0
+        self.codecs = self.produced_count = 0
 
     @classmethod
     def resume(
@@ -74,7 +85,7 @@ class SegmentReader:
             status = scanner.scan(view, min(size_bytes, len(view)))
             if used := scanner.used:
                 self.position += used
-                self.next_offset, self.codecs = scanner.next_offset, scanner.codecs
+                self.next_offset, self.codecs, self.produced_count = scanner.next_offset, scanner.codecs, scanner.produced_count
                 return view[:used]
             if status is Status.OK:
                 break
@@ -88,7 +99,7 @@ class SegmentReader:
         try:
             return self._segment.open()
         except FileNotFoundError:
-            raise CorruptionError(self._segment.path, 0, "the file is missing") from None
+            raise FileMissing(self._segment.path, self.next_offset) from None
 
     def _view(self, size_bytes: int) -> memoryview:
         """The bytes at ``position``; fewer only where the file ends."""

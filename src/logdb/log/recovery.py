@@ -26,14 +26,18 @@ from logdb.codec import Status, explain, find_batch
 from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
+from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
+from logdb.log.replay import aborted_of, load_snapshot, replay
+from logdb.log.sealed import sealed_segment
+from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import LogConfig
+from logdb.model import LogConfig, TopicPartition
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory
-from logdb.segment.segment import Segment, fill, segment_path
+from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segment_path
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +53,7 @@ class Recovered:
     indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
     next_offset: int = 0
     unsealed: list[Segment] = field(default_factory=list)
+    transactions: Transactions | None = None
     read_only_reason: str | None = None
     reports: list[str] = field(default_factory=list)
 
@@ -69,7 +74,15 @@ class Recovered:
 
 
 def recover(
-    io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], config: LogConfig, *, clean: bool, distrust_cache: bool = False
+    io: IO,
+    directory: str,
+    entry: LogEntry,
+    sealed: Sequence[SegmentEntry],
+    config: LogConfig,
+    *,
+    clean: bool,
+    distrust_cache: bool = False,
+    now_ms: int | None = None,
 ) -> Recovered:
     """Open the files of one partition.
 
@@ -77,6 +90,7 @@ def recover(
         entry, sealed: What the catalogue says of the log and its sealed segments, by offset.
         clean: The last writer closed it: the files end where the recovery point is.
         distrust_cache: A sync failed: what the page cache shows may not be on the disk.
+        now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
     point = RecoveryPointFile(io, directory, writable=True)
     found = Recovered(point=point, next_offset=entry.start_offset, read_only_reason=entry.read_only_reason)
@@ -92,7 +106,11 @@ def recover(
         names = io.listdir(directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
+    for name in names:
+        if name.endswith(CLEANED):  # of a compaction that was cut off before its commit
+            io.unlink(os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
+    bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
     _take_sealed(io, directory, sealed, bases, config, found)
     _load_epochs(io, directory, found)
     tail = _take_tail(io, directory, entry, sealed, bases, config, found)
@@ -102,6 +120,7 @@ def recover(
             file.sync()
             io.drop_cache(file.fd)
     for slot, segment in enumerate(tail):
+        segment.created_ms = segment.append_ms = io.clock_ms() if now_ms is None else now_ms
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
     found.unsealed = found.segments[len(sealed) : -1]
@@ -109,15 +128,69 @@ def recover(
         _note_loss(io, directory, found)
     if not clean and found.read_only_reason is None:
         _begin_epoch(io, directory, found)
+    if entry.producers_offset >= 0:
+        _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
     return found
+
+
+def _remove_below(
+    io: IO, directory: str, start_offset: int, names: Sequence[str], bases: list[int], named: set[int], found: Recovered
+) -> list[int]:
+    """Remove what a kill left of segments that the catalogue has forgotten, wholly below the log start offset; returns the other bases."""
+    head = max((base for base in (*bases, *named) if base <= start_offset), default=start_offset)
+    below = [base for base in bases if base < head and base not in named]
+    for base in list(below):
+        segment = Segment(io, directory, base, writable=False)
+        if _ends_below(io, segment, start_offset):
+            segment.remove()
+            found.report(f"removed {segment.path}: it lies below the log start offset {start_offset}")
+        else:
+            below.remove(base)
+    kept = set(bases) - set(below)
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        stray = suffix in INDEX_SUFFIXES and len(stem) == 20 and stem.isdigit() and int(stem) < head
+        if stray and int(stem) not in kept | named and io.exists(path := os.path.join(directory, name)):
+            io.unlink(path)
+    return sorted(kept)
+
+
+def _ends_below(io: IO, segment: Segment, start_offset: int) -> bool:
+    """Whether all that an unnamed file holds are whole batches below the log start offset."""
+    size_bytes = io.size_bytes(segment.open().fd)
+    segment.begin_at(0, segment.base_offset)
+    scanner = segment.scanner
+    assert scanner is not None
+    status = segment.scan_to(scanner, size_bytes)
+    whole = status is Status.OK or (status is Status.ZERO and is_zero(io, segment, scanner.position, size_bytes))
+    return whole and scanner.next_offset <= start_offset
+
+
+def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, found: Recovered) -> None:
+    """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
+    where = TopicPartition(entry.topic, entry.partition)
+    states, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
+    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
+        io.unlink(producer_snapshot.snapshot_path(directory, newer))
+    try:
+        for slot, segment in enumerate(found.segments[sealed_count:], sealed_count):
+            try:
+                segment.transactions.load_below(entry.producers_offset)
+            except CorruptionError as error:
+                found.report(f"{error}; made anew from the log")
+                segment.transactions.rebuilt(aborted_of(found.segments, slot, epochs))
+                segment.transactions.unsaved = True
+        replay(states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
+    except CorruptionError as error:
+        found.corrupt(error)
+    found.transactions = Transactions(where, states, kept, offset)
 
 
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
     """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
     for named in sealed:
-        segment = Segment(io, directory, named.base_offset, writable=True, index_interval_bytes=config.index_interval_bytes)
-        segment.size_bytes = segment.room_bytes = named.size_bytes
-        segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms
+        segment = sealed_segment(io, directory, named, index_interval_bytes=config.index_interval_bytes, writable=True)
         if named.base_offset not in bases:
             found.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
         found.segments.append(segment)
@@ -140,19 +213,16 @@ def _load_epochs(io: IO, directory: str, found: Recovered) -> None:
 def _take_tail(
     io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered
 ) -> list[Segment]:
-    """The files after the sealed ones; what does not belong to the log is set aside or, if it is below its start, removed."""
+    """The files after the sealed ones; what does not belong to the log is set aside."""
     named = {segment.base_offset for segment in sealed}
-    first = sealed[-1].next_offset if sealed else entry.start_offset
+    first = sealed[-1].next_offset if sealed else max((base for base in bases if base <= entry.start_offset), default=entry.start_offset)
     tail: list[Segment] = []
     for base in bases:
         segment = Segment(io, directory, base, writable=True, index_interval_bytes=config.index_interval_bytes)
         if base in named:
             continue
-        if base >= first or (not sealed and not tail and base <= first):
+        if base >= first:
             tail.append(segment)
-        elif base < entry.start_offset:
-            segment.remove()
-            found.report(f"removed {segment.path}: it lies below the log start offset {entry.start_offset}")
         else:
             _set_aside(io, segment, ".orphan", found)
     return tail
@@ -171,7 +241,6 @@ def _open_tail(
         return False
     size_bytes = io.size_bytes(segment.open().fd)
     segment.size_bytes = segment.room_bytes = size_bytes
-    segment.created_ms = segment.append_ms = io.clock_ms()
     found.segments.append(segment)
     if segment.base_offset > intact.segment or intact.offset == 0:
         trusted, next_offset = 0, segment.base_offset

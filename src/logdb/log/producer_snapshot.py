@@ -1,0 +1,117 @@
+"""The state of a log's producers in a file: Kafka's ``<offset>.snapshot``.
+
+Knows bytes and names.  Does not know which of the files counts: the catalogue says so.
+Format: docs/format.md, "Producer snapshot".
+"""
+
+import logging
+import struct
+from collections.abc import Iterable
+
+from logdb.codec import crc32c
+from logdb.errors import CorruptionError
+from logdb.io import IO, read_file
+from logdb.log.producers import SEQUENCE_MASK, Batch, Producer, ProducerStates
+from logdb.model import SEGMENT_SIZE_BYTES_MAX
+from logdb.segment.files import replace_file
+from logdb.segment.segment import segment_path
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".snapshot"
+_KEPT_COUNT = 2
+_VERSION = 1
+_HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, count
+_CRC_FROM = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return segment_path(directory, offset, SUFFIX)
+
+
+def offsets(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among the files of a directory, rising."""
+    return sorted(int(name[:20]) for name in names if len(name) == 29 and name.endswith(SUFFIX) and name[:20].isdigit())
+
+
+def encode(states: ProducerStates) -> bytes:
+    entries = b"".join(_encode_entry(producer) for producer in states.producers.values())
+    body = len(states.producers).to_bytes(4, "big") + entries
+    return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+
+
+def _encode_entry(producer: Producer) -> bytes:
+    last = producer.batches[-1] if producer.batches else Batch(-1, -1, 0)
+    return _ENTRY.pack(
+        producer.producer_id,
+        producer.epoch,
+        *last,
+        producer.timestamp_ms,
+        producer.coordinator_epoch,
+        producer.first_offset,
+    )
+
+
+def decode(data: bytes, path: str) -> ProducerStates:
+    """Parse a snapshot.
+
+    Raises:
+        CorruptionError: It is not what ``encode`` or Kafka writes; says where it is wrong.
+    """
+    if len(data) < _HEAD.size:
+        raise CorruptionError(path, len(data), f"{len(data)} bytes are no producer snapshot")
+    version, stored, count = _HEAD.unpack_from(data)
+    computed = crc32c(data[_CRC_FROM:])
+    if version != _VERSION or stored != computed:
+        raise CorruptionError(path, 0, f"version {version} (expected {_VERSION}), stored CRC {stored:08x}, computed {computed:08x}")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptionError(path, _HEAD.size, f"{count} entries of {_ENTRY.size} bytes in {len(data) - _HEAD.size} bytes")
+    producers = [_decode_entry(numbers, path, slot) for slot, numbers in enumerate(_ENTRY.iter_unpack(data[_HEAD.size :]))]
+    states = ProducerStates(producers)
+    if len(states.producers) != count:
+        raise CorruptionError(path, _HEAD.size, f"{count} entries for {len(states.producers)} producers")
+    return states
+
+
+def _decode_entry(numbers: tuple[int, ...], path: str, slot: int) -> Producer:
+    producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp_ms, coordinator_epoch, first_offset = numbers
+    known = producer_id >= 0 and epoch >= 0 and last_sequence >= -1 and last_offset >= -1 and coordinator_epoch >= -1 and first_offset >= -1
+    if not known or not 0 <= offset_delta <= max(last_offset, 0) or offset_delta > SEQUENCE_MASK:
+        raise CorruptionError(path, _HEAD.size + slot * _ENTRY.size, f"no entry of a producer: {numbers}")
+    batches = (Batch(last_sequence, last_offset, offset_delta),) if last_offset >= 0 else ()
+    return Producer(producer_id, epoch, batches, timestamp_ms, coordinator_epoch, first_offset, timestamp_ms if first_offset >= 0 else -1)
+
+
+def load(io: IO, directory: str, offset: int) -> ProducerStates:
+    """Read the snapshot of an offset.
+
+    Raises:
+        FileNotFoundError: There is none.
+        CorruptionError: As ``decode``.
+    """
+    path = snapshot_path(directory, offset)
+    return decode(read_file(io, path, SEGMENT_SIZE_BYTES_MAX), path)
+
+
+def remove_old(io: IO, directory: str, known: list[int]) -> None:
+    """Remove snapshots until the newest ones are left: the one that counts, and one to fall back on.
+
+    Args:
+        known: Their offsets, rising; those removed are taken out.
+    """
+    while len(known) > _KEPT_COUNT:
+        path = snapshot_path(directory, known.pop(0))
+        try:
+            io.unlink(path)
+        except OSError as error:  # nobody needs it; the next opening tries again
+            logger.warning("removing %s: %s", path, error)
+
+
+def save(io: IO, directory: str, offset: int, states: ProducerStates) -> None:
+    """Write the snapshot of an offset, durably.
+
+    Raises:
+        DiskFull, WriteFailed, SyncFailed: As ``replace_file``.
+    """
+    replace_file(io, snapshot_path(directory, offset), encode(states))

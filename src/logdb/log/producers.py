@@ -1,0 +1,233 @@
+"""What one log knows of its producers: the state machine behind idempotence and the last stable offset.
+
+Knows batches' headers and markers, and what follows from them.  Does not know files, locks or what is written.
+Source: KIP-98; Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
+
+A producer, by what of it comes next:
+
+    | comes                           | sequence           | transaction         | epoch   | batches            |
+    |---------------------------------|--------------------|---------------------|---------|--------------------|
+    | one of the last five again      | any                | as it was           | same    | as they were       |
+    | batch, same epoch               | the last one's + 1 | begins if it is to  | same    | the last five      |
+    | batch, newer epoch              | 0                  | begins if it is to  | newer   | this one           |
+    | batch of an unknown producer    | any                | begins if it is to  | its own | this one           |
+    | marker, same epoch              |                    | ends                | same    | as they were       |
+    | marker, newer epoch             |                    | ends                | newer   | none               |
+    | batch or marker, older epoch    | ProducerFenced     |                     |         |                    |
+    | a gap, or older than the five   | OutOfOrderSequence |                     |         |                    |
+    | plain batch in a transaction    | InvalidTransactionState                                              |
+
+Invariants: an open transaction has an entry in ``open``, in the order of first offsets; a producer with one never
+expires; entries are immutable, so a state is copied by copying its dictionary.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from logdb.codec import Header, control
+from logdb.codec.batch import CONTROL, TRANSACTIONAL
+from logdb.codec.control import ControlType
+from logdb.errors import CoordinatorFenced, InvalidBatch, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
+from logdb.model import AbortedTransaction, Buffer, OpenTransaction, TopicPartition
+
+BATCH_COUNT_MAX = 5  # as many as a producer may have under way
+EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
+SEQUENCE_MASK = 2**31 - 1  # sequences wrap around from it to 0
+
+
+class Batch(NamedTuple):
+    """One of the last batches of a producer."""
+
+    last_sequence: int  # -1: it came without
+    last_offset: int
+    offset_delta: int
+
+    @property
+    def first_sequence(self) -> int:
+        return -1 if self.last_sequence < 0 else self.last_sequence - self.offset_delta & SEQUENCE_MASK
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Producer(NamedTuple):
+    """What is known of one producer.
+
+    ``batches``: the last ones under this epoch, at most BATCH_COUNT_MAX.  ``timestamp_ms``: what expiry counts from.
+    ``coordinator_epoch``: of the last marker, -1 without.  ``first_offset``: of the open transaction, -1 without, begun
+    at ``started_ms``.
+    """
+
+    producer_id: int
+    epoch: int = -1
+    batches: tuple[Batch, ...] = ()
+    timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    first_offset: int = -1
+    started_ms: int = -1
+
+    @property
+    def next_sequence(self) -> int:
+        """What the next batch under this epoch begins with."""
+        return self.batches[-1].last_sequence + 1 & SEQUENCE_MASK if self.batches else 0
+
+    def duplicate_of(self, head: Header) -> Batch | None:
+        """The batch that ``head`` repeats."""
+        if head.producer_epoch != self.epoch or head.base_sequence < 0:
+            return None
+        delta = head.last_offset - head.base_offset
+        return next((b for b in self.batches if b.offset_delta == delta and b.first_sequence == head.base_sequence), None)
+
+    def after_batch(self, head: Header, base_offset: int, now_ms: int) -> "Producer":
+        """With one more batch, at ``base_offset``."""
+        delta = head.last_offset - head.base_offset
+        last_sequence = -1 if head.base_sequence < 0 else head.base_sequence + delta & SEQUENCE_MASK
+        batch = Batch(last_sequence, base_offset + delta, delta)
+        begins = self.first_offset < 0 and bool(head.attributes & TRANSACTIONAL)
+        return Producer(
+            head.producer_id,
+            head.producer_epoch,
+            (*self.batches[1 - BATCH_COUNT_MAX :], batch) if head.producer_epoch == self.epoch else (batch,),
+            max(head.max_timestamp, now_ms),
+            self.coordinator_epoch,
+            base_offset if begins else self.first_offset,
+            now_ms if begins else self.started_ms,
+        )
+
+    def after_marker(self, epoch: int, coordinator_epoch: int, now_ms: int) -> "Producer":
+        """With its transaction ended."""
+        return Producer(self.producer_id, epoch, self.batches if epoch == self.epoch else (), now_ms, coordinator_epoch)
+
+
+class Update(NamedTuple):
+    """What one batch changes: the producer as it is after it, and the transaction that it aborts."""
+
+    last_offset: int
+    producer: Producer
+    before: Producer | None
+    aborted: AbortedTransaction | None = None
+
+
+class ProducerStates:
+    """All producers of one log at one offset.
+
+    ``first_unstable``: first offset of the oldest open transaction; None without one.
+    """
+
+    __slots__ = ("_open", "first_unstable", "producers")
+
+    def __init__(self, producers: Iterable[Producer] = ()) -> None:
+        self.producers = {producer.producer_id: producer for producer in producers}
+        self.first_unstable: int | None = None
+        self._reopen()
+
+    def _reopen(self) -> None:
+        begun = sorted((p for p in self.producers.values() if p.first_offset >= 0), key=lambda p: p.first_offset)
+        self._open = {producer.producer_id: producer.first_offset for producer in begun}
+        self.first_unstable = begun[0].first_offset if begun else None
+
+    def copy(self) -> "ProducerStates":
+        return ProducerStates(list(self.producers.values()))
+
+    def put(self, producer: Producer) -> None:
+        """Take over a producer as it is after its latest batch."""
+        self.producers[producer.producer_id] = producer
+        if producer.first_offset < 0:
+            self._open.pop(producer.producer_id, None)
+        elif producer.producer_id not in self._open:
+            self._open[producer.producer_id] = producer.first_offset
+        self.first_unstable = next(iter(self._open.values()), None)
+
+    def restore(self, producer_id: int, producer: Producer | None) -> None:
+        """Have a producer as it was before some updates."""
+        if producer is None:
+            self.producers.pop(producer_id, None)
+        else:
+            self.producers[producer_id] = producer
+        self._reopen()
+
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> list[int]:
+        """Forget producers that sent nothing for so long; returns their ids."""
+        old = [p for p in list(self.producers.values()) if p.first_offset < 0 and now_ms - p.timestamp_ms >= expiration_ms]
+        for producer in old:
+            del self.producers[producer.producer_id]
+        return [producer.producer_id for producer in old]
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """By their first offsets."""
+        begun = [p for p in list(self.producers.values()) if p.first_offset >= 0]
+        return [OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms) for p in sorted(begun, key=lambda p: p.first_offset)]
+
+    def ended(self, producer: Producer, offset: int, kind: ControlType) -> AbortedTransaction | None:
+        """The transaction of ``producer`` that a marker at ``offset`` aborts; None where it commits, or ends none."""
+        if kind is not ControlType.ABORT or producer.first_offset < 0:
+            return None
+        others = (first for producer_id, first in self._open.items() if producer_id != producer.producer_id)
+        return AbortedTransaction(producer.producer_id, producer.first_offset, offset, next(others, offset + 1))
+
+    def replay(self, head: Header, image: Buffer, now_ms: int) -> AbortedTransaction | None:
+        """Take over a batch of a producer that lies in the log; returns the transaction that it aborts.
+
+        Args:
+            image: uint8[n], the batch, checked.
+        """
+        known = self.producers.get(head.producer_id, Producer(head.producer_id))
+        if not head.attributes & CONTROL:
+            self.put(known.after_batch(head, head.base_offset, now_ms))
+            return None
+        marker = control.parse(image) if head.record_count else None
+        if marker is None or marker.coordinator_epoch is None:  # emptied by compaction, or none of a transaction's
+            return None
+        aborted = self.ended(known, head.base_offset, ControlType(marker.type))
+        self.put(known.after_marker(head.producer_epoch, marker.coordinator_epoch, now_ms))
+        return aborted
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def check_batch(where: TopicPartition, known: Producer, head: Header, *, sequenced: bool) -> None:
+    """Raise unless a batch that is no duplicate may follow.
+
+    Args:
+        known: The producer; one of epoch -1 was unknown so far.
+        sequenced: From a producer; a coordinator's own batches have no sequence.
+
+    Raises:
+        ProducerFenced, OutOfOrderSequence, InvalidTransactionState: See the table above.
+        InvalidBatch: It has no sequence.
+    """
+    _check_epoch(known, head.producer_epoch)
+    if sequenced:
+        if head.base_sequence < 0:
+            raise InvalidBatch(0, f"a batch of producer {head.producer_id} with the sequence {head.base_sequence}")
+        expected = known.next_sequence if head.producer_epoch == known.epoch else 0
+        if known.epoch >= 0 and head.base_sequence != expected:
+            raise OutOfOrderSequence(*where, head.producer_id, head.base_sequence, expected)
+    if known.first_offset >= 0 and not head.attributes & TRANSACTIONAL:
+        since = f"a transaction open on {where} since offset {known.first_offset}"
+        raise InvalidTransactionState(f"producer {head.producer_id} has {since}, and sent a batch outside of it")
+
+
+def check_marker(where: TopicPartition, known: Producer, epoch: int, coordinator_epoch: int) -> None:
+    """Raise unless a marker may follow.
+
+    Raises:
+        ProducerFenced: Its producer epoch is older than the last one.
+        CoordinatorFenced: So is its coordinator's epoch.
+    """
+    _check_epoch(known, epoch)
+    if coordinator_epoch < known.coordinator_epoch:
+        raise CoordinatorFenced(*where, known.producer_id, coordinator_epoch, known.coordinator_epoch)
+
+
+def _check_epoch(known: Producer, epoch: int) -> None:
+    if epoch < known.epoch:
+        raise ProducerFenced(known.producer_id, epoch, known.epoch)
+
+
+def repeated(known: Mapping[int, Producer], heads: Sequence[Header]) -> list[Batch]:
+    """Those of the batches that are among their producers' last ones."""
+    producers = ((known.get(head.producer_id), head) for head in heads)
+    return [batch for producer, head in producers if producer is not None and (batch := producer.duplicate_of(head)) is not None]

@@ -1,0 +1,149 @@
+"""Bringing what is known of a log's producers up to where the log ends.
+
+Knows snapshots and how to walk the batches behind them.  Does not know which snapshot counts: the catalogue says so.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from logdb.codec import convert
+from logdb.errors import CorruptionError, InvalidBatch
+from logdb.io import IO
+from logdb.log import producer_snapshot
+from logdb.log.producers import ProducerStates
+from logdb.log.reader import SegmentReader, segment_slot
+from logdb.meta import LogEntry
+from logdb.model import AbortedTransaction
+from logdb.segment import buffers
+from logdb.segment.segment import Segment
+
+_LOOK_COUNT_MAX = 5
+
+
+def replay(
+    states: ProducerStates,
+    segments: Sequence[Segment],
+    offset: int,
+    end_offset: int,
+    epochs: Sequence[tuple[int, int]] | None,
+    now_ms: int,
+    note: Callable[[Segment, AbortedTransaction], None] | None = None,
+) -> None:
+    """Apply the batches in [``offset``, ``end_offset``), and note which transactions they abort.
+
+    Args:
+        states: The producers at ``offset``, where a batch begins; changed.
+        now_ms: Counts as the time when the batches were appended.
+        note: Called with each transaction that a marker aborts, and the marker's segment; None: its index is.
+
+    Raises:
+        CorruptionError: At a damaged batch; those before it are applied.
+    """
+    if offset >= end_offset or not segments:
+        return
+    for segment in segments[segment_slot(segments, offset) :]:
+        if segment.base_offset >= end_offset:
+            return
+        reader = SegmentReader(segment, max(offset, segment.base_offset), end_offset, epochs)
+        while (view := reader.read(buffers.READ_SIZE_BYTES)) is not None:
+            if reader.produced_count:
+                try:
+                    found = _apply(states, view, offset, now_ms)
+                except InvalidBatch as error:
+                    position = reader.position - len(view)
+                    raise CorruptionError(segment.path, position, f"here, or in a batch behind it: {error.reason}") from None
+                for aborted in found:
+                    if note is None:
+                        segment.transactions.add(aborted)
+                    else:
+                        note(segment, aborted)
+            del view  # its buffer may be taken again
+
+
+def _apply(states: ProducerStates, batches: memoryview, offset: int, now_ms: int) -> list[AbortedTransaction]:
+    produced = ((head, image) for image, head in convert.headers(batches) if head.producer_id >= 0 and head.base_offset >= offset)
+    return [aborted for head, image in produced if (aborted := states.replay(head, image, now_ms)) is not None]
+
+
+def aborted_of(segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[int, int]] | None) -> list[AbortedTransaction]:
+    """The transactions that markers in ``segments[slot]`` abort, by walking the log from its begin.
+
+    Raises:
+        CorruptionError: A batch is damaged.
+    """
+    found: list[AbortedTransaction] = []
+
+    def note(segment: Segment, aborted: AbortedTransaction) -> None:
+        if segment is segments[slot]:
+            found.append(aborted)
+
+    replay(ProducerStates(), segments, segments[0].base_offset, segments[slot].next_offset, epochs, 0, note)
+    return found
+
+
+def load_snapshot(
+    io: IO, directory: str, offset: int, start_offset: int, older: Sequence[int], report: Callable[[str], None]
+) -> tuple[ProducerStates, int]:
+    """The producers to begin a replay with, and the offset to begin it at.
+
+    Args:
+        offset: The snapshot that the catalogue names.
+        start_offset: The log's; where there is no good snapshot at all, nothing is known of it.
+        older: Offsets of other snapshots that may do instead.
+        report: Told of each that does not.
+    """
+    for candidate in (offset, *sorted((other for other in older if other < offset), reverse=True)):
+        try:
+            return producer_snapshot.load(io, directory, candidate), candidate
+        except FileNotFoundError:
+            report(f"{producer_snapshot.snapshot_path(directory, candidate)} is missing: made anew from the log")
+        except CorruptionError as error:
+            report(f"{error}; made anew from the log")
+    return ProducerStates(), start_offset
+
+
+class TailProducers:
+    """The producers of a log that another process writes to, brought up to date when they are asked for.
+
+    One thread at a time (the log's lock).
+    """
+
+    def __init__(self, io: IO, directory: str, entry: LogEntry) -> None:
+        self._io, self._directory, self._entry = io, directory, entry
+        self.states = ProducerStates()
+        self.began = entry.producers_offset >= 0  # there was one when the log was opened
+        self._offset = -1  # up to which the states are; -1: nothing was read yet
+
+    def advance(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
+        """Take over what was written below ``end_offset``.
+
+        Raises:
+            CorruptionError: A batch is damaged.
+        """
+        if self._offset < 0:
+            self._begin(segments, start_offset, end_offset, epochs)
+        if self._offset < end_offset:
+            replay(self.states, segments, self._offset, end_offset, epochs, self._io.clock_ms())
+            self._offset = end_offset
+
+    def _begin(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
+        """Begin with the newest snapshot, or where there was no producer yet."""
+        if self._entry.producers_offset < 0:
+            self._offset = max(start_offset, min(self._entry.recovery_offset, end_offset))
+            return
+        self.states, self._offset = self._newest_snapshot(start_offset, end_offset)
+        for slot, segment in enumerate(segments):
+            if segment.scanner is None:
+                continue  # sealed: the catalogue says what its index has to be
+            try:
+                segment.transactions.load_below(self._offset)
+            except CorruptionError:  # or it is just being written
+                segment.transactions.rebuilt(aborted_of(segments, slot, epochs))
+
+    def _newest_snapshot(self, start_offset: int, end_offset: int) -> tuple[ProducerStates, int]:
+        for _ in range(_LOOK_COUNT_MAX):  # the writer removes old ones
+            for offset in reversed(producer_snapshot.offsets(self._io.listdir(self._directory))):
+                if offset <= end_offset:
+                    with contextlib.suppress(FileNotFoundError, CorruptionError):
+                        return producer_snapshot.load(self._io, self._directory, offset), offset
+        return ProducerStates(), start_offset

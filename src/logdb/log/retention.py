@@ -1,0 +1,52 @@
+"""Which of a log's oldest segments retention removes.
+
+Knows ages and sizes.  Does not know files, topics, or how a segment is removed.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class Sealed(Protocol):
+    """What is asked of a sealed segment: ``SegmentEntry`` has it."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def append_ms(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sealed)
+
+
+def expired(
+    sealed: Sequence[S], *, log_size_bytes: int, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
+) -> Sequence[S]:
+    """The oldest segments that are too old, or too many.
+
+    A segment's age counts from the later of its largest record timestamp and its last append, so
+    that history which is loaded today does not expire today.  By size, a segment goes only if
+    what is left still has ``retention_bytes``.
+
+    Args:
+        sealed: The log's sealed segments, oldest first.
+        log_size_bytes: Of all segments, the active one too.
+        now_ms: Milliseconds since 1970, as timestamps are.
+        retention_ms, retention_bytes: The topic's configs; -1: no limit.
+        limit_offset: No record at or past it may go (the last stable offset).
+
+    Source: ``retention.ms`` and ``retention.bytes`` of Kafka; there age counts from the timestamp alone.
+    """
+    count, left_bytes = 0, log_size_bytes
+    for segment in sealed:
+        old = retention_ms >= 0 and now_ms - max(segment.max_timestamp, segment.append_ms) > retention_ms
+        large = retention_bytes >= 0 and left_bytes - segment.size_bytes >= retention_bytes
+        if segment.next_offset > limit_offset or not (old or large):
+            break
+        left_bytes -= segment.size_bytes
+        count += 1
+    return sealed[:count]

@@ -1,0 +1,145 @@
+"""The producers of one log that is written to: as accepted, as written, and what lies between.
+
+    admit ──► accepted ──► pending ──► written ──► .snapshot, .txnindex
+              what batches are         what is in the files;
+              checked against          readers see it
+
+A batch is checked under the gate of the batch builder, in the same step that gives it its offsets, and its update waits
+in ``pending`` until the batch is in the file.  So a snapshot never has what the log lacks, and what is still waiting in
+memory is known as a duplicate all the same.
+
+Threading: ``Admission`` runs under the builder's gate, ``advance`` under its write lock; ``lock`` holds off whoever
+takes a copy while ``advance`` works, and is never held over I/O.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from logdb.codec import control
+from logdb.codec.control import ControlType
+from logdb.codec.convert import Produced
+from logdb.errors import OutOfOrderSequence
+from logdb.log.producers import Producer, ProducerStates, Update, check_batch, check_marker, repeated
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.segment.transaction_index import TransactionIndex
+
+
+class Duplicate(Exception):
+    """All batches of the call are in the log, or accepted for it, already."""
+
+    def __init__(self, offsets: range) -> None:
+        self.offsets = offsets
+
+
+class Transactions:
+    """What a log that is written to knows of its producers.
+
+    ``written_offset``: ``written`` has no batches from there on.  ``snapshot_offset``: of the newest snapshot that is on
+    the disk.  ``snapshots``: the offsets of all that are, rising.
+    """
+
+    def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
+        self._where = where
+        self.accepted, self.written = states, states.copy()
+        self.pending: deque[Update] = deque()
+        self.written_offset = 0
+        self.lock = threading.Lock()
+        self.snapshots, self.snapshot_offset = list(snapshots), snapshot_offset
+
+    # ------------------------------------------------------------ what is written
+
+    def advance(self, end_offset: int, index: TransactionIndex) -> None:
+        """The log was written up to ``end_offset``, the last of it into the segment of ``index``; with ``lock`` held."""
+        while self.pending and (update := self.pending[0]).last_offset < end_offset:
+            self.written_offset = update.last_offset + 1
+            if update.aborted is not None:
+                index.add(update.aborted)  # first: once the transaction is not open any more, readers look there
+            self.written.put(update.producer)
+            self.pending.popleft()  # last: an exception from outside (Ctrl-C) only makes it done again
+
+    def saved(self, offset: int) -> None:
+        """There is a snapshot of what the producers were at ``offset``."""
+        self.snapshot_offset = offset
+        self.snapshots = [*(known for known in self.snapshots if known < offset), offset]
+
+    def expire(self, now_ms: int) -> None:
+        """Forget who sent nothing for long; with ``lock`` held."""
+        for producer_id in self.accepted.expire(now_ms):
+            self.written.producers.pop(producer_id, None)
+
+    def discard(self) -> None:
+        """What was accepted and not written is dropped."""
+        with self.lock:
+            self.pending.clear()
+            self.accepted = self.written.copy()
+
+    # ------------------------------------------------------------ what comes in
+
+    def offsets_of(self, produced: Sequence[Produced], batch_count: int) -> range | None:
+        """The offsets of batches that are all known; None if none of them is.
+
+        Raises:
+            OutOfOrderSequence: Some are.
+        """
+        batches = repeated(self.accepted.producers, [batch.header for batch in produced])
+        if not batches:
+            return None
+        if len(batches) < batch_count:
+            head = produced[0].header
+            raise OutOfOrderSequence(*self._where, head.producer_id, head.base_sequence, self._known(head.producer_id).next_sequence)
+        return range(batches[0].first_offset, batches[-1].last_offset + 1)
+
+    def _known(self, producer_id: int) -> Producer:
+        return self.accepted.producers.get(producer_id) or Producer(producer_id)
+
+    def batches(self, produced: Sequence[Produced], batch_count: int, now_ms: int, *, sequenced: bool) -> "Admission":
+        """What checks and takes in batches once their offsets are known; raises Duplicate if they are known already."""
+
+        def updates(first_offset: int) -> list[Update]:
+            if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
+                raise Duplicate(offsets)
+            latest: dict[int, Producer] = {}
+            found = []
+            for records_before, head in produced:
+                known = latest.get(head.producer_id) or self._known(head.producer_id)
+                check_batch(self._where, known, head, sequenced=sequenced)
+                after = latest[head.producer_id] = known.after_batch(head, first_offset + records_before, now_ms)
+                found.append(Update(after.batches[-1].last_offset, after, self.accepted.producers.get(head.producer_id)))
+            return found
+
+        return Admission(self, updates)
+
+    def marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int) -> "tuple[bytes, Admission]":
+        """The batch of a marker, and what checks and takes it in."""
+        producer_id, epoch = producer
+
+        def updates(first_offset: int) -> list[Update]:
+            known = self._known(producer_id)
+            check_marker(self._where, known, epoch, coordinator_epoch)
+            aborted = self.accepted.ended(known, first_offset, kind)
+            after = known.after_marker(epoch, coordinator_epoch, now_ms)
+            return [Update(first_offset, after, self.accepted.producers.get(producer_id), aborted)]
+
+        return control.build(kind, producer, coordinator_epoch, now_ms), Admission(self, updates)
+
+
+class Admission:
+    """One call's way in: called with the first offset just before its batches are accepted."""
+
+    def __init__(self, transactions: Transactions, updates: Callable[[int], list[Update]]) -> None:
+        self._transactions, self._updates = transactions, updates
+
+    def __call__(self, first_offset: int) -> None:
+        updates = self._updates(first_offset)
+        accepted, pending = self._transactions.accepted, self._transactions.pending
+        try:
+            for update in updates:
+                accepted.put(update.producer)
+            pending.extend(updates)
+        except BaseException:  # from outside (Ctrl-C); once this has returned, nothing comes between it and the appending
+            for update in updates:
+                if update in pending:
+                    pending.remove(update)
+                accepted.restore(update.producer.producer_id, update.before)
+            raise

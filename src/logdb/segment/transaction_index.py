@@ -1,0 +1,175 @@
+"""Which transactions were aborted by a marker in one segment: Kafka's ``.txnindex``.
+
+Knows entries and their file.  Does not know how a transaction comes to its end.  Format: docs/format.md,
+"Aborted transactions".
+
+While the segment is active, entries are kept in memory and saved at checkpoints; a sealed one's are read when they
+are needed, and must be what the catalogue says of them.
+
+Threading: one writer at a time (the log's); any number of readers, since ``_data`` is only ever replaced.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from logdb.codec import crc32c
+from logdb.errors import CorruptionError
+from logdb.io import IO, read_file
+from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
+from logdb.segment.files import write_file
+
+SUFFIX = ".txnindex"
+ENTRY_SIZE_BYTES = 34
+_ENTRY = struct.Struct(">hqqqq")
+_LAST_OFFSET = struct.Struct(">18xq8x")
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment, by the offset of their marker."""
+
+    __slots__ = ("_data", "_io", "_noted", "_path", "unsaved")
+
+    def __init__(self, io: IO, path: str) -> None:
+        self._io, self._path = io, path
+        self._data: bytes | None = b""
+        self._noted = (0, 0)
+        self.unsaved = False
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return self._data != b""
+
+    # ------------------------------------------------------------ what there is
+
+    def expect(self, count: int, crc: int) -> None:
+        """The segment is sealed, and this is what the catalogue says of its entries: they are read when they are needed."""
+        self._noted, self._data = (count, crc), None if count else b""
+
+    def search(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """The transactions that reach into [offset, end_offset), and whether there can be no more of them in later segments.
+
+        Raises:
+            CorruptionError: The file is not what was noted of it.
+
+        Source: Kafka's TransactionIndex.collectAbortedTxns.
+        """
+        data, found = self._loaded(), []
+        slot = bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
+        for entry in entries(data[slot * ENTRY_SIZE_BYTES :]):
+            if entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, by their markers; raises CorruptionError as ``search``."""
+        return [AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(self._loaded())]
+
+    def checksum(self) -> tuple[int, int]:
+        """Count of the entries, and CRC-32C of the file that holds them; 0 and 0 without any."""
+        return summary(self._loaded())
+
+    def below(self, offset: int) -> bytes:
+        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
+        data = self._loaded()
+        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
+
+    def _loaded(self) -> bytes:
+        data = self._data
+        if data is None:
+            data = load(self._io, self._path)
+            found = summary(data)
+            if found != self._noted:
+                form = "{} entries with CRC {:08x}"
+                raise CorruptionError(self._path, 0, f"{form.format(*found)}; the catalogue says {form.format(*self._noted)}")
+            self._data = data
+        return data
+
+    # ------------------------------------------------------------ changes
+
+    def load_below(self, offset: int) -> None:
+        """Take over what the file says of markers below ``offset``; the rest is yet to be found in the log.
+
+        Raises:
+            CorruptionError: It contradicts itself.
+        """
+        data = load(self._io, self._path)
+        count = bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
+        self._data = data[: count * ENTRY_SIZE_BYTES]
+        self.unsaved = len(self._data) != len(data)
+
+    def add(self, entry: AbortedTransaction) -> None:
+        """Note a marker behind all others; one that is known already is left as it is."""
+        data = self._loaded()
+        if not data or _last_offset(data, len(data) // ENTRY_SIZE_BYTES - 1) < entry.last_offset:
+            self._data, self.unsaved = data + _ENTRY.pack(0, *entry), True
+
+    def rebuilt(self, found: Iterable[AbortedTransaction]) -> None:
+        """Have these entries, as they were found in the log, instead of a file that is not what was noted of it."""
+        self._data = encode(found)
+
+    def save(self) -> None:
+        """Bring the file up to date, and sync it; the directory entry is the caller's to sync.
+
+        Raises:
+            DiskFull, WriteFailed, SyncFailed: As ``write_file``.
+        """
+        self.unsaved = False  # from here on a new one is to be saved again
+        data = self._loaded()
+        try:
+            if data or self._io.exists(self._path):
+                write_file(self._io, self._path, data)
+        except BaseException:
+            self.unsaved = True
+            raise
+
+
+def summary(data: bytes) -> tuple[int, int]:
+    """Count of the entries of a file, and its CRC-32C; 0 and 0 of none."""
+    return len(data) // ENTRY_SIZE_BYTES, crc32c(data)
+
+
+def encode(found: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(0, *entry) for entry in found)
+
+
+def entries(data: bytes) -> Iterator[AbortedTransaction]:
+    """The entries of a whole file, or from the begin of one on."""
+    return (AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(data))
+
+
+def load(io: IO, path: str) -> bytes:
+    """The entries in a file; none where there is no file.
+
+    Raises:
+        CorruptionError: As ``check``.
+    """
+    try:
+        data = read_file(io, path, SEGMENT_SIZE_BYTES_MAX)
+    except FileNotFoundError:
+        return b""
+    check(data, path)
+    return data
+
+
+def check(data: bytes, path: str) -> None:
+    """Look whether a file is one.
+
+    Raises:
+        CorruptionError: It has no whole entries, or they are not in the order of their markers.
+    """
+    if len(data) % ENTRY_SIZE_BYTES:
+        raise CorruptionError(path, len(data), f"{len(data)} bytes are no whole entries of {ENTRY_SIZE_BYTES}")
+    before = -1
+    for at, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
+        if version != 0 or producer_id < 0 or not (0 <= first <= last and before < last) or stable < 0:
+            numbers = f"version {version}, producer {producer_id}, offsets {first} to {last} after {before}, stable {stable}"
+            raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"no entry of an aborted transaction: {numbers}")
+        before = last
+
+
+def _last_offset(data: bytes, slot: int) -> int:
+    offset: int = _LAST_OFFSET.unpack_from(data, slot * ENTRY_SIZE_BYTES)[0]
+    return offset

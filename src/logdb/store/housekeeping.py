@@ -1,0 +1,114 @@
+"""What a store does now and then, beside everything else: retention, compaction.
+
+Knows when a task is due, and for which topics it is needed at all.  Does not know what it does.
+
+A task is named by the store with an interval and a question: does a topic with these configs
+need you?  The one thread (``logdb-housekeeper``) begins with the first topic that needs a
+task, so a store without such topics has none; the first round is not before
+``FIRST_ROUND_MS``, as in Kafka.  Tasks run one after the other.
+
+Threading: all methods, from any thread.  A task that takes long asks ``pause`` or ``stopping``
+now and then, and returns when they say so: closing the store waits for it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from logdb.io import IO
+from logdb.model import ConfigValue
+
+logger = logging.getLogger(__name__)
+
+FIRST_ROUND_MS = 30_000
+
+
+@dataclass(kw_only=True, eq=False)
+class _Task:
+    name: str
+    interval_ms: int
+    needed: Callable[[Mapping[str, ConfigValue]], bool]
+    work: Callable[[], None]
+    due_ms: int = 0
+    failure: str = ""  # the last one, said once
+
+
+class Housekeeping:
+    """The tasks of one store, and the thread that does them."""
+
+    def __init__(self, io: IO, thread_name: str = "logdb-housekeeper") -> None:
+        self._io, self._thread_name = io, thread_name
+        self._tasks: dict[str, _Task] = {}
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._wake, self._stopped = threading.Event(), threading.Event()
+
+    def add(self, name: str, work: Callable[[], None], *, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool]) -> None:
+        """Name a task; before the first ``consider``.
+
+        Args:
+            work: One round over everything that may be due.  What it raises is logged, and the next round tries again.
+            interval_ms: From the end of one round to the begin of the next, 1 or more.
+            needed: Whether a topic with these configs (only those that were set) gives the task something to do.
+        """
+        self._tasks[name] = _Task(name=name, interval_ms=interval_ms, needed=needed, work=work)
+
+    def consider(self, config: Mapping[str, ConfigValue]) -> bool:
+        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs."""
+        if self._thread is None and any(task.needed(config) for task in self._tasks.values()):
+            self._begin()
+        return self._thread is not None
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._stopped.is_set():
+                now_ms = self._io.monotonic_ms()
+                for task in self._tasks.values():
+                    task.due_ms = now_ms + min(task.interval_ms, FIRST_ROUND_MS)
+                self._thread = threading.Thread(target=self._loop, name=self._thread_name, daemon=True)
+                self._thread.start()
+
+    def hasten(self, name: str) -> None:
+        """Let the next round of a task begin at once, if the thread runs; the caller does not wait for it."""
+        self._tasks[name].due_ms = self._io.monotonic_ms()
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread, after what it is at; nothing begins any more."""
+        with self._lock:
+            self._stopped.set()
+            self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the store is being closed: a task ends as soon as it can."""
+        return self._stopped.is_set()
+
+    def pause(self, wait_ms: float) -> bool:
+        """Let others have the disk for a while; False if the store is being closed meanwhile."""
+        return not self._stopped.wait(wait_ms / 1000)
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.clear()  # before looking: what comes later sets it again
+            for task in self._tasks.values():
+                if task.due_ms <= self._io.monotonic_ms() and not self._stopped.is_set():
+                    self._do(task)
+            left_ms = min(task.due_ms for task in self._tasks.values()) - self._io.monotonic_ms()
+            self._wake.wait(max(left_ms, 0) / 1000)
+
+    def _do(self, task: _Task) -> None:
+        task.due_ms = self._io.monotonic_ms() + task.interval_ms  # `hasten` may overrule it while the task runs
+        before_ms = task.due_ms
+        try:
+            task.work()
+            task.failure = ""
+        except Exception as error:  # noqa: BLE001 -- a thread that ended of one task would leave the others undone
+            if str(error) != task.failure:
+                task.failure = str(error)
+                logger.error("%s in the background: %s", task.name, error)
+        if task.due_ms == before_ms:
+            task.due_ms = self._io.monotonic_ms() + task.interval_ms

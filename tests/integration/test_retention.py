@@ -1,0 +1,167 @@
+"""Readers of segments that are removed under them, in the writer's process and in others: they go on, or are told so."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import logdb
+from logdb.errors import CorruptionError, OffsetOutOfRange
+
+COUNT = 400
+
+# Reads a topic again and again from its start, each record checked, until it meets the record "end".
+READER = """
+import sys, logdb
+with logdb.open(sys.argv[1], mode="r") as db:
+    log, passes, jumps, ended = db.log("t"), 0, 0, False
+    offset = log.start_offset
+    print("ready", flush=True)
+    while not ended:
+        try:
+            for record in log.read(offset):
+                assert record.offset == offset, (record.offset, offset)
+                assert record.value in (b"end", b"%d" % offset * 50), record
+                ended, offset = record.value == b"end", offset + 1
+            passes += 1
+        except logdb.errors.OffsetOutOfRange as error:
+            assert error.start_offset > offset, error
+            jumps, offset = jumps + 1, error.start_offset
+    print(passes, jumps, offset)
+"""
+
+
+def fill(log, count=COUNT):
+    for _ in range(0, count, 10):
+        end = log.end_offset
+        log.append_many([b"%d" % offset * 50 for offset in range(end, end + 10)], durability="os")
+    log.flush()
+
+
+@pytest.fixture
+def db(tmp_path):
+    with logdb.open(tmp_path / "db") as opened:
+        opened.create_topic("t", config={"segment.bytes": 4_096})
+        fill(opened.log("t"))
+        yield opened
+
+
+def drop_files(log):
+    """As the cache of open files does when it is full."""
+    for segment in log.segments:
+        segment.file = None
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+@pytest.mark.parametrize("held", [True, False])
+def test_a_reader_in_the_middle_of_what_is_deleted(db, mode, held):
+    reader = db if mode == "a" else logdb.open(db.path, mode="r")
+    log = reader.log("t")
+    assert len(log.segments) > 10
+    records = log.read(0)
+    assert next(records).offset == 0
+    if held:
+        for segment in log.segments:
+            segment.open()
+    else:
+        drop_files(log)
+    assert db.delete_records("t", 0, -1) == COUNT
+    seen = []
+    with contextlib.nullcontext() if held else pytest.raises(OffsetOutOfRange, match=rf"it holds \[{COUNT}, {COUNT}\)"):
+        seen.extend((record.offset, record.value) for record in records)
+    assert seen == [(offset, b"%d" % offset * 50) for offset in range(1, 1 + len(seen))]
+    assert len(seen) == COUNT - 1 or not held
+    assert log.start_offset == log.end_offset == COUNT
+    for read in (log.read, log.read_batches, log.read_arrow):
+        with pytest.raises(OffsetOutOfRange):
+            read(0)
+    assert log.offset_for_timestamp(0) is None
+    fill(db.log("t"), 10)
+    assert [record.offset for record in log.read(COUNT)] == list(range(COUNT, COUNT + 10))
+    assert log.offset_for_timestamp(0) == COUNT
+    if mode == "r":
+        reader.close()
+
+
+def test_a_reader_that_did_not_look_since_is_told_when_it_comes_to_the_files(db):
+    with logdb.open(db.path, mode="r") as reader:
+        log = reader.log("t")
+        drop_files(log)
+        db.delete_records("t", 0, 200)
+        with pytest.raises(OffsetOutOfRange):
+            next(log.read(0))
+        assert log.start_offset == 200
+        assert next(log.read(200)).offset == 200
+
+
+@pytest.mark.parametrize("call", ["read_batches", "read_arrow", "offset_for_timestamp"])
+def test_every_way_of_reading_is_told(db, call):
+    with logdb.open(db.path, mode="r") as reader:
+        log = reader.log("t")
+        drop_files(log)
+        db.delete_records("t", 0, 200)
+        if call == "offset_for_timestamp":
+            assert log.offset_for_timestamp(0) == 200
+            return
+        with pytest.raises(OffsetOutOfRange):
+            list(getattr(log, call)(0))
+
+
+def test_a_reader_follows_while_all_is_deleted_and_more_is_written(db):
+    with logdb.open(db.path, mode="r") as reader:
+        log = reader.log("t")
+        followed = log.follow(COUNT, timeout_ms=60_000)
+        for _ in range(3):
+            db.delete_records("t", 0, -1)
+            end = db.log("t").append(b"more", durability="os")
+            db.flush()
+            assert next(followed).offset == end
+
+
+def test_a_reader_of_a_log_that_starts_within_its_only_segment(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        fill(db.log("t"), 20)
+        db.delete_records("t", 0, 7)
+        with logdb.open(db.path, mode="r") as reader:
+            log = reader.log("t")
+            assert (log.start_offset, log.end_offset) == (7, 20)
+            assert [record.offset for record in log.read(7)] == list(range(7, 20))
+
+
+def test_a_file_that_is_lost_is_still_corruption(db):
+    db._store.checkpoint([db.log("t")])
+    with logdb.open(db.path, mode="r") as reader:
+        log = reader.log("t")
+        drop_files(log)
+        lost = log.segments[2]
+        lost.remove()
+        with pytest.raises(CorruptionError, match="the file is missing"):
+            list(log.read(lost.base_offset))
+
+
+@pytest.mark.slow
+def test_a_process_that_reads_while_old_segments_go(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"segment.bytes": 4_096, "retention.bytes": 20_000})
+        log = db.log("t")
+        fill(log)
+        child = subprocess.Popen([sys.executable, "-c", READER, db.path], stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "ready\n"
+        for round_number in range(40):
+            if round_number in (10, 30):  # let it fall behind, and come back
+                os.kill(child.pid, signal.SIGSTOP if round_number == 10 else signal.SIGCONT)
+            fill(log, 200)
+            db._store.checkpoint([log])
+            db._store.retention.enforce()
+        log.append(b"end", durability="os")
+        log.flush()
+        output, _ = child.communicate(timeout=120)
+        assert child.returncode == 0
+        _, jumps, offset = map(int, output.split())
+        assert offset == log.end_offset
+        assert jumps > 0
+    assert logdb.verify(tmp_path / "db").ok

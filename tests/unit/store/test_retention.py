@@ -1,0 +1,378 @@
+import os
+import threading
+
+import pytest
+
+import logdb
+from logdb.codec.convert import stamp_producer
+from logdb.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.model import ProducerIdAndEpoch
+from support.batches import encode_batch
+from support.faulty_io import FaultyIO
+from support.power_cut import die, quiet
+
+DAY = 86_400_000
+START = 1_000 * DAY
+SMALL = {"segment.bytes": 2_048}
+WAIT_S = 60
+
+
+class Clock:
+    def __init__(self):
+        self.now_ms = START
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def db(tmp_path, clock):
+    with logdb.open(tmp_path / "db", clock=clock) as opened:
+        yield quiet(opened)
+
+
+def fill(db, topic="t", count=60, *, config=SMALL):
+    """A log of several sealed segments and an active one."""
+    db.create_topic(topic, config=config, if_not_exists=True)
+    log = db.log(topic)
+    for number in range(count):
+        log.append(b"%06d" % number + bytes(200))
+        if number % 3 == 2:
+            log.flush()
+    log.flush()
+    db._store.checkpoint([log])
+    assert len(log.segments) > 4 or count < 60
+    return log
+
+
+def files(log, suffix=".log"):
+    return sorted(int(name[:20]) for name in os.listdir(log.directory) if name.endswith(suffix))
+
+
+def offsets(log):
+    return [record.offset for record in log.read(log.start_offset)]
+
+
+def check(db, log, *, start, end=60):
+    assert (log.start_offset, log.end_offset) == (start, end)
+    assert offsets(log) == list(range(start, end))
+    assert files(log) == [segment.base_offset for segment in log.segments]
+    assert set(files(log, ".index")) <= set(files(log))
+    assert set(files(log, ".timeindex")) <= set(files(log))
+
+
+# ---------------------------------------------------------------- by time and by size
+
+
+def test_by_time_sealed_segments_go_and_the_active_one_stays(db, clock):
+    log = fill(db, config={**SMALL, "retention.ms": DAY})
+    active = log.segments[-1].base_offset
+    clock.now_ms = START + DAY
+    db._store.retention.enforce()
+    check(db, log, start=0)
+    clock.now_ms += 1
+    db._store.retention.enforce()
+    check(db, log, start=active)
+    assert log.append(b"more") == 60
+
+
+def test_history_that_is_loaded_today_does_not_expire_today(db, clock):
+    db.create_topic("t", config={**SMALL, "retention.ms": DAY})
+    log = db.log("t")
+    for number in range(60):
+        log.append(bytes(200), timestamp_ms=number)
+        log.flush()
+    db._store.checkpoint([log])
+    clock.now_ms = START + DAY
+    db._store.retention.enforce()
+    assert log.start_offset == 0
+    clock.now_ms = START + DAY + 1
+    db._store.retention.enforce()
+    assert log.start_offset == log.segments[-1].base_offset > 0
+
+
+def test_by_size_the_oldest_go(db):
+    log = fill(db, config={**SMALL, "retention.bytes": 5_000})
+    before = log.segments
+    db._store.retention.enforce()
+    kept = sum(segment.size_bytes for segment in log.segments)
+    assert 5_000 <= kept < 5_000 + before[0].size_bytes + log.segments[-1].size_bytes
+    check(db, log, start=log.segments[0].base_offset)
+    assert log.start_offset > 0
+
+
+def test_what_has_no_limit_or_is_only_compacted_keeps_all(db, clock):
+    kept = fill(db, "kept")
+    compacted = db.create_topic("compacted", config={**SMALL, "cleanup.policy": "compact", "retention.ms": 1, "retention.bytes": 0})
+    log = db.log(compacted.name)
+    for number in range(60):
+        log.append(bytes(200), b"%d" % number)
+        log.flush()
+    db._store.checkpoint([log])
+    clock.now_ms += 100 * DAY
+    db._store.retention.enforce()
+    assert kept.start_offset == log.start_offset == 0
+
+
+def test_both_policies_together_expire(db, clock):
+    db.create_topic("both", config={**SMALL, "cleanup.policy": "compact,delete", "retention.ms": DAY})
+    log = db.log("both")
+    for number in range(60):
+        log.append(bytes(200), b"%d" % number)
+        log.flush()
+    db._store.checkpoint([log])
+    clock.now_ms += DAY + 1
+    db._store.retention.enforce()
+    assert log.start_offset == log.segments[-1].base_offset > 0
+
+
+def test_a_log_that_nobody_has_opened_expires_too(tmp_path, clock):
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        fill(quiet(db), config={**SMALL, "retention.ms": DAY})
+    clock.now_ms += DAY + 1
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db)
+        db._store.retention.enforce()
+        assert db._store._logs
+        log = db.log("t")
+        check(db, log, start=log.segments[-1].base_offset)
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_one_log_that_fails_does_not_keep_the_others_waiting(tmp_path, clock):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", clock=clock, io=io) as db:
+        quiet(db)
+        first, second = (fill(db, name, config={**SMALL, "retention.ms": DAY}) for name in ("a", "b"))
+        clock.now_ms += DAY + 1
+        io.fail("rename", 28, "a-0")
+        with pytest.raises(DiskFull):
+            db._store.retention.enforce()
+        assert first.start_offset == 0
+        assert second.start_offset > 0
+        io.heal()
+        db._store.retention.enforce()
+        assert first.start_offset > 0
+
+
+def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
+    store = logdb.store.store.Store.open(tmp_path / "db", clock=clock, retention_check_ms=1)
+    with logdb.client.database.Database(store) as db:
+        db.create_topic("kept")
+        assert store.housekeeping._thread is None
+        log = fill(db, config={**SMALL, "retention.ms": DAY})
+        assert store.housekeeping._thread.is_alive()
+        active, moved = log.segments[-1].base_offset, threading.Event()
+        move = store.begin_at
+        store.begin_at = lambda log, start: (move(log, start), moved.set())
+        clock.now_ms += DAY + 1
+        assert moved.wait(WAIT_S)
+        check(db, log, start=active)
+    assert not store.housekeeping._thread.is_alive()
+
+
+def test_a_database_without_limits_has_no_housekeeper(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        assert db._store.housekeeping._thread is None
+        db.alter_topic("t", config={"retention.bytes": 1})
+        assert db._store.housekeeping._thread is not None
+    with logdb.open(tmp_path / "db") as db:
+        assert db._store.housekeeping._thread is not None
+
+
+# ---------------------------------------------------------------- delete_records
+
+
+def test_delete_records_moves_the_start_to_the_very_offset(db):
+    log = fill(db)
+    bases = files(log)
+    wanted = bases[2] + 1
+    assert db.delete_records("t", 0, wanted) == wanted
+    check(db, log, start=wanted)
+    assert files(log) == bases[2:]
+    assert db.delete_records("t", 0, wanted) == wanted
+    assert db.delete_records("t", 0, bases[3]) == bases[3]
+    check(db, log, start=bases[3])
+    assert files(log) == bases[3:]
+
+
+def test_delete_all_records_rolls_the_active_segment(db):
+    log = fill(db)
+    log.append(b"in the open batch")
+    assert db.delete_records("t", 0, -1) == 61
+    check(db, log, start=61, end=61)
+    assert files(log) == [61]
+    assert log.append(b"next") == 61
+    check(db, log, start=61, end=62)
+
+
+def test_delete_records_of_an_empty_log(db):
+    db.create_topic("t")
+    assert db.delete_records("t", 0, -1) == 0
+    assert db.delete_records("t", 0, 0) == 0
+
+
+def test_what_was_deleted_stays_deleted(tmp_path):
+    for count, offset in ((60, 31), (61, -1)):
+        with logdb.open(tmp_path / "db") as db:
+            fill(quiet(db)) if count == 60 else None
+            db.log("t").append(b"x") if count == 61 else None
+            start = db.delete_records("t", 0, offset)
+        assert logdb.verify(tmp_path / "db").ok
+        with logdb.open(tmp_path / "db") as db:
+            check(db, db.log("t"), start=start, end=count)
+            assert not db.reports
+
+
+def test_refusals_change_nothing(db):
+    log = fill(db)
+    db.delete_records("t", 0, 30)
+    for offset in (29, 61, -2, 2**63 - 1):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            db.delete_records("t", 0, offset)
+        assert (caught.value.start_offset, caught.value.end_offset) == (30, 60)
+    with pytest.raises(UnknownTopic):
+        db.delete_records("none", 0, 0)
+    with pytest.raises(UnknownPartition):
+        db.delete_records("t", 1, 0)
+    db.create_topic("compacted", config={"cleanup.policy": "compact"})
+    with pytest.raises(PolicyViolation, match=r"'compacted'.*'compact'"):
+        db.delete_records("compacted", 0, 0)
+    with logdb.open(db.path, mode="r") as reader, pytest.raises(ReadOnly):
+        reader.delete_records("t", 0, 40)
+    check(db, log, start=30)
+
+
+@pytest.mark.parametrize("kind", ["rename", "create", "fdatasync"])
+def test_a_disk_that_fails_leaves_the_start_where_it_was(tmp_path, kind):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io) as db:
+        log = fill(quiet(db))
+        if kind != "fdatasync":
+            io.fail(kind, 28)
+            with pytest.raises(DiskFull):
+                db.delete_records("t", 0, 31)
+            io.heal()
+            check(db, log, start=0)
+            assert db.delete_records("t", 0, 31) == 31
+        else:
+            io.fail(kind, 5, "topic.json")
+            with pytest.raises(logdb.errors.SyncFailed):
+                db.delete_records("t", 0, 31)
+            assert offsets(log) == list(range(60))
+
+
+def test_a_file_that_cannot_be_removed_is_left_to_the_next_opening(tmp_path, caplog):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io) as db:
+        log = fill(quiet(db))
+        bases = files(log)
+        io.fail("unlink", 13)
+        assert db.delete_records("t", 0, bases[2]) == bases[2]
+        assert offsets(log) == list(range(bases[2], 60))
+        assert files(log) == bases
+        assert "could not be removed" in caplog.text
+    with logdb.open(tmp_path / "db") as db:
+        check(db, db.log("t"), start=bases[2])
+        assert len(db.reports) == 2
+
+
+def test_a_read_only_log_is_left_alone(tmp_path, clock):
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        log = fill(quiet(db), config={**SMALL, "retention.ms": DAY})
+        damaged = log.segments[1].path
+    with open(damaged, "r+b") as file:
+        file.truncate(100)
+    os.unlink(damaged)
+    clock.now_ms += 2 * DAY
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        log = db.log("t")
+        assert log.read_only_reason
+        before = files(log)
+        db._store.retention.enforce()
+        with pytest.raises(ReadOnly):
+            db.delete_records("t", 0, 30)
+        assert files(log) == before
+
+
+# ---------------------------------------------------------------- producers and transactions
+
+
+def produce(log, producer, sequence, *, transactional=False):
+    batch = bytearray(encode_batch([bytes(400)], base_timestamp=START))
+    stamp_producer(batch, producer, sequence, transactional=transactional)
+    return log.append_batches(batch, durability="os")
+
+
+def test_retention_waits_for_an_open_transaction(db, clock):
+    db.create_topic("t", config={**SMALL, "retention.ms": DAY})
+    log, producer = db.log("t"), ProducerIdAndEpoch(7, 0)
+    fill(db, count=20)
+    produce(log, producer, 0, transactional=True)
+    fill(db, count=40)
+    begun = log.last_stable_offset
+    assert begun == 20
+    clock.now_ms += DAY + 1
+    db._store.retention.enforce()
+    assert 0 < log.start_offset <= begun
+    log.append_marker(producer, commit=False, coordinator_epoch=0)
+    db._store.retention.enforce()
+    assert log.start_offset == log.segments[-1].base_offset > begun
+
+
+def test_deleting_all_records_forgets_no_sequence(tmp_path):
+    producer = ProducerIdAndEpoch(7, 0)
+    with logdb.open(tmp_path / "db") as db:
+        quiet(db).create_topic("t")
+        log = db.log("t")
+        for sequence in range(3):
+            produce(log, producer, sequence)
+        db._store.checkpoint([log])
+        for sequence in range(3, 6):
+            produce(log, producer, sequence)
+        assert db.delete_records("t", 0, -1) == 6
+        die(db)
+    with logdb.open(tmp_path / "db") as db:
+        log = db.log("t")
+        assert produce(log, producer, 5) == range(5, 6)  # known, though it is gone
+        with pytest.raises(OutOfOrderSequence):
+            produce(log, producer, 7)
+        assert produce(log, producer, 6) == range(6, 7)
+
+
+def test_a_transaction_whose_begin_was_deleted(db):
+    log, producer = fill(db), ProducerIdAndEpoch(7, 0)
+    produce(log, producer, 0, transactional=True)
+    log.append(b"after")
+    with logdb.open(db.path, mode="r") as reader:
+        tail = reader.log("t")
+        assert (log.last_stable_offset, tail.last_stable_offset) == (60, 60)
+        assert db.delete_records("t", 0, 61) == 61
+        assert (tail.start_offset, log.last_stable_offset, tail.last_stable_offset) == (61, 61, 61)
+        assert list(log.read(61, isolation_level="read_committed")) == []
+        log.append_marker(producer, commit=True, coordinator_epoch=0)
+        db.delete_records("t", 0, -1)
+        log.append(b"last")
+        log.flush()
+        for each in (log, tail):
+            assert (each.start_offset, each.last_stable_offset, each.end_offset) == (63, 64, 64)
+            assert [record.value for record in each.read(63, isolation_level="read_committed")] == [b"last"]
+
+
+def test_an_index_of_aborted_transactions_goes_with_its_segment(db):
+    log, producer = fill(db, count=5), ProducerIdAndEpoch(7, 0)
+    for sequence in range(20):
+        produce(log, producer, sequence, transactional=True)
+        log.append_marker(producer, commit=False, coordinator_epoch=0)
+    db._store.checkpoint([log])
+    assert len(files(log, ".txnindex")) > 3
+    wanted = log.segments[-2].base_offset
+    db.delete_records("t", 0, wanted)
+    assert set(files(log, ".txnindex")) <= {wanted, log.segments[-1].base_offset}
+    assert list(log.read(wanted, isolation_level="read_committed")) == []
