@@ -23,7 +23,7 @@ test: .venv/dev
 	$(BIN)/pytest -n auto
 
 check: .venv/dev lint import-time
-	$(MAKE) -C tests/fuzz sanitize
+	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=5 $(BIN)/pytest -n auto tests/property tests/crash
 	$(MAKE) contract
 

@@ -14,18 +14,19 @@ b'key' b'value'
 from logdb import errors
 from logdb.client.database import Database
 from logdb.client.database import open_database as open
-from logdb.client.offline import repair, verify
+from logdb.client.offline import repair, restore, verify
 from logdb.codec import Record
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.model import PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
-from logdb.store.report import Problem, Report
+from logdb.store.report import Copied, Problem, Report
 
 __version__ = "0.1.0"
 
 __all__ = [
     "IO",
+    "Copied",
     "Database",
     "Log",
     "LogdbError",
@@ -39,5 +40,6 @@ __all__ = [
     "errors",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

@@ -132,7 +132,7 @@ class BatchBuilder:
         Base offsets and leader epochs are set here, and the batches written before returning (at fsync: committed).
         The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
         ``admit`` is called with the first offset just before they are accepted, and may raise to refuse them; until then
-        no other record is accepted.  What it does must be undone where this raises an exception without ``offsets``.
+        no other record is accepted, and once it has returned, these are.
 
         Raises:
             SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``.
@@ -511,3 +511,28 @@ class RecordIterator:
             StopIteration: At the end, and after any exception of the source.
             ValueError: The bytes contradict themselves, with an offset; or another thread is in here.
         """
+
+    def take(self, count: int, /) -> list[Record]:
+        """The next records, at most ``count``; fewer at the end, and where an exception ends it.
+
+        An exception is raised only if there is no record before it: then it has not ``exhausted`` what there is, and
+        reading from ``next_offset`` meets it again.
+
+        Raises:
+            as ``__next__``, but no StopIteration.
+        """
+
+    def close(self) -> None:
+        """End it, and let go of what it reads from."""
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the last record; where it began before the first."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record; -1 before the first."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all records were returned: it has ended, and neither ``close`` nor an exception ended it."""

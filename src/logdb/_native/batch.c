@@ -133,7 +133,7 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
         return LOGDB_E_COUNT;
     if (batch->record_count == 0)
         return LOGDB_OK;
-    if (delta != batch->last_offset - batch->base_offset)
+    if (delta > batch->last_offset - batch->base_offset)
         return LOGDB_E_DELTA;
     return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
 }

@@ -278,8 +278,11 @@ static route *route_find(dispatcher *p, PyObject *topic)
         PyErr_Format(PyExc_TypeError, "_route() must return a Route, not %s", Py_TYPE(found)->tp_name);
         Py_CLEAR(found);
     }
-    if (found != NULL && PyDict_SetItem(p->routes, topic, found))
-        Py_CLEAR(found);
+    if (found != NULL) { /* another thread may have been here meanwhile: there is one route */
+        PyObject *first = PyDict_SetDefault(p->routes, topic, found);
+        Py_XINCREF(first);
+        Py_SETREF(found, first);
+    }
     return (route *)found;
 }
 

@@ -35,6 +35,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "check:verify",
         "repair": "check:repair",
     },
+    "Copies": {
+        "snapshot": "backup:snapshot",
+        "backup": "backup:backup",
+        "restore": "backup:restore",
+    },
     "Tools": {
         "bench": "bench:bench",
         "completion": "completion:completion",

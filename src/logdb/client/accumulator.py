@@ -29,7 +29,7 @@ _BATCHES_MAX = 5  # in a buffer: the log remembers as many of a producer, and a 
 class Host(Protocol):
     """What an accumulator asks of the sender."""
 
-    changed: threading.Condition
+    lock: threading.RLock
 
     def begin(self, accumulator: "Accumulator", size_bytes: int) -> "Delivery | None":
         """Wait for memory, take it, and see to it that what comes now is sent.
@@ -140,7 +140,7 @@ class Accumulator(codec.Accumulator):
 
     def _refill(self, size_bytes: int) -> None:
         """Hook: a batch of ``size_bytes`` has no room.  Buffers grow to five batches while the sender does not keep up."""
-        with self._host.changed:
+        with self._host.lock:
             behind = bool(self.ready)
             self.seal()
             self._batches = min(2 * self._batches, _BATCHES_MAX) if behind else 1

@@ -9,6 +9,7 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from operator import length_hint
@@ -17,15 +18,15 @@ from typing import NamedTuple, Self, cast
 
 from logdb.client import assignors
 from logdb.client.commits import Commits, OnCommit
-from logdb.client.consumed import AnyRecord, deserialize
+from logdb.client.consumed import Finishing
 from logdb.client.consumer_config import ConsumerConfig
-from logdb.client.fetching import NOWHERE, Cursor, Fetcher, each
+from logdb.client.fetching import NOWHERE, Cursor, Fetcher
 from logdb.client.group_membership import GroupMetadata, Membership
 from logdb.client.positions import Beginnings
+from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.codec import Record
-from logdb.errors import Closed, NotAssigned, OffsetOutOfRange, SerializationError, UnstableOffsets
+from logdb.errors import Closed, InvalidGroup, NotAssigned, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _ITERATION_WAIT_MS = 1_000
@@ -34,7 +35,7 @@ Listener = Callable[[list[TopicPartition]], None]
 
 
 class Handed(NamedTuple):
-    """A list of records that iteration is in the middle of."""
+    """A finished list of records that iteration is in the middle of."""
 
     cursor: Cursor
     before: OffsetAndMetadata  # the position of its first record
@@ -51,9 +52,10 @@ class Handed(NamedTuple):
 
     def take_back(self) -> None:
         """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
-        position = self.position()
-        self.records.clear()
-        self.cursor.seek(position.offset, position.leader_epoch, earned=True)
+        if length_hint(self.iterator):
+            position = self.position()
+            self.records.clear()
+            self.cursor.seek(position.offset, position.leader_epoch, earned=True)
 
 
 class Listeners(NamedTuple):
@@ -84,6 +86,7 @@ class Consumer:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
         self._assignors = assignors.chosen(config.partition_assignment_strategy)
         self._fetcher = Fetcher()
+        self._finishing = Finishing(config.key_deserializer, config.value_deserializer, config.interceptors)
         self._beginnings = Beginnings(session, config.group_id, config.auto_offset_reset, self._is_new)
         interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
         self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
@@ -170,21 +173,28 @@ class Consumer:
         """The partitions that are read now."""
         return sorted(self._fetcher.cursors)
 
-    def group_metadata(self) -> GroupMetadata | None:
-        """Who this consumer is in its group, for ``Transaction.send_offsets``; None without a group."""
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group: what ``send_offsets`` of a transaction is checked by.
+
+        Raises:
+            InvalidGroup: It has no ``group_id``.
+        """
         if self._config.group_id is None:
-            return None
+            raise InvalidGroup("a consumer without group_id has nothing to commit to")
         return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
 
     def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these; those that stay keep their positions."""
-        known, level = self._fetcher.cursors, self._config.isolation_level
-        cursors = {partition: known.get(partition) or Cursor(partition, self._session.log(*partition), level) for partition in partitions}
+        known = self._fetcher.cursors
+        cursors = {partition: known.get(partition) or self._new_cursor(partition) for partition in partitions}
         self._take_back()
         self._fetcher.set(cursors)
         if self._config.group_id is None and self._config.auto_offset_reset == "latest":
             self._beginnings.settle(cursors.values())  # "latest" means now, not the first poll
         self._tend_at_ms = None
+
+    def _new_cursor(self, partition: TopicPartition) -> Cursor:
+        return Cursor(partition, self._session.log(*partition), self._config.isolation_level, self._beginnings.reset)
 
     def _take_on(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these too, and say so."""
@@ -243,36 +253,50 @@ class Consumer:
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
         self._take_back()
-        deadline_ms = self._monotonic_ms() + timeout_ms
+        now_ms = self._monotonic_ms()
+        deadline_ms = now_ms + timeout_ms
         while True:
-            self._tend()
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
             if taken := self._take(count_max):
                 return taken
-            left_ms = deadline_ms - self._monotonic_ms()
-            if left_ms <= 0:
+            now_ms = self._monotonic_ms()
+            if now_ms >= deadline_ms:
                 return {}
-            self._wait(left_ms)
+            self._wait(deadline_ms - now_ms)
+            now_ms = self._monotonic_ms()
 
     def __iter__(self) -> Iterator[AnyRecord]:
         """Records one after the other, waiting for more; ends after ``iteration_timeout_ms`` without one, or a ``close``.
 
-        The position is behind the record that was looked at last, whatever was read ahead.
+        The position is behind the record that was looked at last.
         """
-        return itertools.chain.from_iterable(self._handed_lists())
+        return itertools.chain.from_iterable(self._runs())
 
-    def _handed_lists(self) -> Iterator[Iterator[AnyRecord]]:
+    def _runs(self) -> Iterator[Iterator[AnyRecord]]:
+        """Runs of records, from one partition after the other."""
         timeout_ms = self._config.iteration_timeout_ms
         idle_since_ms = self._monotonic_ms()
         self._take_back()
         while not self._closed:
-            self._tend()
-            if (handed := self._take_one()) is not None:
-                self._handed = handed
-                yield handed.iterator
-                if self._handed is handed:  # not ended, nor replaced, meanwhile
-                    self._handed = None
+            now_ms = self._monotonic_ms()
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
+            idle = True
+            for cursor in self._fetcher.round():
+                before = cursor.offset
+                if (run := self._run(cursor)) is not None:
+                    handed = self._handed
+                    yield run
+                    if self._handed is handed:  # no other iteration has begun meanwhile
+                        self._handed = None
+                    cursor.end_run()
+                    idle = cursor.offset == before
+                    break
+            if not idle:
                 idle_since_ms = self._monotonic_ms()
                 continue
+            self._tend_at_ms = None
             left_ms = _ITERATION_WAIT_MS
             if timeout_ms is not None:
                 left_ms = min(left_ms, idle_since_ms + timeout_ms - self._monotonic_ms())
@@ -280,16 +304,38 @@ class Consumer:
                 return
             self._wait(left_ms)
 
+    def _run(self, cursor: Cursor) -> Iterator[AnyRecord] | None:
+        """Records of one partition to iterate over; None where there are none now."""
+        if self._finishing.needed:
+            return None if (handed := self._hand_out(cursor)) is None else handed.iterator
+        try:
+            return cursor.run(self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+
+    def _hand_out(self, cursor: Cursor) -> Handed | None:
+        """The next records of one partition, which count as read one by one as they are looked at."""
+        before = cursor.position()
+        try:
+            records = self._finished(cursor, self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+        if records:
+            self._handed = Handed(cursor, before, records, iter(records))
+        return self._handed
+
     def _take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
         """What is there; notes if that is nothing."""
         taken: dict[TopicPartition, list[AnyRecord]] = {}
         for cursor in self._fetcher.round():
             try:
-                records = self._read(cursor, count_max)
+                records = self._finished(cursor, count_max)
             except Exception:
+                self._fetcher.begin_with(cursor)  # the next poll comes to it first, and says it again
                 if not taken:
                     raise
-                self._fetcher.begin_with(cursor)  # so that it is raised by the next poll
                 break
             if records:
                 taken[cursor.partition] = records
@@ -300,38 +346,61 @@ class Consumer:
             self._tend_at_ms = None
         return taken
 
-    def _take_one(self) -> Handed | None:
-        """What is there of one partition; notes if that is nothing."""
+    def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
+        """The next records of one partition, as the application gets them; the cursor is behind them."""
+        if not self._finishing.needed:
+            return cast(list[AnyRecord], cursor.take(count_max))
+        before = cursor.position()
+        taken = cursor.take(count_max)
+        if not taken:
+            return []
+        try:
+            done = self._finishing.deserialize(taken)
+            if len(done) < len(taken):  # the next poll comes to the one that cannot be deserialized
+                cursor.seek(taken[len(done)].offset, taken[len(done) - 1].leader_epoch, earned=True)
+            return self._finishing.intercept(done)
+        except Exception:
+            cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
+            raise
+
+    # ------------------------------------------------------------ for logdb.aio
+
+    @property
+    def iteration_timeout_ms(self) -> int | None:
+        """When iteration ends; None: never."""
+        return self._config.iteration_timeout_ms
+
+    def hand_out(self) -> Handed | None:
+        """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
+        self._take_back()
+        self._tend(self._monotonic_ms())
         for cursor in self._fetcher.round():
-            before = cursor.position()
-            if records := self._read(cursor, self._config.max_poll_records):
-                return Handed(cursor, before, records, iter(records))
+            if (handed := self._hand_out(cursor)) is not None:
+                return handed
         self._tend_at_ms = None
         return None
 
-    def _read(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
-        """The next records of one partition, as the application gets them; the cursor is behind them."""
-        epoch = cursor.leader_epoch
-        try:
-            taken = cursor.take(count_max)
-        except OffsetOutOfRange as error:
-            self._beginnings.reset(cursor, error)
-            taken = cursor.take(count_max)
-        key, value = self._config.key_deserializer, self._config.value_deserializer
-        if not taken or (key is None and value is None):
-            return cast(list[AnyRecord], taken)
-        return self._deserialized(cursor, taken, epoch)
+    def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+        """Read again what ``poll`` returned to nobody."""
+        for partition, records in taken.items():
+            if (cursor := self._fetcher.cursors.get(partition)) is not None:
+                cursor.seek(records[0].offset, earned=True)
 
-    def _deserialized(self, cursor: Cursor, taken: list[Record], epoch: int) -> list[AnyRecord]:
-        """The records up to the first that cannot be deserialized, before which the cursor then is."""
-        try:
-            done = deserialize(taken, self._config.key_deserializer, self._config.value_deserializer)
-        except SerializationError:
-            cursor.seek(taken[0].offset, epoch, earned=True)
-            raise
-        if len(done) < len(taken):
-            cursor.seek(taken[len(done)].offset, taken[len(done) - 1].leader_epoch, earned=True)
-        return done
+    def watch(self, grown: threading.Event) -> Callable[[], None]:
+        """Set ``grown`` whenever there may be something for ``poll`` to do, until the function that is returned is called."""
+        logs = [cursor.log for cursor in self._fetcher.cursors.values()]
+        for log in logs:
+            log.watch(grown)
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            answer.add_done_callback(lambda _: grown.set())
+
+        def unwatch() -> None:
+            for log in logs:
+                log.unwatch(grown)
+
+        return unwatch
+
+    # ------------------------------------------------------------ between records
 
     def _take_back(self) -> None:
         """End the iteration that is under way: what it has not come to is read again."""
@@ -339,12 +408,9 @@ class Consumer:
             self._handed.take_back()
             self._handed = None
 
-    def _tend(self) -> None:
-        """What is to be done now and then, between records."""
+    def _tend(self, now_ms: int) -> None:
+        """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
         self._check_open()
-        now_ms = self._monotonic_ms()
-        if self._tend_at_ms is not None and now_ms < self._tend_at_ms:
-            return
         self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
         subscription = self._subscription
         if subscription is not None and subscription.refresh() and self._membership is None:
@@ -364,7 +430,7 @@ class Consumer:
         if self._membership is not None and (answer := self._membership.answer) is not None:
             futures.wait((answer,), timeout_ms / 1000)
         else:
-            self._session.wait(self._fetcher.waiting(), timeout_ms, isolation_level=self._config.isolation_level)
+            self._session.wait(self._fetcher.awaited(), timeout_ms, isolation_level=self._config.isolation_level)
 
     # ------------------------------------------------------------ positions
 
@@ -378,7 +444,7 @@ class Consumer:
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Behind what was returned so far, for all partitions that have a position: what ``commit`` commits."""
-        return {**each(self._fetcher.cursors.values()), **self._handed_position()}
+        return {**self._fetcher.positions(), **self._handed_position()}
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Go on from ``offset``; whether it is in the log shows when it is read.
@@ -424,8 +490,7 @@ class Consumer:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
         level = self._config.isolation_level
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        return {partition: Cursor(partition, self._session.log(*partition), level).end_offset() for partition in wanted}
+        return {TopicPartition(*partition): self._session.log(*partition).readable_end_offset(level) for partition in partitions}
 
     def lag(self, partition: tuple[str, int]) -> int:
         """How many offsets the position is behind the end; 0 is none.
@@ -450,8 +515,7 @@ class Consumer:
 
     def _set_paused(self, partitions: tuple[tuple[str, int], ...], paused: bool) -> None:
         for cursor in self._chosen(partitions):
-            cursor.paused = paused
-        self._fetcher.reorder()
+            self._fetcher.pause(cursor, paused)
 
     def _cursor(self, partition: tuple[str, int]) -> Cursor:
         self._check_open()
@@ -546,7 +610,7 @@ class Consumer:
             self._leave(commit=commit)
         finally:
             self._take_back()
-            self._closed = True
+            self._closed, self._tend_at_ms = True, None
             self._fetcher.set({})
 
     def __enter__(self) -> Self:

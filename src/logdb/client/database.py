@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
@@ -21,16 +21,22 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
     from logdb.client.consumer import Consumer
-    from logdb.client.consumer_config import Deserializer, OffsetReset
+    from logdb.client.consumer_config import OffsetReset
+    from logdb.client.interceptor import Interceptor
+    from logdb.client.producer import Acks, Producer
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.serde import Deserializer, Serializer
+
+    P = TypeVar("P", bound=Producer)
 
 logger = logging.getLogger(__name__)
+_PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that takes nothing
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -49,6 +55,7 @@ class Database:
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
+        self._producers: set[Producer] = set()  # open
         if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             self._session.settle_leftovers()
         _open_databases.add(self)
@@ -117,7 +124,7 @@ class Database:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
         info = self._store.alter_topic(name, config=config, partitions=partitions)
-        self._partition_counts.pop(name, None)
+        self._topic_changed(name)
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -127,7 +134,12 @@ class Database:
             UnknownTopic: There is none of that name.
         """
         self._session.delete_topic(name)
+        self._topic_changed(name)
+
+    def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)
+        for producer in list(self._producers):
+            producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics, by name; Kafka's internal ones only if asked for."""
@@ -227,6 +239,88 @@ class Database:
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
 
+    # ------------------------------------------------------------ producers, transactions, consumers
+
+    def producer(
+        self,
+        *,
+        acks: "Acks" = "all",
+        enable_idempotence: bool = True,
+        linger_ms: int = 5,
+        batch_size: int = 16_384,
+        compression_type: str | None = None,
+        buffer_memory: int = 32 << 20,
+        max_block_ms: int = 60_000,
+        delivery_timeout_ms: int = 120_000,
+        retries: int = 2**31 - 1,
+        retry_backoff_ms: int = 100,
+        partitioner: "str | Partitioner | None" = None,
+        key_serializer: "Serializer | None" = None,
+        value_serializer: "Serializer | None" = None,
+        interceptors: "Iterable[Interceptor]" = (),
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+    ) -> "Producer":
+        """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
+
+        Args:
+            acks: 1 and ``"all"``: a future is done when its record is written, and synced if its topic's level is
+                ``"fsync"``.  0: it is done at once, with offset -1, and nobody is told of a failure.
+            enable_idempotence: What is tried again after an error is not written twice.
+            linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.
+            batch_size: Bytes at which a batch is closed, 101 to 1,048,576.
+            compression_type: ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; None: the topic's.
+            buffer_memory: Bytes of records that may wait to be written; where they do, ``send`` waits.
+            max_block_ms: How long it waits before it raises BufferExhausted.
+            delivery_timeout_ms: How long after ``send`` a record is tried; at least ``linger_ms``.
+            retries, retry_backoff_ms: How often, and how long after another, at most.
+            partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one),
+                ``"round_robin"``, or a callable (serialized key, partition_count) -> partition.
+            key_serializer, value_serializer: ``logdb.serde``'s, or callables that return bytes; None is passed by.
+            interceptors: See ``Interceptor``.
+            transactional_id: The producer has ``begin_transaction``, ``commit_transaction`` and ``abort_transaction``;
+                ``db.transaction`` is the shorter way.
+            transaction_timeout_ms: How long a transaction may take before it is aborted.
+
+        Returns:
+            A context manager that closes itself; closing the database closes it, too.
+
+        Raises:
+            ValueError: An option is out of range; it says which, and what is allowed.
+            ReadOnly, Closed, Forked: as they say.
+
+        Source: Kafka's producer configs of these names.
+        """
+        options: dict[str, Any] = {
+            "acks": acks,
+            "enable_idempotence": enable_idempotence,
+            "linger_ms": linger_ms,
+            "batch_size": batch_size,
+            "compression_type": compression_type,
+            "buffer_memory": buffer_memory,
+            "max_block_ms": max_block_ms,
+            "delivery_timeout_ms": delivery_timeout_ms,
+            "retries": retries,
+            "retry_backoff_ms": retry_backoff_ms,
+            "partitioner": partitioner,
+            "key_serializer": key_serializer,
+            "value_serializer": value_serializer,
+            "interceptors": interceptors,
+        }
+        if transactional_id is not None:
+            options |= {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
+            return self._transactional_producer(**options)
+        from logdb.client.producer import Producer
+
+        return self._open_producer(Producer, options)
+
+    def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
+        """A producer of a kind, which is told of changes of topics and closed with the database."""
+        self._store.check_open(writable=True)
+        producer = kind(self._session, io=self._store.io, clock=self._store.clock, on_close=self._producers.discard, **options)
+        self._producers.add(producer)
+        return producer
+
     def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
         """Several records, and the offsets of consumers, all or nothing: a context manager.
 
@@ -254,7 +348,7 @@ class Database:
     def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
         from logdb.client.transaction import TransactionalProducer
 
-        return TransactionalProducer(self._session, io=self._store.io, clock=self._store.clock_ms, **options)
+        return self._open_producer(TransactionalProducer, options)
 
     def consumer(
         self,
@@ -272,7 +366,7 @@ class Database:
         partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
-        interceptors: Sequence[Any] = (),
+        interceptors: "Sequence[Interceptor]" = (),
         iteration_timeout_ms: int | None = None,
         client_id: str = "logdb",
     ) -> "Consumer":
@@ -358,6 +452,22 @@ class Database:
         """
         return self._store.delete_records(topic, partition, before_offset)
 
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Keep only the latest record of each key, now: all that was appended before, the active segment too.
+
+        Offsets stay as they are; the log ends where it did.  In the background the same happens by and by.
+
+        Args:
+            partition: One of them; None: all.
+
+        Raises:
+            PolicyViolation: The topic's ``cleanup.policy`` does not say ``compact``.
+            CorruptionError: A batch is damaged; what holds it was left as it is.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say; no record was lost.
+            Closed: The database was closed meanwhile.
+        """
+        self._store.compact(topic, partition)
+
     # ------------------------------------------------------------ the whole
 
     def flush(self, sync: bool = True) -> None:
@@ -372,17 +482,85 @@ class Database:
         """Check every byte of every file against its neighbours, beside the work that goes on."""
         return verify(self.path, progress=progress)
 
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+        """Make a frozen copy of the database, under load, in a second or so.
+
+        Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
+        rolled first).  On another device, or where the file system has no links, all is copied.  A transaction
+        is in the copy as a whole or not at all.  What was acknowledged before the call is in it.  Opened with
+        ``mode="r"``, on a read-only file system too; ``logdb.restore`` makes a database of it.
+
+        Args:
+            path: A directory that is not there yet, or empty; outside of the database's.
+            progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
+
+        Returns:
+            How much is in it, and how much of that was copied.
+
+        Raises:
+            TargetNotEmpty: Something is there already.
+            DirectoryLocked: Another snapshot to the same place is under way.
+            CorruptionError: A partition is damaged.
+            ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
+            DiskFull, WriteFailed, SyncFailed: There is no snapshot.
+        """
+        from logdb.store.snapshot import snapshot  # few programs need it
+
+        return snapshot(self._store, os.fspath(path), progress)
+
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
+        """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
+
+        It is of one moment, as a snapshot is.
+
+        Args:
+            path: A file that is not there yet.
+            base: An earlier backup of this database, full or not: what it has is left out.  To restore,
+                it will be needed, and those that it goes onto.
+            progress: Called now and then with bytes done, bytes in all, and what is being read.
+
+        Returns:
+            How much is in it, and how large the file is.
+
+        Raises:
+            TargetNotEmpty: The file is there already.
+            BackupMismatch: ``base`` is of another database.
+            BackupDamaged: ``base`` is no backup, or damaged.
+            CorruptionError: The database is damaged; nothing of it is carried into a backup.
+            ReadOnly: as ``snapshot``.
+            DiskFull, WriteFailed, SyncFailed: There is no backup.
+        """
+        from logdb.store.backup import backup  # few programs need it
+
+        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.
 
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
+            what a producer's record failed with, of those since its last flush.
         """
+        failure = self._close_producers()
         if self._transactions is not None:
             self._transactions.close()
         if self._broker is not None:
             self._broker.close()
         self._store.close()
+        if failure is not None:
+            raise failure
+
+    def _close_producers(self) -> Exception | None:
+        """Have written what producers have taken; returns what the first of them failed with."""
+        failure: Exception | None = None
+        for producer in list(self._producers):
+            try:
+                producer.close(_PRODUCER_CLOSE_MS)
+            except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
+                failure = failure or error
+        return failure
 
 
 def open_database(

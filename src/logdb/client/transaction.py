@@ -107,7 +107,9 @@ class TransactionalProducer(Producer):
             self._consumers.append(consumer)
         self.send_offsets_to_transaction(consumer.positions(), group_metadata)
 
-    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata") -> None:
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata"
+    ) -> None:
         """As ``send_offsets``, with offsets of one's own choice.
 
         Args:
@@ -257,6 +259,10 @@ class Transaction:
     def send_offsets(self, consumer: "Consumer") -> None:
         """Commit what ``consumer`` has been given so far with the transaction; see ``TransactionalProducer.send_offsets``."""
         self._begun().send_offsets(consumer)
+
+    def would_wait(self, topic: str) -> bool:
+        """As ``Producer.would_wait``."""
+        return self._begun().would_wait(topic)
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Return once everything sent so far is written (and still part of the open transaction)."""

@@ -8,6 +8,10 @@ Knows threads and offsets.  Does not know files: the leader calls ``work``.
 
 A leader that has seen company waits a moment before its sync, at most half as long as a
 sync takes, so that those whom the last one woke are in this one instead of the next.
+
+An exception from outside (a signal handler's) may hit a leader at any place, even where it
+hands the lead on.  So nobody relies on that: who has waited long while nobody works leads
+itself.  Two leaders at a time do no harm, ``work`` has its own lock.
 """
 
 import threading
@@ -15,13 +19,14 @@ import time
 from collections.abc import Callable
 
 _GATHER_MAX_S = 0.002
+_LEADERLESS_S = 0.05  # without anybody at work: then the lead was lost
 
 
 class _Waiter:
-    __slots__ = ("leads", "offset", "woken")
+    __slots__ = ("covered", "leads", "offset", "woken")
 
     def __init__(self, offset: int) -> None:
-        self.offset, self.leads = offset, False
+        self.offset, self.leads, self.covered = offset, False, False
         self.woken = threading.Lock()
         self.woken.acquire()
 
@@ -32,6 +37,7 @@ class GroupCommit:
     def __init__(self, work: Callable[[], int]) -> None:
         self._work = work
         self._mutex = threading.Lock()
+        self._working = threading.Lock()
         self._leading = False
         self._waiting: list[_Waiter] = []
         self._company = 1  # how many committed at about the same time of late
@@ -48,13 +54,14 @@ class GroupCommit:
         waiter, durable = _Waiter(offset), -1
         try:
             self._enter(waiter)
-            if not waiter.leads:
-                waiter.woken.acquire()
+            while not (waiter.covered or waiter.leads or waiter.woken.acquire(timeout=_LEADERLESS_S)):
+                self._take_over(waiter)
             if waiter.leads:
-                self._gather()
-                began = time.perf_counter()
-                durable = self._work()
-                self._work_s = time.perf_counter() - began
+                with self._working:
+                    self._gather()
+                    began = time.perf_counter()
+                    durable = self._work()
+                    self._work_s = time.perf_counter() - began
         finally:
             if waiter.leads:
                 self._hand_on(durable)
@@ -70,7 +77,16 @@ class GroupCommit:
             self._waiting.append(waiter)
             if self._gathering and len(self._waiting) + 1 >= self._company:
                 self._gathering = False
-                self._gathered.release()
+                if self._gathered.locked():
+                    self._gathered.release()
+
+    def _take_over(self, waiter: _Waiter) -> None:
+        """Lead, if nobody is at work."""
+        if not self._working.locked():
+            with self._mutex:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                self._leading = waiter.leads = True
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._mutex:
@@ -85,6 +101,8 @@ class GroupCommit:
             covered = [waiter for waiter in self._waiting if waiter.offset <= durable]
             self._waiting = [waiter for waiter in self._waiting if waiter.offset > durable]
             self._company = max(len(covered) + len(self._waiting) + 1, self._company - 1)
+            for waiter in covered:
+                waiter.covered = True
             following = self._waiting.pop(0) if self._waiting else None
             self._leading = following is not None
             if following is not None:

@@ -57,7 +57,7 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
+from logdb.log.producers import Producer, ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
@@ -107,12 +107,20 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
-    def view(self, log: "Log", generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: "Log", generation: int) -> "View | None":
         """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
         """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
 
 
 class End(NamedTuple):
@@ -121,6 +129,18 @@ class End(NamedTuple):
     segment: Segment | None
     position: int
     offset: int
+
+
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes
 
 
 class Log(BatchBuilder):
@@ -167,7 +187,7 @@ class Log(BatchBuilder):
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
-        self._tried = (-1, 0)  # base offset of the buffer that is written, and its codec
+        self._tried = (-1, 0, 0)  # of the buffer that is written: base offset, codec, and room in the segment when it came
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -216,6 +236,23 @@ class Log(BatchBuilder):
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
 
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -242,6 +279,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)
@@ -260,8 +299,35 @@ class Log(BatchBuilder):
         return self._segments
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def written_end(self) -> End:
+        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
+        self._catch_up()
+        return self._end
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        end = self.written_end()
+        transactions = self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(end, self._epochs, None, b"")
+        with transactions.lock:
+            end, producers = self._end, transactions.written.copy()
+            if end.offset < transactions.written_offset:
+                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
+            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
+            return Captured(end, self._epochs, producers, aborted)
 
     @property
     def point(self) -> Point:
@@ -277,7 +343,7 @@ class Log(BatchBuilder):
         end_offset: int | None = None,
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Record]:
+    ) -> RecordIterator:
         """Read records from ``offset`` to where the log ends now.
 
         Args:
@@ -451,7 +517,10 @@ class Log(BatchBuilder):
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
@@ -485,7 +554,8 @@ class Log(BatchBuilder):
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        return self._segments is not segments
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _written_end(self) -> int:
         return self._end.offset
@@ -703,10 +773,6 @@ class Log(BatchBuilder):
         self._weak_count += weak
         try:
             return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-        except BaseException as error:
-            if not hasattr(error, "offsets"):  # else they are kept
-                admission.withdraw()
-            raise
         finally:
             self._weak_count -= weak
 
@@ -784,26 +850,25 @@ class Log(BatchBuilder):
             raise self._host.refusal(self)
         with self._segments_lock:
             self._write_batches(batches, base_offset, next_offset)
-        for grown in self._watchers:
-            grown.set()
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec)  # a try again writes the same bytes, whatever the config is by then
-        if codec := self._tried[1]:
+            self._tried = (base_offset, self._codec, self._room())
+        # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
+        _, codec, room = self._tried
+        if codec:
             batches = memoryview(convert.compress_batches(batches, codec))
-        end = self._end
-        if base_offset < end.offset:  # an earlier try got so far
-            batches = memoryview(b"".join(part for part in split(batches, 1) if last_offset(part) >= end.offset))
-        parts = [batches] if end.position + len(batches) <= self._config.segment_bytes else split(batches, self._room())
+        parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
-            segment, now_ms = self._end.segment, self._clock()
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
+            if part_next <= self._end.offset:  # an earlier try got so far
+                continue
+            segment, now_ms = self._end.segment, self._clock()
             try:
+                if segment is not None:
+                    self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
-                if not segment.whole or segment.size_bytes != self._end.position:
-                    segment.restore(self._end.position, self._end.offset)
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -822,6 +887,13 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+        for grown in self._watchers:
+            grown.set()
+
+    def _make_whole(self, segment: Segment) -> None:
+        """After a write that an exception from outside cut short."""
+        if not segment.whole or segment.size_bytes != self._end.position:
+            segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
         self._host.wake(self)
@@ -895,7 +967,9 @@ class Log(BatchBuilder):
             self._segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
-        older = tuple(known for known in self._segments if known.base_offset < base_offset)
+        older = self._segments
+        while older and older[-1].base_offset >= base_offset:  # of a roll that was cut short
+            older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
             self._host.wake(self)
@@ -904,24 +978,31 @@ class Log(BatchBuilder):
         self._end = End(segment, 0, base_offset)
         return segment
 
-    def roll(self, end_offset: int) -> bool:
-        """Seal the active segment although it is not full, if it is not empty and ends at ``end_offset``, which must be durable.
+    def roll(self, end_offset: int | None = None) -> bool:
+        """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
+
+        Args:
+            end_offset: Only if the log ends there; None: wherever it ends.
 
         Returns:
-            Whether it was rolled over; the new one is durable then.
+            Whether it was rolled over; it and the new one are durable then.
         """
         with self._sync_lock:
             with self._segments_lock:
                 end = self._end
-                if end.offset != end_offset or not end.position:
+                if end.segment is None or not end.position or end_offset not in (None, end.offset):
                     return False
                 try:
-                    segment = self._roll(end_offset, self._clock())
+                    self._make_whole(end.segment)
+                    segment = self._roll(end.offset, self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
-            sync_directory(self._io, self.directory)
-            segment.new = False
-            self._point.note(point=Point(end_offset, end_offset, 0))
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
+            if self._point.point.offset == end.offset:
+                self._point.note(point=Point(end.offset, end.offset, 0))
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -938,6 +1019,20 @@ class Log(BatchBuilder):
         self._positions.clear()
         self._cursor = None
         return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 
@@ -1038,15 +1133,14 @@ class Log(BatchBuilder):
         with transactions.lock:
             transactions.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-        if offset == transactions.snapshot_offset:
-            return
+            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+                return
         if self._point.point.offset < offset:
             self.sync()
         for segment in (*self._sealing, *self._segments[-1:]):
             segment.save_transactions()
         producer_snapshot.save(self._io, self.directory, offset, states)
-        transactions.snapshots.append(offset)
-        transactions.snapshot_offset = offset
+        transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:

@@ -35,14 +35,15 @@ class Duplicate(Exception):
 class Transactions:
     """What a log that is written to knows of its producers.
 
-    ``snapshot_offset``: of the newest snapshot that is on the disk; -1: the log never had a producer.
-    ``snapshots``: the offsets of all that are, rising.
+    ``written_offset``: ``written`` has no batches from there on.  ``snapshot_offset``: of the newest snapshot that is on
+    the disk.  ``snapshots``: the offsets of all that are, rising.
     """
 
     def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
         self._where = where
         self.accepted, self.written = states, states.copy()
         self.pending: deque[Update] = deque()
+        self.written_offset = 0
         self.lock = threading.Lock()
         self.snapshots, self.snapshot_offset = list(snapshots), snapshot_offset
 
@@ -50,11 +51,17 @@ class Transactions:
 
     def advance(self, end_offset: int, index: TransactionIndex) -> None:
         """The log was written up to ``end_offset``, the last of it into the segment of ``index``; with ``lock`` held."""
-        while self.pending and self.pending[0].last_offset < end_offset:
-            update = self.pending.popleft()
+        while self.pending and (update := self.pending[0]).last_offset < end_offset:
+            self.written_offset = update.last_offset + 1
             if update.aborted is not None:
                 index.add(update.aborted)  # first: once the transaction is not open any more, readers look there
             self.written.put(update.producer)
+            self.pending.popleft()  # last: an exception from outside (Ctrl-C) only makes it done again
+
+    def saved(self, offset: int) -> None:
+        """There is a snapshot of what the producers were at ``offset``."""
+        self.snapshot_offset = offset
+        self.snapshots = [*(known for known in self.snapshots if known < offset), offset]
 
     def expire(self, now_ms: int) -> None:
         """Forget who sent nothing for long; with ``lock`` held."""
@@ -121,20 +128,18 @@ class Admission:
     """One call's way in: called with the first offset just before its batches are accepted."""
 
     def __init__(self, transactions: Transactions, updates: Callable[[int], list[Update]]) -> None:
-        self._transactions, self._find, self._updates = transactions, updates, list[Update]()
+        self._transactions, self._updates = transactions, updates
 
     def __call__(self, first_offset: int) -> None:
-        updates = self._find(first_offset)
-        self._updates = updates
-        for update in updates:
-            self._transactions.accepted.put(update.producer)
-        self._transactions.pending.extend(updates)
-
-    def withdraw(self) -> None:
-        """The batches were not accepted after all: an exception from outside (Ctrl-C) came in between."""
-        transactions = self._transactions
-        with transactions.lock:
-            for update in reversed(self._updates):
-                if update in transactions.pending:
-                    transactions.pending.remove(update)
-                transactions.accepted.restore(update.producer.producer_id, update.before)
+        updates = self._updates(first_offset)
+        accepted, pending = self._transactions.accepted, self._transactions.pending
+        try:
+            for update in updates:
+                accepted.put(update.producer)
+            pending.extend(updates)
+        except BaseException:  # from outside (Ctrl-C); once this has returned, nothing comes between it and the appending
+            for update in updates:
+                if update in pending:
+                    pending.remove(update)
+                accepted.restore(update.producer.producer_id, update.before)
+            raise

@@ -58,6 +58,8 @@ class LogEntry(NamedTuple):
     ``leader_epoch``: the latest, as of the last checkpoint of the log.
     ``producers_offset``: of the snapshot of producers that goes with the
     recovery point; -1: no batch of a producer was ever accepted.
+    ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
+    earliest time at which a tombstone or marker that compaction kept may go.
     """
 
     topic: str
@@ -71,6 +73,8 @@ class LogEntry(NamedTuple):
     read_only_reason: str | None = None
     leader_epoch: int = 0
     producers_offset: int = -1
+    clean_offset: int = 0
+    delete_horizon_ms: int | None = None
 
 
 class SegmentEntry(NamedTuple):

@@ -4,6 +4,7 @@ Knows when something is due.  Does not know how it is done: logs and the store d
 An idle store wakes neither thread.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -18,6 +19,22 @@ _SYNC_TICK_MS = 50
 _RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
 
 
+class _Signal:
+    """Wakes one thread.  Unlike an Event it holds no lock of Python's that an exception from outside (Ctrl-C) could leave locked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self._lock.release()
+
+    def wait(self) -> None:
+        """Return once it is set; it is not set any more then."""
+        self._lock.acquire()
+
+
 class Flusher:
     """Tends the logs that were woken until there is nothing left to do for them."""
 
@@ -27,7 +44,7 @@ class Flusher:
         self._unsynced: set[Log] = set()
         self._failed: set[tuple[str, Log]] = set()  # whose failure in a thread was already reported
         self._checkpointed_ms = io.monotonic_ms()
-        self._wake_writer, self._wake_syncer = threading.Event(), threading.Event()
+        self._wake_writer, self._wake_syncer = _Signal(), _Signal()
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._write_loop, name="logdb-writer", daemon=True),
@@ -61,7 +78,6 @@ class Flusher:
     def _write_loop(self) -> None:
         while not self._stopped.is_set():
             self._wake_writer.wait()
-            self._wake_writer.clear()
             wait_ms = self._linger_ms
             while self._lingering and not self._stopped.wait(wait_ms / 1000):
                 failed = self._write_lingering()
@@ -85,7 +101,6 @@ class Flusher:
     def _sync_loop(self) -> None:
         while not self._stopped.is_set():
             self._wake_syncer.wait()
-            self._wake_syncer.clear()
             while self._unsynced and not self._stopped.wait(_SYNC_TICK_MS / 1000):
                 self._sync_due()
 

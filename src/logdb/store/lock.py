@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdb.codec.batch import crc32c
-from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
+from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, UnsupportedFormat, WriteFailed
 from logdb.io import IO, pread_exact, pwrite_all
 
 _log = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class LockState:
     """
 
     readable: bool = True
+    format: int = FORMAT
     sequence: int = 0
     is_open: bool = False
     clean: bool = False
@@ -104,7 +105,7 @@ def decode_slot(slot: bytes) -> dict[str, Any]:
     if end != f"{crc32c(text):08x}\n".encode("ascii"):
         raise ValueError(f"it ends in {end!r}, its CRC is {crc32c(text):08x}")
     fields = json.loads(text)
-    if not isinstance(fields, dict) or not isinstance(fields.get("sequence"), int):
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), int) for name in ("sequence", "format")):
         raise ValueError(f"it holds {fields!r}")
     return fields
 
@@ -116,7 +117,7 @@ def decode_state(data: bytes) -> LockState:
     if newest is None:
         return LockState(readable=not problems, is_open=bool(problems))
     holder = {name: newest.get(name) or "" for name in ("host", "since", "closed_at")}
-    common = {"sequence": newest["sequence"], "pid": newest.get("pid") or 0, **holder}
+    common = {"format": newest.get("format"), "sequence": newest["sequence"], "pid": newest.get("pid") or 0, **holder}
     if problems:
         return LockState(readable=False, is_open=True, **common)
     closed, failed_sync = newest.get("state") == "clean", bool(newest.get("failed_sync"))
@@ -175,6 +176,12 @@ def read_state(io: IO, path: str) -> LockState:
         if state.readable:
             break
     return state
+
+
+def check_format(path: str, state: LockState) -> None:
+    """Raise UnsupportedFormat if a newer logdb wrote the ``LOCK`` at ``path``."""
+    if state.format > FORMAT:
+        raise UnsupportedFormat(path, state.format, FORMAT)
 
 
 def writer_alive(io: IO, path: str) -> bool | None:
@@ -248,6 +255,7 @@ class LockFile:
         Raises:
             DirectoryLocked: Another handle, in this process too, has it; with its pid, or 0 if that is not known.
             ReadOnly, DiskFull, WriteFailed: It cannot be opened for writing, or made.
+            UnsupportedFormat: A newer logdb wrote it.
         """
         try:
             fd = io.open(path, os.O_RDWR | os.O_CREAT)
@@ -258,6 +266,7 @@ class LockFile:
                 raise _refused(path, _read(io, fd))
             _mark(fd, fcntl.F_WRLCK)
             lock = LockFile(io, path, fd)
+            check_format(path, lock.previous)
         except BaseException as error:
             io.close(fd)
             if isinstance(error, OSError):

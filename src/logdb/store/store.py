@@ -40,9 +40,12 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log import producer_snapshot
+from logdb.log.cleaner import Replacement
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log, View
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
+from logdb.log.sealed import sealed_segment, segment_entry
 from logdb.log.tail import TailLog
 from logdb.meta import Catalogue, Intent, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
 from logdb.meta.gate import Gate
@@ -51,6 +54,7 @@ from logdb.model import (
     INTERNAL_TOPICS,
     PARTITION_COUNT_MAX,
     TOPIC_CONFIGS,
+    ConfigValue,
     Durability,
     LogConfig,
     PartitionInfo,
@@ -61,16 +65,22 @@ from logdb.model import (
 )
 from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
-from logdb.store import lock, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
+from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND, Cleaner
+from logdb.store.directories import make_directory, named_errors, remove_tree
 from logdb.store.flusher import Flusher
+from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS, Retention
+from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Mode = Literal["a", "r"]
+ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that a snapshot need not copy it
+_CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
 _UNFINISHED = (".tmp", "-delete")
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
@@ -89,6 +99,7 @@ class Store:
         io: IO,
         clock: Callable[[], int] | None,
         retention_check_ms: int,
+        cleaner_bytes_per_second: int,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
         self._io, self._clock, self._batch_size, self.linger_ms = io, clock, batch_size, linger_ms
@@ -109,10 +120,13 @@ class Store:
         self._stop_recovery = threading.Event()
         self._clean, self._recovered, self._distrust_cache = True, True, False
         self.reports: list[str] = []
+        self.snapshot: SnapshotFile | None = None  # where the directory is one
         if mode == "a":
             self._open_for_writing(linger_ms)
             self.retention = Retention(io, self, self._catalogue, self.housekeeping, retention_check_ms)
-            any(self.housekeeping.consider(entry.config) for entry in self._catalogue.topics().values())
+            self.cleaner = Cleaner(io, self, self._catalogue, cleaner_bytes_per_second)
+            for entry in self._catalogue.topics().values():
+                self._consider(entry.config)
         else:
             self._open_for_reading()
         _stores.add(self)
@@ -128,6 +142,7 @@ class Store:
         io: IO | None = None,
         clock: Callable[[], int] | None = None,
         retention_check_ms: int = CHECK_INTERVAL_MS,
+        cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     ) -> "Store":
         """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
 
@@ -150,6 +165,7 @@ class Store:
             io=io or IO(),
             clock=clock,
             retention_check_ms=retention_check_ms,
+            cleaner_bytes_per_second=cleaner_bytes_per_second,
         )
 
     # ------------------------------------------------------------ what the layer above works with
@@ -162,6 +178,11 @@ class Store:
     def was_closed(self) -> bool:
         """Whether the last writer had closed it, so that nothing was to be recovered."""
         return self._clean
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock that was injected; None: the machine's, which records take coarsely."""
+        return self._clock
 
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""
@@ -199,8 +220,10 @@ class Store:
 
     def _open_for_writing(self, linger_ms: int) -> None:
         io = self._io
-        _make_directory(io, self.path)
+        make_directory(io, self.path)
         names = set(io.listdir(self.path))
+        if snapshot_file.FILE_NAME in names:
+            raise ReadOnly(f"{self.path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
         new = not names - {"LOCK"}
         if not new and "LOCK" not in names and "catalogue" not in names and not self._holds_partitions(names):
             raise NotADatabase(f"{self.path} is not empty and holds no logdb database")
@@ -236,7 +259,13 @@ class Store:
         io = self._io
         if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
             raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
+        self.snapshot = snapshot_file.load(io, self.path)
+        if self.snapshot is not None:
+            check_file(io, self._file("catalogue"), (self.snapshot.catalogue_size, self.snapshot.catalogue_crc))
+            self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=True, io=io)
+            return
         state = lock.read_state(io, self._file("LOCK"))
+        lock.check_format(self._file("LOCK"), state)
         if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
             try:
                 check_file(io, self._file("catalogue"), (state.catalogue_size, state.catalogue_crc))
@@ -264,11 +293,13 @@ class Store:
                     self._finish_create(number, intent)
                 case "delete":
                     self._finish_delete(number, intent)
+                case swap.SWAP:
+                    self._finish_swap(number, intent)
                 case other:
                     raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
         for name in self._io.listdir(self.path):
             if name.endswith(_UNFINISHED):
-                self._remove_tree(self._file(name))
+                remove_tree(self._io, self._file(name))
 
     def _recover_rest(self) -> None:
         """After an unclean stop: open the logs that nobody has asked for yet, so that all are known to be whole."""
@@ -343,7 +374,7 @@ class Store:
                 raise TopicExists(name)
             entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
-            self.housekeeping.consider(entry.config)
+            self._consider(entry.config)
             return _topic_info(entry)
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
@@ -364,8 +395,13 @@ class Store:
                 kept = {key: value for key, value in entry.config.items() if key not in given}
                 entry = entry._replace(config={**kept, **parsed})
                 self._change_config(entry)
-                self.housekeeping.consider(entry.config)
+                self._consider(entry.config)
             return _topic_info(entry)
+
+    def _consider(self, config: Mapping[str, ConfigValue]) -> None:
+        """Begin the background work that a topic with these configs needs."""
+        self.housekeeping.consider(config)
+        self.cleaner.consider(config)
 
     def _change_config(self, entry: TopicEntry) -> None:
         with self._checkpoint_lock:  # the starts of logs don't move meanwhile
@@ -386,8 +422,8 @@ class Store:
                 raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
             temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
             if io.exists(temporary):
-                self._remove_tree(temporary)
-            with _named_errors(temporary):
+                remove_tree(self._io, temporary)
+            with named_errors(temporary):
                 io.mkdir(temporary)
             topic_file.create(io, temporary, _topic_file(entry, partition, 0))
             sync_directory(io, temporary)
@@ -413,7 +449,7 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
             if self._io.exists(temporary):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self.path)
         self._commit(lambda txn: txn.clear_intent(number))
@@ -449,12 +485,12 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._io.exists(path) and self._is_of(path, intent.body["topic_id"]):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self.path)
         for path in doomed:
             if self._io.exists(path):
-                self._remove_tree(path)
+                remove_tree(self._io, path)
         self._commit(lambda txn: txn.clear_intent(number))
 
     def _is_of(self, path: str, topic_id: str) -> bool:
@@ -470,13 +506,6 @@ class Store:
             self._replay_intents()
             self._load_entries()
             self._interrupted = False
-
-    def _remove_tree(self, path: str) -> None:
-        """Remove a partition's directory; it holds files only."""
-        with _named_errors(path):
-            for name in self._io.listdir(path):
-                self._io.unlink(os.path.join(path, name))
-            self._io.rmdir(path)
 
     def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
         """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""
@@ -523,7 +552,7 @@ class Store:
             config,
             clean=self._clean,
             distrust_cache=self._distrust_cache,
-            now_ms=self.clock_ms(),
+            now_ms=self.now_ms(),
         )
         self.reports += found.reports
         log = Log(
@@ -575,12 +604,12 @@ class Store:
             topic_file.replace(self._io, directory, wanted)
 
     def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
-        entry, sealed = self._catalogue.view(topic.name, partition)
+        view = self._catalogue.read(lambda txn: self._view(txn, txn.view(topic.name, partition)[0]))
+        entry = view.entry
         self._reconcile_topic_file(topic, entry)
         log = TailLog(
             config=LogConfig.of(topic.config, self.durability),
-            entry=entry,
-            sealed=sealed,
+            view=view,
             io=self._io,
             directory=self._partition_path(topic.name, partition),
             clock=self._clock,
@@ -588,6 +617,7 @@ class Store:
             topic=topic.name,
             partition=partition,
             batch_size=self._batch_size,
+            frozen=self.snapshot is not None,
         )
         log.read_only_reason = entry.read_only_reason
         return log
@@ -626,14 +656,18 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
-        def read(txn: ReadTransaction) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: Log, generation: int) -> View | None:
+        def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
-            return None if entry.generation == generation else txn.view(log.topic, log.partition)
+            return None if entry.generation == generation else self._view(txn, entry)
 
         return self._catalogue.read(read)
+
+    def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
+        pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+        return View(entry, txn.segments(entry.topic, entry.partition), pending)
 
     # ------------------------------------------------------------ where logs begin (retention.Host)
 
@@ -641,6 +675,9 @@ class Store:
         """Move the start of a log; see ``Database.delete_records``."""
         self._check_writable()
         return self.retention.delete_records(topic, partition, before_offset)
+
+    def now_ms(self) -> int:
+        return (self._clock or self._io.clock_ms)()
 
     def begin_at(self, log: Log, start_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
@@ -682,6 +719,94 @@ class Store:
                 topic_file.replace(self._io, directory, _topic_file(topic, name.partition, log.start_offset))
             raise
 
+    # ------------------------------------------------------------ what compaction asks (cleaner.Host)
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Compact now; see ``Database.compact``."""
+        self._check_writable()
+        count = self.partition_count(topic)
+        for number in range(count) if partition is None else (partition,):
+            self.cleaner.compact(topic, number)
+
+    def entry(self, name: TopicPartition) -> LogEntry:
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise UnknownTopic(name.topic)  # deleted meanwhile
+            return self._entries[name]
+
+    def swap(self, log: Log, replacement: Replacement) -> bool:
+        name = TopicPartition(log.topic, log.partition)
+        with self._checkpoint_lock:
+            self._check_writable()
+            if self._logs.get(name) is not log:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            if not set(replacement.old) <= set(log.segments):
+                return False
+            sync_directory(self._io, log.directory)
+            intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
+            made = swap.entries_of(log.topic, log.partition, replacement)
+            with self._catalogue_lock:
+                entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
+
+                def commit(txn: WriteTransaction) -> int:
+                    for segment in replacement.old:
+                        txn.delete_segment(*name, segment.base_offset)
+                    txn.put_segments(made)
+                    txn.put_log(entry)
+                    return txn.add_intent(intent)
+
+                number = self._commit(commit)
+                self._entries[name] = entry
+            self._rename_swapped(log, replacement.old, made, intent)
+            self._finish_swap(number, intent)
+            return True
+
+    def finish_swaps(self, log: Log) -> None:
+        with self._checkpoint_lock:
+            self._check_writable()
+            for number, intent in self._catalogue.intents():
+                if swap.concerns(intent, log.topic, log.partition):
+                    unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
+                    made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
+                    if made:
+                        self._rename_swapped(log, tuple(unnamed.values()), made, intent)
+                    self._finish_swap(number, intent)
+
+    def _rename_swapped(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
+        """Let readers find the new segments, even if not all of them could be given their names."""
+        failure: list[OSError] = []
+
+        def make() -> list[Segment]:
+            try:
+                swap.rename(self._io, log.directory, intent.body)
+            except OSError as error:
+                failure.append(error)
+            interval = log.config.index_interval_bytes
+            return [
+                sealed_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True, pending=True) for entry in made
+            ]
+
+        log.replace(old, make)
+        if failure:
+            raise write_error(log.directory, 0, failure[0]) from failure[0]
+
+    def _finish_swap(self, number: int, intent: Intent) -> None:
+        directory = self._partition_path(intent.topic, intent.body["partition"])
+        if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
+            with named_errors(directory):
+                swap.rename(self._io, directory, intent.body)
+                swap.remove(self._io, directory, intent.body)
+        self._commit(lambda txn: txn.clear_intent(number))
+
+    def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            entry = self._entries[name]
+            if (clean_offset, delete_horizon_ms) != (entry.clean_offset, entry.delete_horizon_ms):
+                self._put(entry._replace(clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms))
+
     # ------------------------------------------------------------ durability
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
@@ -689,32 +814,35 @@ class Store:
 
         Raises what the first log failed with, after the others were seen to.
         """
+        with self._checkpoint_lock:
+            self._checkpoint(logs)
+
+    def _checkpoint(self, logs: Sequence[Log]) -> None:
         failure: LogdbError | None = None
         sealed: dict[Log, list[Segment]] = {}
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
-        with self._checkpoint_lock:
-            for log in logs:
-                if TopicPartition(log.topic, log.partition) not in self._entries:
-                    continue  # deleted meanwhile
-                try:
-                    sealed[log] = log.take_sealing()
-                    entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                    points[log] = log.save_active_indexes()
-                    segments += entries_of_log
-                except LogdbError as error:
-                    failure = failure or error
+        for log in logs:
+            if TopicPartition(log.topic, log.partition) not in self._entries:
+                continue  # deleted meanwhile
+            try:
+                sealed[log] = log.take_sealing()
+                entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
+                points[log] = log.save_active_indexes()
+                segments += entries_of_log
+            except LogdbError as error:
+                failure = failure or error
 
-            def commit(txn: WriteTransaction) -> None:
-                txn.put_segments(segments)
-                txn.put_logs(entries)
+        def commit(txn: WriteTransaction) -> None:
+            txn.put_segments(segments)
+            txn.put_logs(entries)
 
-            with self._catalogue_lock:
-                entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
-                self._commit(commit)
-                self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
-            for log, point in points.items():
-                log.checkpoint_done(point, sealed[log])
+        with self._catalogue_lock:
+            entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
+            self._commit(commit)
+            self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+        for log, point in points.items():
+            log.checkpoint_done(point, sealed[log])
         if failure is not None:
             raise failure
 
@@ -725,19 +853,7 @@ class Store:
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
-        aborted_count, aborted_crc = segment.transactions.checksum()
-        return SegmentEntry(
-            topic=log.topic,
-            partition=log.partition,
-            base_offset=segment.base_offset,
-            size_bytes=segment.size_bytes,
-            crc=crc,
-            next_offset=segment.next_offset,
-            max_timestamp=segment.max_timestamp,
-            append_ms=segment.append_ms,
-            aborted_count=aborted_count,
-            aborted_crc=aborted_crc,
-        )
+        return segment_entry(log.topic, log.partition, segment, crc)
 
     def _is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
@@ -791,6 +907,74 @@ class Store:
             if log.read_only_reason is None and self.mode == "a":
                 log.flush(sync)
 
+    # ------------------------------------------------------------ freezing
+
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin; its snapshots and backups have it too."""
+        return self._catalogue.database_id
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[Frozen]:
+        """The database as of one moment: no transaction's marker lies between the ends of two partitions.
+
+        While it lasts no file is removed or replaced, and no topic comes or goes.  Appends go on,
+        and what they add lies behind the ends.
+
+        Raises:
+            CorruptionError: A partition is read-only because it is damaged.
+            DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
+            ReadOnly: With mode "r": the directory is written to, or was not closed cleanly.
+        """
+        self._check_open()
+        if self.mode == "r":
+            self._check_frozen()
+            yield self._frozen([(log, log.capture()) for log in self._all_logs()])
+            return
+        self._check_writable()
+        logs = self._all_logs()
+        for log in logs:
+            if log.written_end().position > ROLL_SIZE_BYTES:
+                log.roll()
+        self.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
+        with contextlib.ExitStack() as locks:
+            with self.transaction_gate.alone():
+                locks.enter_context(self._lock)
+                locks.enter_context(self._checkpoint_lock)
+                self._finish_interrupted()
+                captured = [(log, log.capture()) for log in self._all_logs()]
+            self._checkpoint([log for log, _ in captured if log.take_sealing()])
+            yield self._frozen(captured)
+
+    def _check_frozen(self) -> None:
+        """See that a directory that was opened for reading does not change."""
+        if self.snapshot is not None:
+            return
+        path = self._file("LOCK")
+        if lock.writer_alive(self._io, path) or not lock.read_state(self._io, path).clean:
+            raise ReadOnly(f"{self.path} is open for writing, or was not closed cleanly: only what writes to it can freeze it")
+
+    def _all_logs(self) -> list[Log]:
+        """Every log, opened, in the order in which their ends are to be captured.
+
+        Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
+        transactions come last, so that there is one for every transaction that has written something.
+        """
+        topics = sorted(self._catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
+        return [self.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+
+    def _frozen(self, captured: Sequence[tuple[Log, Captured]]) -> Frozen:
+        topics, sealed = self._catalogue.read(lambda txn: (txn.topics(), {name: txn.segments(name) for name in txn.topics()}))
+        entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+        frozen = []
+        for log, state in captured:
+            if log.read_only_reason is not None:
+                raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
+            last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
+            known = [segment for segment in sealed[log.topic] if segment.partition == log.partition and segment.base_offset < last]
+            frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log.directory, state, known))
+        return Frozen(database_id=self.database_id, logs=frozen)
+
     # ------------------------------------------------------------ closing
 
     @property
@@ -833,6 +1017,7 @@ class Store:
 
     def _finish_recovery(self) -> None:
         self.housekeeping.stop()
+        self.cleaner.stop()
         if self._recovery is not None and self._recovery.is_alive() and self._recovery is not threading.current_thread():
             self._recovery.join()
         if self._flusher is not None:
@@ -873,29 +1058,34 @@ class Store:
         return failures
 
 
-@contextlib.contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """Turn what a change of directories raises into DiskFull or WriteFailed."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(path, 0, error) from error
-
-
-def _make_directory(io: IO, path: str) -> None:
-    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
-    parent = os.path.dirname(path)
-    if io.exists(path):
-        return
-    _make_directory(io, parent)
-    with _named_errors(path):
-        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-            io.mkdir(path)
-        io.fsync_dir(parent)
-
-
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:
     return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
+
+
+def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
+    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
+    segment, epochs = state.end.segment, state.epochs
+    producers = None if segment is None else state.producers
+    point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+    if segment is not None:
+        point = Point(segment.base_offset, state.end.offset, state.end.position)
+    return FrozenLog(
+        topic=topic,
+        entry=entry._replace(
+            recovery_segment=point.segment,
+            recovery_offset=point.offset,
+            recovery_position=point.position,
+            strict=False,
+            leader_epoch=epochs.latest,
+            producers_offset=-1 if producers is None else point.offset,
+        ),
+        epochs=epochs,
+        sealed=tuple(sealed),
+        directory=directory,
+        tail_path=None if segment is None else segment.path,
+        tail_aborted=state.aborted,
+        producers=None if producers is None else producer_snapshot.encode(producers),
+    )
 
 
 def _topic_info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> TopicInfo:

@@ -66,3 +66,37 @@ def test_a_failure_is_everybodys_own():
 
     run_all(*[commit] * 8)
     assert len(failures) == 8
+
+
+def test_a_leader_that_is_cut_off_while_it_hands_on_leaves_nobody_waiting():
+    runs, may_end = threading.Event(), threading.Event()
+
+    def work():
+        runs.set()
+        assert may_end.wait(60)
+        return 9
+
+    class CutOff(BaseException):
+        pass
+
+    class Interrupted(GroupCommit):
+        def _hand_on(self, durable):
+            if threading.current_thread() is leader:
+                raise CutOff
+            super()._hand_on(durable)
+
+    def lead():
+        with pytest.raises(CutOff):
+            group.commit(1)
+
+    group = Interrupted(work)
+    leader = threading.Thread(target=lead)
+    leader.start()
+    assert runs.wait(60)
+    others = [threading.Thread(target=group.commit, args=(offset,)) for offset in range(2, 10)]
+    for other in others:
+        other.start()
+    may_end.set()
+    for thread in (leader, *others):
+        thread.join(60)
+        assert not thread.is_alive()

@@ -2,6 +2,7 @@ import pytest
 
 import logdb
 from logdb.errors import UnexpectedOffset
+from logdb.segment.segment import Segment
 from support.batches import BASE_TIMESTAMP, Rec, encode_log
 from support.faulty_io import FaultyIO
 
@@ -203,3 +204,28 @@ def test_what_is_reopened_is_what_was_closed(tmp_path):
             log.append_many(more)
             expected += more
             assert db.reports == ()
+
+
+@pytest.mark.parametrize("cut_off_after", ["size_bytes", "next_offset"])
+def test_a_write_that_ctrl_c_cut_off_is_done_once(db, tmp_path, monkeypatch, cut_off_after):
+    log = made(db, segment_bytes=4096)
+    log.append_many([bytes(1000)])
+    whole_append = Segment.append
+
+    def append(segment, batches, next_offset, **options):
+        before = segment.size_bytes
+        whole_append(segment, batches, next_offset, **options)
+        segment.whole = False  # as it is until all that it changes was changed
+        if cut_off_after == "next_offset":
+            segment.size_bytes = before
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Segment, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        log.append_many([bytes(2000)])
+    monkeypatch.setattr(Segment, "append", whole_append)
+    log.append_many([bytes(500)])
+    assert [len(value) for value in values(log)] == [1000, 2000, 500]
+    assert sum(file.stat().st_size for file in (tmp_path / "db" / "t-0").glob("*.log")) == log.size_bytes
+    db.flush()
+    assert db.verify().ok

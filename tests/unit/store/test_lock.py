@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import logdb
 from logdb import errors
 from logdb.io import IO
 from logdb.model import Buffer
@@ -466,3 +467,12 @@ def test_the_largest_slot_fits() -> None:
         "closed_at": "2025-11-21T13:41:07.123Z",
     }
     assert decode_slot(encode_slot(lock)) == lock
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    path = tmp_path / "LOCK"
+    path.write_bytes(encode_slot({"format": 2, "sequence": 1, "state": "clean"}))
+    with pytest.raises(errors.UnsupportedFormat, match="has format 2; this logdb knows up to 1"):
+        LockFile.acquire(IO(), str(path))
+    with pytest.raises(errors.UnsupportedFormat):
+        logdb.open(tmp_path, mode="r")
