@@ -169,7 +169,8 @@ logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, 
         store_be32(head + BATCH_BASE_SEQUENCE, (uint32_t)*sequence);
         logdb_batch_seal(head, (size_t)batch.size_bytes, (int16_t)attributes, batch.max_timestamp);
         uint64_t following = (uint64_t)*sequence + (uint64_t)(batch.last_offset - batch.base_offset) + 1;
-        *sequence = (int32_t)(following & INT32_MAX);
+        if (*sequence >= 0)
+            *sequence = (int32_t)(following & INT32_MAX);
     }
     return LOGDB_OK;
 }

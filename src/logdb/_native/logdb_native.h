@@ -84,7 +84,7 @@ void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);
 void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_timestamp);
 
 /* Makes the batches that lie back to back in buf those of a producer: id, epoch, sequence, transactional bit, CRC.
- * The first record gets *sequence; *sequence becomes the one after the last (2^31 - 1 is followed by 0).
+ * The first record gets *sequence; *sequence becomes the one after the last (2^31 - 1 is followed by 0); -1: none has one.
  * What is not LOGDB_OK is said of the batch at *used; those before it are stamped. */
 logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, int16_t producer_epoch, int32_t *sequence,
                                  int transactional, size_t *used);

@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "consume": "consume:consume",
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
+        "delete-records": "delete_records:delete_records",
     },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",

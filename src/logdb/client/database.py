@@ -6,20 +6,29 @@ Knows topics and how records find their partition.  Does not know files: the sto
 import atexit
 import logging
 import os
+import re
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Progress, Report
 from logdb.store.store import Mode, Store
+
+if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
+    from logdb.client.consumer import Consumer
+    from logdb.client.consumer_config import Deserializer, OffsetReset
+    from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
 
 logger = logging.getLogger(__name__)
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
@@ -35,9 +44,26 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._broker: Broker | None = None
+        self._broker_lock = threading.Lock()
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
+        self._transactions: Transactions | None = None
+        if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
+            self._session.settle_leftovers()
         _open_databases.add(self)
+
+    @property
+    def _session(self) -> "Broker":
+        """What producers and consumers talk through; made when it is first needed."""
+        broker = self._broker
+        if broker is not None:
+            return broker
+        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
+
+        with self._broker_lock:
+            self._broker = self._broker or Broker(self._store)
+            return self._broker
 
     @property
     def path(self) -> str:
@@ -100,7 +126,7 @@ class Database:
         Raises:
             UnknownTopic: There is none of that name.
         """
-        self._store.delete_topic(name)
+        self._session.delete_topic(name)
         self._partition_counts.pop(name, None)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -125,7 +151,8 @@ class Database:
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._store.log(topic, partition)
+        log = self._store.log(topic, partition)
+        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def append(
         self,
@@ -199,6 +226,93 @@ class Database:
             for row, offset in zip(chosen, offsets, strict=True):
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
+
+    def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
+        """Several records, and the offsets of consumers, all or nothing: a context manager.
+
+            with db.transaction("etl") as tx:
+                tx.send("out", value)
+                tx.send_offsets(consumer)
+
+        Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
+        and is still at it, is fenced; in a loop it is taken over once, not every time.
+
+        Args:
+            transactional_id: A name that is this application's, over restarts, too.
+            options: Those of ``producer``, such as ``transaction_timeout_ms``.
+
+        Raises:
+            where the block is entered, InvalidTransactionTimeout; where it ends, ProducerFenced, and whatever kept a
+            record from being written: the transaction was aborted.
+        """
+        if self._transactions is None:
+            from logdb.client.transaction import Transactions
+
+            self._transactions = Transactions(self._transactional_producer)
+        return self._transactions.transaction(transactional_id, options)
+
+    def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
+        from logdb.client.transaction import TransactionalProducer
+
+        return TransactionalProducer(self._session, io=self._store.io, clock=self._store.clock_ms, **options)
+
+    def consumer(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        auto_offset_reset: "OffsetReset" = "latest",
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_poll_records: int = 500,
+        max_poll_interval_ms: int = 300_000,
+        heartbeat_interval_ms: int = 100,
+        partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
+        key_deserializer: "Deserializer | None" = None,
+        value_deserializer: "Deserializer | None" = None,
+        interceptors: Sequence[Any] = (),
+        iteration_timeout_ms: int | None = None,
+        client_id: str = "logdb",
+    ) -> "Consumer":
+        """Read topics: alone, or with ``group_id`` as a member of a group that shares their partitions.
+
+        Args:
+            topics, pattern: What to subscribe to, as ``Consumer.subscribe``; neither: ``subscribe`` or ``assign`` says it.
+            others: see ``ConsumerConfig``.
+
+        Raises:
+            InvalidConfig: An option cannot be so; it names it.
+            UnknownTopic: One of the topics does not exist.
+        """
+        from logdb.client.consumer import Consumer
+        from logdb.client.consumer_config import ConsumerConfig
+
+        strategy = (
+            (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
+        )
+        config = ConsumerConfig(
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            isolation_level=isolation_level,
+            max_poll_records=max_poll_records,
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            partition_assignment_strategy=strategy,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=tuple(interceptors),
+            iteration_timeout_ms=iteration_timeout_ms,
+            client_id=client_id,
+        )
+        consumer = Consumer(self._session, config, self._store.io.monotonic_ms)
+        if topics or pattern is not None:
+            consumer.subscribe(*topics, pattern=pattern)
+        return consumer
 
     def _choose(self, topic: str, key: Buffer | None, partitioner: "str | Partitioner | None") -> int:
         count = self._partition_count(topic)
@@ -280,6 +394,10 @@ class Database:
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
         """
+        if self._transactions is not None:
+            self._transactions.close()
+        if self._broker is not None:
+            self._broker.close()
         self._store.close()
 
 

@@ -69,6 +69,7 @@ from logdb.model import (
     OFFSET_MAX,
     AbortedTransaction,
     Buffer,
+    Durability,
     LogConfig,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -186,7 +187,8 @@ class Log(BatchBuilder):
         self._positions = Positions()
         self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
-        self._grown: threading.Condition | None = None
+        self._watchers: tuple[threading.Event, ...] = ()
+        self._watch_lock = threading.Lock()
         self._closed = False
         self._gate = 0 if writable else GATE_SHUT
         self.configure(config)
@@ -205,6 +207,11 @@ class Log(BatchBuilder):
     def end_offset(self) -> int:
         """The next offset to be written; counts records that wait in the open batch."""
         return self._next_offset
+
+    @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+        return self._config.durability
 
     @property
     def last_stable_offset(self) -> int:
@@ -484,6 +491,16 @@ class Log(BatchBuilder):
                     return found[0]
         return None
 
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends now; everything appended so far is written first, if it can be.
+
+        Unlike ``end_offset`` it counts no record that still waits because the disk is full.
+        """
+        if self._closed:
+            raise self._host.refusal(self)
+        self._catch_up()
+        return self._stable_end() if is_committed(isolation_level) else self._written_end()
+
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
         if self._closed:
@@ -575,12 +592,13 @@ class Log(BatchBuilder):
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
         """Wait until the end, ``end_of``, is behind ``offset``; False if that did not come in time."""
-        if self._grown is None:
-            self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while True:
-            self._catch_up()
-            with self._grown:
+        grown = threading.Event()
+        self.watch(grown)
+        try:
+            while True:
+                grown.clear()
+                self._catch_up()
                 if self._closed:
                     raise self._host.refusal(self)
                 if end_of() > offset:
@@ -588,7 +606,18 @@ class Log(BatchBuilder):
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
-                self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        finally:
+            self.unwatch(grown)
+
+    def watch(self, grown: threading.Event) -> None:
+        """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
+        with self._watch_lock:
+            self._watchers = (*self._watchers, grown)
+
+    def unwatch(self, grown: threading.Event) -> None:
+        with self._watch_lock:
+            self._watchers = tuple(known for known in self._watchers if known is not grown)
 
     # ------------------------------------------------------------ appending
 
@@ -786,9 +815,8 @@ class Log(BatchBuilder):
             raise self._host.refusal(self)
         with self._segments_lock:
             self._write_batches(batches, base_offset, next_offset)
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
@@ -1147,9 +1175,8 @@ class Log(BatchBuilder):
         for segment in self._segments:
             segment.retire()
         self._point.retire()
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
         return lost
 
     def _strict_now(self) -> bool:

@@ -29,6 +29,7 @@ import lmdb
 
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
 from logdb.meta.copied import CopiedEnvironment, may_lock
+from logdb.meta.gate import Gate
 
 _log = logging.getLogger(__name__)
 
@@ -58,48 +59,6 @@ class Access(enum.IntEnum):
     NO_LOCK = 0
     READ = 1
     WRITE = 2
-
-
-class Gate:
-    """Many may be inside at once, or one alone.
-
-    Whoever waits to be alone goes before newcomers.  Nobody waits for
-    himself: a thread that is inside may enter again, or be alone.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside: dict[int, int] = {}  # thread -> how often it has entered
-        self._waiting = 0
-
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[None]:
-        me = threading.get_ident()
-        with self._changed:
-            while self._waiting and me not in self._inside:
-                self._changed.wait()
-            self._inside[me] = self._inside.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside[me] -= 1
-                if not self._inside[me]:
-                    del self._inside[me]
-                    self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        me = threading.get_ident()
-        with self._changed:
-            self._waiting += 1
-            try:
-                while self._inside.keys() - {me}:
-                    self._changed.wait()
-                yield
-            finally:
-                self._waiting -= 1
-                self._changed.notify_all()
 
 
 class Environment:

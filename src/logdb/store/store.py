@@ -47,6 +47,7 @@ from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
 from logdb.log.tail import TailLog
 from logdb.meta import Catalogue, Intent, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
+from logdb.meta.gate import Gate
 from logdb.model import (
     DURABILITY_LEVELS,
     INTERNAL_TOPICS,
@@ -95,10 +96,11 @@ class Store:
         cleaner_bytes_per_second: int,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
-        self._io, self._clock, self._batch_size = io, clock, batch_size
+        self._io, self._clock, self._batch_size, self.linger_ms = io, clock, batch_size, linger_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
+        self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
         self._catalogue_lock = threading.Lock()  # log entries and their transactions; taken last
@@ -158,6 +160,49 @@ class Store:
             retention_check_ms=retention_check_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
         )
+
+    # ------------------------------------------------------------ what the layer above works with
+
+    @property
+    def io(self) -> IO:
+        return self._io
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the last writer had closed it, so that nothing was to be recovered."""
+        return self._clean
+
+    def clock_ms(self) -> int:
+        """Time of day, in ms since 1970."""
+        return self._clock() if self._clock is not None else self._io.clock_ms()
+
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless the store is open in this process, and can be written where that is wanted.
+
+        Raises:
+            Closed, Forked, ReadOnly, SyncFailed: as they say.
+        """
+        if writable:
+            self._check_writable()
+        else:
+            self._check_open()
+
+    def take_producer_ids(self, count: int) -> range:
+        """So many producer ids that nobody has been given, and nobody ever will be again; durable.
+
+        They begin at the time of day where the catalogue knows of no larger one: it may have been made anew, or be
+        that of a restored snapshot, while the logs still hold what earlier producers wrote.
+        """
+        self._check_writable()
+
+        def take(txn: WriteTransaction) -> int:
+            first = max(txn.next_producer_id(), self.clock_ms() // 1000 << 20)
+            txn.put_next_producer_id(first + count)
+            return first
+
+        with self._catalogue_lock:
+            first = self._commit(take)
+        return range(first, first + count)
 
     # ------------------------------------------------------------ opening
 
@@ -495,7 +540,7 @@ class Store:
             config,
             clean=self._clean,
             distrust_cache=self._distrust_cache,
-            now_ms=self.now_ms(),
+            now_ms=self.clock_ms(),
         )
         self.reports += found.reports
         log = Log(
@@ -617,9 +662,6 @@ class Store:
         """Move the start of a log; see ``Database.delete_records``."""
         self._check_writable()
         return self.retention.delete_records(topic, partition, before_offset)
-
-    def now_ms(self) -> int:
-        return (self._clock or self._io.clock_ms)()
 
     def begin_at(self, log: Log, start_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
@@ -979,7 +1021,7 @@ def _any_value(key: str) -> object:
 def _after_fork_in_child() -> None:
     """Logs of the parent neither take nor write records in the child, nor wait for threads that it does not have."""
     for store in list(_stores):
-        store._lock = threading.RLock()
+        store._lock, store.transaction_gate = threading.RLock(), Gate()
         for log in list(store._logs.values()):
             log.forked()
 

@@ -1,0 +1,51 @@
+"""A gate: many threads inside at once, or one alone.
+
+Knows threads.  Does not know what is done inside.  The catalogue's environment has one (a new map
+needs it alone), and a store has one (a snapshot captures the ends of all partitions alone).
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Gate:
+    """Many may be inside at once, or one alone.
+
+    Whoever waits to be alone goes before newcomers.  Nobody waits for
+    himself: a thread that is inside may enter again, or be alone.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: dict[int, int] = {}  # thread -> how often it has entered
+        self._waiting = 0
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        me = threading.get_ident()
+        with self._changed:
+            while self._waiting and me not in self._inside:
+                self._changed.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside[me] -= 1
+                if not self._inside[me]:
+                    del self._inside[me]
+                    self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        me = threading.get_ident()
+        with self._changed:
+            self._waiting += 1
+            try:
+                while self._inside.keys() - {me}:
+                    self._changed.wait()
+                yield
+            finally:
+                self._waiting -= 1
+                self._changed.notify_all()
