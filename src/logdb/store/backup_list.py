@@ -180,7 +180,6 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
     if where.get("txnindex", (segment,))[0] != segment or where.get("snapshot", (offset,))[0] != offset:
         raise ValueError(f"{topic.name}-{partition}: end {fields['end']!r}, but {parts}")
-    carried: dict[str, Any] = {name: _number(fields[name]) for name in _CARRIED}
     entry = LogEntry(
         topic.name,
         partition,
