@@ -16,6 +16,8 @@ HOT_SOURCES = (
     "hot_builder",
     "hot_builder_type",
     "hot_append",
+    "hot_delivery",
+    "hot_send",
     "hot_positions",
     "hot_iterator",
     "crc32c",

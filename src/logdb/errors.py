@@ -46,7 +46,9 @@ class InvalidTopic(LogdbError):
     """The name breaks Kafka's rules for topic names."""
 
     def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'")
+        super().__init__(
+            f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'"
+        )
         self.topic, self.reason = topic, reason
 
 
@@ -95,6 +97,14 @@ class InvalidBatch(LogdbError):
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"not a valid record batch at byte {position} of the buffer: {reason}")
+        self.position, self.reason = position, reason
+
+
+class InvalidMessage(LogdbError):
+    """Bytes that should be a message of Kafka's are not, or a value does not fit into one."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"not a valid message at byte {position}: {reason}")
         self.position, self.reason = position, reason
 
 
@@ -272,6 +282,34 @@ class FencedInstance(LogdbError):
         self.group_id, self.group_instance_id = group_id, group_instance_id
 
 
+class MemberIdRequired(LogdbError):
+    """A new member got its id, and has to join again with it (KIP-394: a lost answer then leaves no member behind)."""
+
+    retriable = True
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        super().__init__(f"group {group_id!r}: join again as member {member_id!r}")
+        self.group_id, self.member_id = group_id, member_id
+
+
+class GroupFull(LogdbError):
+    """The group has ``group.max.size`` members already."""
+
+    def __init__(self, group_id: str, member_count: int, member_count_max: int) -> None:
+        super().__init__(f"group {group_id!r} has {member_count} members, the limit is group.max.size={member_count_max}")
+        self.group_id, self.member_count, self.member_count_max = group_id, member_count, member_count_max
+
+
+class UnstableOffsets(LogdbError):
+    """Offsets of the group belong to a transaction that has not ended yet: ask again."""
+
+    retriable = True
+
+    def __init__(self, group_id: str, count: int) -> None:
+        super().__init__(f"{count} offsets of group {group_id!r} belong to a transaction that has not ended yet")
+        self.group_id, self.count = group_id, count
+
+
 class InconsistentProtocol(LogdbError):
     """The member supports no assignor, or protocol type, that all members of the group support."""
 
@@ -387,7 +425,8 @@ class SyncFailed(LogdbError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"syncing {path} failed ({reason}): what the device holds is unknown, so every database on it is read-only until it is reopened"
+            f"syncing {path} failed ({reason}): what the device holds is unknown, "
+            "so every database on it is read-only until it is reopened"
         )
         self.path, self.reason = path, reason
 

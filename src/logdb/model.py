@@ -236,6 +236,10 @@ class LogConfig:
     max_message_bytes: int = 1_048_588
     flush_ms: int = 1_000
     compacted: bool = False
+    delete_retention_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _LONG
     log_append_time: bool = False
     timestamp_before_max_ms: int = _LONG
     timestamp_after_max_ms: int = 3_600_000
@@ -256,6 +260,10 @@ class LogConfig:
             max_message_bytes=int(full["max.message.bytes"]),
             flush_ms=int(full["flush.ms"]),
             compacted="compact" in str(full["cleanup.policy"]),
+            delete_retention_ms=int(full["delete.retention.ms"]),
+            min_cleanable_dirty_ratio=float(full["min.cleanable.dirty.ratio"]),
+            min_compaction_lag_ms=int(full["min.compaction.lag.ms"]),
+            max_compaction_lag_ms=int(full["max.compaction.lag.ms"]),
             log_append_time=full["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),

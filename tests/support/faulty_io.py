@@ -77,14 +77,14 @@ class FaultyIO(IO):
     def pwrite(self, fd, view, position):
         path = self._paths.get(fd, "")
         self._step("pwrite", path)
-        if self.room is not None:
+        if (room := self.room) is not None:  # another thread may heal it meanwhile
             grows = max(0, position + len(view) - os.fstat(fd).st_size)
-            if grows > self.room:
-                view = memoryview(view)[: len(view) - grows + self.room]
-                grows = self.room
+            if grows > room:
+                view = memoryview(view)[: len(view) - grows + room]
+                grows = room
             if not len(view):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-            self.room -= grows
+            self.room = None if self.room is None else room - grows
         return super().pwrite(fd, view, position)
 
     def preadinto(self, fd, view, position):
@@ -111,10 +111,10 @@ class FaultyIO(IO):
 
     def allocate(self, fd, position, size_bytes):
         self._step("allocate", self._paths.get(fd, ""))
-        if self.room is not None:
-            if size_bytes > self.room:
+        if (room := self.room) is not None:
+            if size_bytes > room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._paths.get(fd, ""))
-            self.room -= size_bytes
+            self.room = None if self.room is None else room - size_bytes
         super().allocate(fd, position, size_bytes)
 
     def fdatasync(self, fd):

@@ -4,9 +4,9 @@ Everything that is called once a batch is in ``_core`` (cffi).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self, final
+from typing import Any, Protocol, Self, final
 
-from logdb.model import Buffer
+from logdb.model import Buffer, RecordMetadata
 
 OS: int
 INTERVAL: int
@@ -233,6 +233,230 @@ class BatchBuilder:
         "timestamp" (timestamp_ms, now_ms, before_max_ms, after_max_ms) · "key" ()
         """
 
+# ---------------------------------------------------------------- a producer's send
+
+@final
+class SendFuture:
+    """What becomes of one record that was sent.  Made by ``Producer.send``; like a ``concurrent.futures.Future``.
+
+    All records that are written together have their result at once.
+    """
+
+    def done(self) -> bool:
+        """Whether the result is known."""
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record lies, waiting for it; its offset is -1 with ``acks=0``.
+
+        Args:
+            timeout: Seconds; None: as long as it takes.
+
+        Raises:
+            TimeoutError: It is not known yet.
+            whatever the record could not be written for.
+        """
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What ``result`` would raise, or None; waits and times out as it does."""
+
+    def add_done_callback(self, function: Callable[[SendFuture], object], /) -> None:
+        """Call ``function(future)`` once the result is known, in the producer's thread; at once where it is known already.
+
+        What it raises is logged.
+        """
+
+class Delivery:
+    """A buffer of records on its way to a log, and the result that its futures share.
+
+    open (``Accumulator._begin``) -> sealed (``_seal``) -> settled (``_settle``).  Not acknowledged: the result is that
+    it is unknown, from the beginning.
+    """
+
+    def __init__(self, topic: str, partition: int, opened_ms: int, acknowledged: bool) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def opened_ms(self) -> int: ...
+    @property
+    def first(self) -> int:
+        """Number of its first record, as the accumulator counts them."""
+
+    @property
+    def record_count(self) -> int:
+        """Records in it; 0 until it is sealed."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its buffer."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the futures have their result."""
+
+    @property
+    def batches(self) -> memoryview:
+        """Its batches, uint8[n], writable; release the view before ``_settle``, after which it may show other bytes.
+
+        Raises:
+            ValueError: It is open yet, or settled.
+        """
+
+    def _settle(self, base_offset: int, timestamp_ms: int, error: BaseException | None, /) -> None:
+        """Set the result, for the first time, and let the buffer go.
+
+        Args:
+            base_offset: Of the first record in the log.
+            timestamp_ms: What the log stamped all records with; -1: each keeps its own.
+            error: What they failed with.
+        """
+
+    def _call_back(self, error: BaseException | None, report: Callable[[object, BaseException], object], /) -> None:
+        """Call ``on_delivery(error, metadata)`` and ``function(future)`` for all who asked; what they raise goes to ``report``."""
+
+    def _future(self, timestamp_ms: int, /) -> SendFuture:
+        """The future of a first record."""
+
+    # hooks, for the subclass to define
+
+    def _wait(self, timeout: Any, /) -> None:
+        """Return once it is ``done``; called by ``SendFuture.result`` with what that was given."""
+
+    def _call(self, function: Callable[[SendFuture], object], future: SendFuture, /) -> None:
+        """Call ``function(future)``, which was added when the result was known."""
+
+class Accumulator(BatchBuilder):
+    """A batch builder whose buffers are taken away by a producer's thread; its offsets count the records.
+
+    Records come in by ``Dispatcher.send`` alone.  A buffer holds at most five batches.
+    """
+
+    @property
+    def _open(self) -> Delivery | None:
+        """What records go to."""
+
+    def _begin(self, delivery: Delivery, size_bytes: int, /) -> None:
+        """Go on in a new buffer, which belongs to a new delivery.
+
+        Raises:
+            RuntimeError: A buffer is open, or the delivery is not new.
+        """
+
+    def _seal(self) -> Delivery | None:
+        """Close the open delivery, which may have no record, and return it; None where none is open."""
+
+    # hook, for the subclass to define
+
+    def _refill(self, size_bytes: int, /) -> None:
+        """There is no room for a batch of so many bytes: ``_seal`` and ``_begin``.  Whatever it leaves is looked at again."""
+
+@final
+class Route:
+    """The partitions of a topic, and which of them gets the next record without a key."""
+
+    def __init__(self, topic: str, partition_count: int, seed: int) -> None:
+        """``seed``: 64 bits, of the choice among partitions."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def accumulators(self) -> list[Accumulator | None]:
+        """By partition; may grow, and have its Nones replaced."""
+
+class Dispatcher:
+    """A producer's send: the base class of ``client.Producer``.
+
+    Threading: any thread; the GIL is the lock.  What ``_gate`` does not refuse is in when whoever sets it goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        partitioner: Callable[[Any, int], int] | None,
+        serialize_key: Callable[[Any], Buffer | None] | None,
+        serialize_value: Callable[[Any], Buffer | None] | None,
+        intercepted: bool,
+        sticky_size: int,
+    ) -> None:
+        """Begin without routes.
+
+        Args:
+            partitioner: (serialized key, partition count) -> partition; None: Kafka's default, in C.
+            intercepted: ``send`` calls ``_intercept``.
+            sticky_size: Bytes of records without a key that go to a partition before another one is chosen.
+        """
+
+    _gate: int
+    """Not 0: all records are refused."""
+
+    @property
+    def _routes(self) -> dict[str, Route]: ...
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] | None = (),
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Any, Any], object] | None = None,
+    ) -> SendFuture:
+        """Take a record; it is written soon, with others.
+
+        Waits only where ``buffer_memory`` is used up.
+
+        Args:
+            topic: There must be one of that name.
+            value: Bytes-like, None (a tombstone), or what the producer's serializer takes.
+            key: Likewise; records of one key go to one partition.
+            partition: None: the partitioner chooses; by default murmur2 of the key, as Kafka does, and without a key
+                one partition for about a batch, then another one.
+            headers: Pairs of a name and bytes or None.
+            timestamp_ms: The record's time, milliseconds since 1970; None: now.
+            on_delivery: Called with (None, RecordMetadata) or (exception, None), once, in the producer's thread; what
+                it raises is logged.  It may send, but does not wait for room then.
+
+        Returns:
+            The future of its offset.
+
+        Raises:
+            TypeError: An argument of the wrong type.
+            UnknownTopic, UnknownPartition, RecordTooLarge, InvalidTimestamp, InvalidRecord, SerializationError: The
+                record was not taken.
+            BufferExhausted: There was no room within ``max_block_ms``.
+            Closed, Forked, InvalidTransactionState: The producer takes none.
+            whatever a partitioner or an interceptor raises.
+        """
+
+    def _dispatch(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] | None = (),
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Any, Any], object] | None = None,
+    ) -> SendFuture:
+        """``send`` past the interceptors."""
+
+    # hooks, for the subclass to define
+
+    def _intercept(self, *args: Any, **kwargs: Any) -> SendFuture:
+        """``send`` as it was called."""
+
+    def _route(self, topic: str, /) -> Route:
+        """Of a topic that is not in ``_routes``, which then has it."""
+
+    def _accumulator(self, route: Route, partition: int, /) -> Accumulator:
+        """Of a partition that has none, or does not exist."""
+
+    def _refuse(self, gate: int, /) -> None:
+        """Raise what fits the gate; SystemError if this returns."""
+
 class _PositionFile(Protocol):
     def _pread(self, size_bytes: int, position: int, /) -> bytes: ...
 
@@ -287,3 +511,28 @@ class RecordIterator:
             StopIteration: At the end, and after any exception of the source.
             ValueError: The bytes contradict themselves, with an offset; or another thread is in here.
         """
+
+    def take(self, count: int, /) -> list[Record]:
+        """The next records, at most ``count``; fewer at the end, and where an exception ends it.
+
+        An exception is raised only if there is no record before it: then it has not ``exhausted`` what there is, and
+        reading from ``next_offset`` meets it again.
+
+        Raises:
+            as ``__next__``, but no StopIteration.
+        """
+
+    def close(self) -> None:
+        """End it, and let go of what it reads from."""
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the last record; where it began before the first."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record; -1 before the first."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all records were returned: it has ended, and neither ``close`` nor an exception ended it."""

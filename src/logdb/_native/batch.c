@@ -133,7 +133,7 @@ logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb
         return LOGDB_E_COUNT;
     if (batch->record_count == 0)
         return LOGDB_OK;
-    if (delta != batch->last_offset - batch->base_offset)
+    if (delta > batch->last_offset - batch->base_offset)
         return LOGDB_E_DELTA;
     return !(batch->attributes & LOGDB_LOG_APPEND_TIME) && max_timestamp != batch->max_timestamp ? LOGDB_E_TIMESTAMP : LOGDB_OK;
 }
@@ -169,7 +169,8 @@ logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, 
         store_be32(head + BATCH_BASE_SEQUENCE, (uint32_t)*sequence);
         logdb_batch_seal(head, (size_t)batch.size_bytes, (int16_t)attributes, batch.max_timestamp);
         uint64_t following = (uint64_t)*sequence + (uint64_t)(batch.last_offset - batch.base_offset) + 1;
-        *sequence = (int32_t)(following & INT32_MAX);
+        if (*sequence >= 0)
+            *sequence = (int32_t)(following & INT32_MAX);
     }
     return LOGDB_OK;
 }

@@ -7,6 +7,8 @@
  *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the gate
  *   hot_builder_type.c  what Python sees of BatchBuilder
  *   hot_append.c     BatchBuilder's append, append_many and _append_raw
+ *   hot_delivery.c   Delivery and SendFuture: what becomes of the records that a producer sends
+ *   hot_send.c       a producer's send: Dispatcher, Route, Accumulator
  *   hot_positions.c  Positions: where records lie, least recently used goes first
  *   hot_iterator.c   RecordIterator
  *
@@ -39,6 +41,7 @@ enum { ATTRIBUTE_CODEC = 7, ATTRIBUTE_LOG_APPEND_TIME = 8, ATTRIBUTE_CONTROL = 3
 /* Interned names of hooks and keywords. */
 extern struct hot_names {
     PyObject *_write, *_woken, *_commit, *_weaken, *_reject, *_pread, *release, *offsets, *os, *interval, *fsync;
+    PyObject *_wait, *_call, *_refill, *_refuse, *_route, *_accumulator, *_intercept;
 } hot_names;
 
 /* Sets aside the exception that is set (NULL if none), and sets it again. */
@@ -244,6 +247,9 @@ int builder_admit(builder *b, const new_record *r, const terms *t);
 /* Puts in a record that was admitted, at once after that; returns its offset. */
 int64_t builder_put(builder *b, const new_record *r);
 
+/* Whether a record can go into the open batch, which there must be. */
+bool builder_fits(const builder *b, const new_record *r);
+
 /* Bytes of a batch with just this record. */
 size_t builder_single_size(const new_record *r);
 
@@ -275,10 +281,51 @@ int builder_commit_pending(builder *b);
 int builder_wake(builder *b);
 
 /* hot_append.c */
+
+/* What a record's time is: now, or the one given if the topic takes it; 0 or -1. */
+int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out);
+
+/* Whether the topic takes such a record at all: 0 or -1. */
+int builder_record_check(builder *b, const new_record *r);
+
 PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 int append_ready(void);
+
+/* ---------------------------------------------------------------- hot_delivery.c */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *topic, *partition; /* str, int */
+    buffer *batches;             /* between sealing and settling */
+    int64_t opened_ms;           /* monotonic */
+    int64_t first;               /* number of its first record */
+    int64_t base_offset;         /* of that one, in the log; -1: unknown */
+    int64_t timestamp_ms;        /* what the log stamped all records with; -1: each has its own */
+    size_t capacity;
+    PyObject *error; /* NULL: none */
+    PyObject *on_delivery, *on_done; /* lists of functions and futures, in turn; NULL: none */
+    uint32_t count;
+    bool done;
+} delivery;
+
+typedef struct send_future send_future;
+
+extern PyTypeObject Delivery_Type, SendFuture_Type;
+
+PyObject *future_new(delivery *d, uint32_t index, int64_t timestamp_ms);
+
+/* Adds to one of a delivery's lists of callbacks: 0 or -1. */
+int delivery_call_back(PyObject **callbacks, PyObject *function, PyObject *future);
+
+int delivery_ready(void);
+
+/* ---------------------------------------------------------------- hot_send.c */
+
+extern PyTypeObject Accumulator_Type, Route_Type, Dispatcher_Type;
+
+int send_ready(void);
 
 /* ---------------------------------------------------------------- hot_positions.c */
 

@@ -81,7 +81,7 @@ static int timestamp_check(builder *b, int64_t timestamp_ms, int64_t now)
     return builder_reject(b, "timestamp", 4, (const int64_t[]){timestamp_ms, now, before, after});
 }
 
-static inline int record_check(builder *b, const new_record *r)
+int builder_record_check(builder *b, const new_record *r)
 {
     if (UNLIKELY(b->keys_required && r->key_size < 0))
         return builder_reject(b, "key", 0, NULL);
@@ -95,7 +95,7 @@ static inline int record_check(builder *b, const new_record *r)
 
 /* ---------------------------------------------------------------- append */
 
-static int timestamp_get(builder *b, PyObject *timestamp_ms, int64_t *out)
+int builder_timestamp(builder *b, PyObject *timestamp_ms, int64_t *out)
 {
     int64_t now = builder_now(b);
     if (now == INT64_MIN)
@@ -140,7 +140,7 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     if (in[1] != NULL && blob_get(in[1], "key", &key))
         goto done_value;
-    if (timestamp_get(b, in[3], &r.timestamp_ms))
+    if (builder_timestamp(b, in[3], &r.timestamp_ms))
         goto done_key;
     if (headed) {
         growing_init(&headers);
@@ -153,7 +153,7 @@ PyObject *builder_append(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     r.value_size = value.size;
     r.key = key.data;
     r.key_size = key.size;
-    if (record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
+    if (builder_record_check(b, &r) == 0 && (builder_has_room(b, &r, &t) || builder_admit(b, &r, &t) == 0))
         result = append_end(b, builder_put(b, &r), t.level);
 done:
     if (headed)
@@ -288,7 +288,7 @@ static int many_take(builder *b, many_records *m, PyObject *const *in)
     new_record r = {.key_size = -1};
     for (Py_ssize_t i = 0; i < m->count; i++) {
         many_get(m, i, &r);
-        if (record_check(b, &r))
+        if (builder_record_check(b, &r))
             return -1;
     }
     return 0;

@@ -462,10 +462,15 @@ static int room_make(builder *b, size_t size, const terms *t)
     return 1;
 }
 
+bool builder_fits(const builder *b, const new_record *r)
+{
+    return b->used - b->start + record_size(r, timestamp_delta(b, r), b->count) <= b->batch_limit;
+}
+
 static int room_for(builder *b, const new_record *r, const terms *t)
 {
     if (b->count > 0) {
-        if (b->used - b->start + record_size(r, timestamp_delta(b, r), b->count) <= b->batch_limit)
+        if (builder_fits(b, r))
             return 1;
         builder_close_batch(b);
     }

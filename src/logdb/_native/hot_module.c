@@ -70,7 +70,9 @@ static int names_ready(void)
         {&hot_names._write, "_write"},     {&hot_names._woken, "_woken"},   {&hot_names._commit, "_commit"},
         {&hot_names._weaken, "_weaken"},   {&hot_names._reject, "_reject"}, {&hot_names._pread, "_pread"},
         {&hot_names.release, "release"},   {&hot_names.offsets, "offsets"}, {&hot_names.os, "os"},
-        {&hot_names.interval, "interval"}, {&hot_names.fsync, "fsync"},
+        {&hot_names.interval, "interval"}, {&hot_names.fsync, "fsync"},   {&hot_names._wait, "_wait"},
+        {&hot_names._call, "_call"},       {&hot_names._refill, "_refill"}, {&hot_names._refuse, "_refuse"},
+        {&hot_names._route, "_route"},     {&hot_names._accumulator, "_accumulator"}, {&hot_names._intercept, "_intercept"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (*table[i].name == NULL && (*table[i].name = PyUnicode_InternFromString(table[i].text)) == NULL)
@@ -84,9 +86,10 @@ static int module_fill(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "logdb does not run in sub-interpreters");
         return -1;
     }
-    if (names_ready() || record_ready() || append_ready())
+    if (names_ready() || record_ready() || append_ready() || delivery_ready() || send_ready())
         return -1;
-    PyTypeObject *types[] = {&Record_Type, &BatchBuilder_Type, &Positions_Type, &RecordIterator_Type};
+    PyTypeObject *types[] = {&Record_Type,   &BatchBuilder_Type, &Positions_Type, &RecordIterator_Type, &Delivery_Type,
+                             &SendFuture_Type, &Accumulator_Type, &Route_Type,     &Dispatcher_Type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]))
             return -1;

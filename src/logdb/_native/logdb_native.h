@@ -72,8 +72,8 @@ logdb_status logdb_batch_check(const uint8_t *buf, size_t len, int64_t batch_siz
 int64_t logdb_batch_expected(const uint8_t *buf, size_t len, int64_t offset, int64_t last_offset, int32_t leader_epoch);
 
 /* Walks the (decompressed) records of a batch from outside, headers of records included: each within its
- * bounds, offset deltas strictly increasing from >= 0 to exactly last_offset - base_offset, count as stated,
- * nothing after the last; unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.
+ * bounds, offset deltas strictly increasing within [0, last_offset - base_offset], count as stated, nothing after
+ * the last (so a batch that counts a record for each offset has them all); unless LOG_APPEND_TIME is set, the batch's max timestamp is the records' largest.
  * keys_required: refuse null keys (compacted topic). */
 logdb_status logdb_records_check(const uint8_t *records, size_t len, const logdb_batch *batch, int keys_required);
 
@@ -84,7 +84,7 @@ void logdb_batch_place(uint8_t *buf, int64_t base_offset, int32_t leader_epoch);
 void logdb_batch_seal(uint8_t *buf, size_t len, int16_t attributes, int64_t max_timestamp);
 
 /* Makes the batches that lie back to back in buf those of a producer: id, epoch, sequence, transactional bit, CRC.
- * The first record gets *sequence; *sequence becomes the one after the last (2^31 - 1 is followed by 0).
+ * The first record gets *sequence; *sequence becomes the one after the last (2^31 - 1 is followed by 0); -1: none has one.
  * What is not LOGDB_OK is said of the batch at *used; those before it are stamped. */
 logdb_status logdb_batches_stamp(uint8_t *buf, size_t len, int64_t producer_id, int16_t producer_epoch, int32_t *sequence,
                                  int transactional, size_t *used);

@@ -19,6 +19,7 @@ KAFKA_TOOLS = {
     "kafka-log-dirs": "log-dirs",
     "kafka-configs": "configs",
     "kafka-dump-log": "dump",
+    "kafka-delete-records": "delete-records",
 }
 
 

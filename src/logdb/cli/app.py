@@ -27,6 +27,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "consume": "consume:consume",
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
+        "delete-records": "delete_records:delete_records",
+        "compact": "compact:compact",
     },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",

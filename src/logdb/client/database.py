@@ -6,22 +6,37 @@ Knows topics and how records find their partition.  Does not know files: the sto
 import atexit
 import logging
 import os
+import re
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
 from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
+if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
+    from logdb.client.consumer import Consumer
+    from logdb.client.consumer_config import OffsetReset
+    from logdb.client.interceptor import Interceptor
+    from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.serde import Deserializer
+
+    P = TypeVar("P", bound=Producer)
+
 logger = logging.getLogger(__name__)
+_PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that takes nothing
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -35,9 +50,27 @@ class Database:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._broker: Broker | None = None
+        self._broker_lock = threading.Lock()
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
+        self._transactions: Transactions | None = None
+        self._producers: set[Producer] = set()  # open
+        if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
+            self._session.settle_leftovers()
         _open_databases.add(self)
+
+    @property
+    def _session(self) -> "Broker":
+        """What producers and consumers talk through; made when it is first needed."""
+        broker = self._broker
+        if broker is not None:
+            return broker
+        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
+
+        with self._broker_lock:
+            self._broker = self._broker or Broker(self._store)
+            return self._broker
 
     @property
     def path(self) -> str:
@@ -91,7 +124,7 @@ class Database:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
         info = self._store.alter_topic(name, config=config, partitions=partitions)
-        self._partition_counts.pop(name, None)
+        self._topic_changed(name)
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -100,8 +133,13 @@ class Database:
         Raises:
             UnknownTopic: There is none of that name.
         """
-        self._store.delete_topic(name)
+        self._session.delete_topic(name)
+        self._topic_changed(name)
+
+    def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)
+        for producer in list(self._producers):
+            producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics, by name; Kafka's internal ones only if asked for."""
@@ -125,7 +163,8 @@ class Database:
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._store.log(topic, partition)
+        log = self._store.log(topic, partition)
+        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def append(
         self,
@@ -200,6 +239,135 @@ class Database:
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
 
+    # ------------------------------------------------------------ producers, transactions, consumers
+
+    @overload
+    def producer(self, *, transactional_id: None = None, **options: "Unpack[ProducerOptions]") -> "Producer": ...
+
+    @overload
+    def producer(
+        self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
+    ) -> "TransactionalProducer": ...
+
+    def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
+        """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
+
+        Args:
+            transactional_id: Of an application whose records count when their transaction is committed: the producer
+                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
+                ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
+                the shorter way.
+            options: See ``ProducerOptions``.
+
+        Returns:
+            A context manager that closes itself; closing the database closes it, too.
+
+        Raises:
+            ValueError: An option is out of range; it says which, and what is allowed.
+            ReadOnly, Closed, Forked: as they say.
+
+        Source: Kafka's producer configs of these names.
+        """
+        if transactional_id is not None:
+            return self._transactional_producer(transactional_id=transactional_id, **options)
+        from logdb.client.producer import Producer
+
+        return self._open_producer(Producer, options)
+
+    def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
+        """A producer of a kind, which is told of changes of topics and closed with the database."""
+        self._store.check_open(writable=True)
+        producer = kind(self._session, io=self._store.io, clock=self._store.clock, on_close=self._producers.discard, **options)
+        self._producers.add(producer)
+        return producer
+
+    def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
+        """Several records, and the offsets of consumers, all or nothing: a context manager.
+
+            with db.transaction("etl") as tx:
+                tx.send("out", value)
+                tx.send_offsets(consumer)
+
+        Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
+        and is still at it, is fenced; in a loop it is taken over once, not every time.
+
+        Args:
+            transactional_id: A name that is this application's, over restarts, too.
+            options: Those of ``producer``, such as ``transaction_timeout_ms``.
+
+        Raises:
+            where the block is entered, InvalidTransactionTimeout; where it ends, ProducerFenced, and whatever kept a
+            record from being written: the transaction was aborted.
+        """
+        if self._transactions is None:
+            from logdb.client.transaction import Transactions
+
+            self._transactions = Transactions(self._transactional_producer)
+        return self._transactions.transaction(transactional_id, options)
+
+    def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
+        from logdb.client.transaction import TransactionalProducer
+
+        return self._open_producer(TransactionalProducer, options)
+
+    def consumer(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        auto_offset_reset: "OffsetReset" = "latest",
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        max_poll_records: int = 500,
+        max_poll_interval_ms: int = 300_000,
+        heartbeat_interval_ms: int = 100,
+        partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
+        key_deserializer: "Deserializer | None" = None,
+        value_deserializer: "Deserializer | None" = None,
+        interceptors: "Sequence[Interceptor]" = (),
+        iteration_timeout_ms: int | None = None,
+        client_id: str = "logdb",
+    ) -> "Consumer":
+        """Read topics: alone, or with ``group_id`` as a member of a group that shares their partitions.
+
+        Args:
+            topics, pattern: What to subscribe to, as ``Consumer.subscribe``; neither: ``subscribe`` or ``assign`` says it.
+            others: see ``ConsumerConfig``.
+
+        Raises:
+            InvalidConfig: An option cannot be so; it names it.
+            UnknownTopic: One of the topics does not exist.
+        """
+        from logdb.client.consumer import Consumer
+        from logdb.client.consumer_config import ConsumerConfig
+
+        strategy = (
+            (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
+        )
+        config = ConsumerConfig(
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            isolation_level=isolation_level,
+            max_poll_records=max_poll_records,
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            partition_assignment_strategy=strategy,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=tuple(interceptors),
+            iteration_timeout_ms=iteration_timeout_ms,
+            client_id=client_id,
+        )
+        consumer = Consumer(self._session, config, self._store.io.monotonic_ms)
+        if topics or pattern is not None:
+            consumer.subscribe(*topics, pattern=pattern)
+        return consumer
+
     def _choose(self, topic: str, key: Buffer | None, partitioner: "str | Partitioner | None") -> int:
         count = self._partition_count(topic)
         return self._checked(topic, self._partitioner(partitioner)(key, count), count)
@@ -243,6 +411,22 @@ class Database:
         Source: DeleteRecords of Kafka (KIP-107).
         """
         return self._store.delete_records(topic, partition, before_offset)
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Keep only the latest record of each key, now: all that was appended before, the active segment too.
+
+        Offsets stay as they are; the log ends where it did.  In the background the same happens by and by.
+
+        Args:
+            partition: One of them; None: all.
+
+        Raises:
+            PolicyViolation: The topic's ``cleanup.policy`` does not say ``compact``.
+            CorruptionError: A batch is damaged; what holds it was left as it is.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say; no record was lost.
+            Closed: The database was closed meanwhile.
+        """
+        self._store.compact(topic, partition)
 
     # ------------------------------------------------------------ the whole
 
@@ -317,8 +501,26 @@ class Database:
 
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
+            what a producer's record failed with, of those since its last flush.
         """
+        failure = self._close_producers()
+        if self._transactions is not None:
+            self._transactions.close()
+        if self._broker is not None:
+            self._broker.close()
         self._store.close()
+        if failure is not None:
+            raise failure
+
+    def _close_producers(self) -> Exception | None:
+        """Have written what producers have taken; returns what the first of them failed with."""
+        failure: Exception | None = None
+        for producer in list(self._producers):
+            try:
+                producer.close(_PRODUCER_CLOSE_MS)
+            except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
+                failure = failure or error
+        return failure
 
 
 def open_database(

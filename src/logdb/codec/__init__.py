@@ -5,7 +5,21 @@ Knows Kafka's RecordBatch v2 and the C code behind it; nothing else imports
 import their packages only when they are used.
 """
 
-from logdb._native._hot import FSYNC, INTERVAL, OS, BatchBuilder, Positions, Record, RecordIterator, murmur2
+from logdb._native._hot import (
+    FSYNC,
+    INTERVAL,
+    OS,
+    Accumulator,
+    BatchBuilder,
+    Delivery,
+    Dispatcher,
+    Positions,
+    Record,
+    RecordIterator,
+    Route,
+    SendFuture,
+    murmur2,
+)
 from logdb.codec.batch import (
     Header,
     Scanner,
@@ -31,12 +45,17 @@ __all__ = [
     "FSYNC",
     "INTERVAL",
     "OS",
+    "Accumulator",
     "BatchBuilder",
+    "Delivery",
+    "Dispatcher",
     "Header",
     "Positions",
     "Record",
     "RecordIterator",
+    "Route",
     "Scanner",
+    "SendFuture",
     "Status",
     "check",
     "crc32c",

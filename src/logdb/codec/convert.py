@@ -233,7 +233,7 @@ def stamp_producer(batches: bytearray | memoryview, producer: ProducerIdAndEpoch
 
     Args:
         batches: uint8[n], writable, whole batches of any codec back to back; changed in place.
-        base_sequence: Sequence of the first record, in [0, 2^31).
+        base_sequence: Sequence of the first record, in [0, 2^31); -1: they get none, as what coordinators write.
 
     Returns:
         The sequence of the record after the last; 0 follows on 2^31 - 1.
@@ -243,8 +243,8 @@ def stamp_producer(batches: bytearray | memoryview, producer: ProducerIdAndEpoch
 
     Source: KIP-98.
     """
-    if not 0 <= base_sequence < 1 << 31 or producer.producer_id < 0 or not 0 <= producer.producer_epoch < 1 << 15:
-        raise ValueError(f"sequence {base_sequence} of {producer}: none of the three numbers may be negative")
+    if not -1 <= base_sequence < 1 << 31 or producer.producer_id < 0 or not 0 <= producer.producer_epoch < 1 << 15:
+        raise ValueError(f"sequence {base_sequence} of {producer}: out of range")
     data = ffi.from_buffer(batches, require_writable=True)
     sequence, used = ffi.new("int32_t *", base_sequence), ffi.new("size_t *")
     status = Status(lib.logdb_batches_stamp(data, len(data), *producer, sequence, transactional, used))

@@ -57,7 +57,7 @@ from logdb.log import producer_snapshot
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import ProducerStates
+from logdb.log.producers import Producer, ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
@@ -69,6 +69,7 @@ from logdb.model import (
     OFFSET_MAX,
     AbortedTransaction,
     Buffer,
+    Durability,
     LogConfig,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -106,12 +107,20 @@ class Host(Protocol):
     def refusal(self, log: "Log") -> LogdbError:
         """Why the log takes no records."""
 
-    def view(self, log: "Log", generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: "Log", generation: int) -> "View | None":
         """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
         """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
 
 
 class End(NamedTuple):
@@ -190,7 +199,8 @@ class Log(BatchBuilder):
         self._positions = Positions()
         self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
-        self._grown: threading.Condition | None = None
+        self._watchers: tuple[threading.Event, ...] = ()
+        self._watch_lock = threading.Lock()
         self._closed = False
         self._gate = 0 if writable else GATE_SHUT
         self.configure(config)
@@ -211,6 +221,11 @@ class Log(BatchBuilder):
         return self._next_offset
 
     @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+        return self._config.durability
+
+    @property
     def last_stable_offset(self) -> int:
         """Where what is decided ends: the first offset of an open transaction, or else the end."""
         end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
@@ -220,6 +235,23 @@ class Log(BatchBuilder):
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that were begun on this partition and not ended, by their first offsets."""
         return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            return list(transactions.written.producers.values())
+
+    def written_stable_offset(self) -> int:
+        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
+        return self._stable_end()
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
@@ -247,6 +279,8 @@ class Log(BatchBuilder):
             try:
                 entries, complete = transactions.search(offset, end_offset)
             except CorruptionError as error:
+                if self._replaced(segments):
+                    raise FileMissing(segments[slot].path, offset) from error
                 logger.warning("%s; made anew in memory", error)
                 transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
                 entries, complete = transactions.search(offset, end_offset)
@@ -263,6 +297,10 @@ class Log(BatchBuilder):
     @property
     def segments(self) -> tuple[Segment, ...]:
         return self._segments
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -305,7 +343,7 @@ class Log(BatchBuilder):
         end_offset: int | None = None,
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Record]:
+    ) -> RecordIterator:
         """Read records from ``offset`` to where the log ends now.
 
         Args:
@@ -479,11 +517,24 @@ class Log(BatchBuilder):
         for slot, segment in enumerate(segments):
             if segment.max_timestamp < timestamp_ms:
                 continue
-            offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            try:
+                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
+            except FileNotFoundError:
+                raise FileMissing(segment.path, start_offset) from None
             for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
                 if found := find_timestamp(chunk, offset, timestamp_ms):
                     return found[0]
         return None
+
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends now; everything appended so far is written first, if it can be.
+
+        Unlike ``end_offset`` it counts no record that still waits because the disk is full.
+        """
+        if self._closed:
+            raise self._host.refusal(self)
+        self._catch_up()
+        return self._stable_end() if is_committed(isolation_level) else self._written_end()
 
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
@@ -503,7 +554,8 @@ class Log(BatchBuilder):
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        return self._segments is not segments
+        with self._segments_lock:  # they may be about to be replaced
+            return self._segments is not segments
 
     def _written_end(self) -> int:
         return self._end.offset
@@ -575,12 +627,13 @@ class Log(BatchBuilder):
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
         """Wait until the end, ``end_of``, is behind ``offset``; False if that did not come in time."""
-        if self._grown is None:
-            self._grown = threading.Condition()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        while True:
-            self._catch_up()
-            with self._grown:
+        grown = threading.Event()
+        self.watch(grown)
+        try:
+            while True:
+                grown.clear()
+                self._catch_up()
                 if self._closed:
                     raise self._host.refusal(self)
                 if end_of() > offset:
@@ -588,7 +641,18 @@ class Log(BatchBuilder):
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
-                self._grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        finally:
+            self.unwatch(grown)
+
+    def watch(self, grown: threading.Event) -> None:
+        """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
+        with self._watch_lock:
+            self._watchers = (*self._watchers, grown)
+
+    def unwatch(self, grown: threading.Event) -> None:
+        with self._watch_lock:
+            self._watchers = tuple(known for known in self._watchers if known is not grown)
 
     # ------------------------------------------------------------ appending
 
@@ -786,9 +850,6 @@ class Log(BatchBuilder):
             raise self._host.refusal(self)
         with self._segments_lock:
             self._write_batches(batches, base_offset, next_offset)
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
@@ -826,6 +887,8 @@ class Log(BatchBuilder):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+        for grown in self._watchers:
+            grown.set()
 
     def _make_whole(self, segment: Segment) -> None:
         """After a write that an exception from outside cut short."""
@@ -922,7 +985,7 @@ class Log(BatchBuilder):
             end_offset: Only if the log ends there; None: wherever it ends.
 
         Returns:
-            Whether it was rolled over; the new one is durable then.
+            Whether it was rolled over; it and the new one are durable then.
         """
         with self._sync_lock:
             with self._segments_lock:
@@ -934,8 +997,10 @@ class Log(BatchBuilder):
                     segment = self._roll(end.offset, self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
-            sync_directory(self._io, self.directory)
-            segment.new = False
+            self._sync()
+            if segment.new:
+                sync_directory(self._io, self.directory)
+                segment.new = False
             if self._point.point.offset == end.offset:
                 self._point.note(point=Point(end.offset, end.offset, 0))
             return True
@@ -954,6 +1019,20 @@ class Log(BatchBuilder):
         self._positions.clear()
         self._cursor = None
         return gone
+
+    def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
+        """Have other segments, with the same offsets, in the place of sealed ones.
+
+        Args:
+            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
+            make: Gives files their final names, and returns the new segments.
+        """
+        with self._segments_lock:
+            first = self._segments.index(old[0])
+            made = make()
+            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+        self._positions.clear()
+        self._cursor = None
 
     # ------------------------------------------------------------ durability
 
@@ -1140,9 +1219,8 @@ class Log(BatchBuilder):
         for segment in self._segments:
             segment.retire()
         self._point.retire()
-        if self._grown is not None:
-            with self._grown:
-                self._grown.notify_all()
+        for grown in self._watchers:
+            grown.set()
         return lost
 
     def _strict_now(self) -> bool:

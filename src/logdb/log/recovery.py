@@ -31,12 +31,13 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.log.replay import aborted_of, load_snapshot, replay
+from logdb.log.sealed import sealed_segment
 from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig, TopicPartition
 from logdb.segment import buffers
 from logdb.segment.files import sync_directory
-from logdb.segment.segment import INDEX_SUFFIXES, Segment, fill, segment_path
+from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segment_path
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +106,9 @@ def recover(
         names = io.listdir(directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
+    for name in names:
+        if name.endswith(CLEANED):  # of a compaction that was cut off before its commit
+            io.unlink(os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
     _take_sealed(io, directory, sealed, bases, config, found)
@@ -186,10 +190,7 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
     """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
     for named in sealed:
-        segment = Segment(io, directory, named.base_offset, writable=True, index_interval_bytes=config.index_interval_bytes)
-        segment.size_bytes = segment.room_bytes = named.size_bytes
-        segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms
-        segment.transactions.expect(named.aborted_count, named.aborted_crc)
+        segment = sealed_segment(io, directory, named, index_interval_bytes=config.index_interval_bytes, writable=True)
         if named.base_offset not in bases:
             found.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
         found.segments.append(segment)

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
@@ -15,15 +16,18 @@ from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import Captured, End, Log
+from logdb.log.log import Captured, End, Log, View
 from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers
-from logdb.meta import LogEntry, SegmentEntry
+from logdb.log.sealed import sealed_segment
+from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
+from logdb.segment.files import File
 from logdb.segment.segment import Segment, segment_path
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
+_UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
 
 
 class TailLog(Log):
@@ -33,19 +37,10 @@ class TailLog(Log):
     count as aborted.
     """
 
-    def __init__(
-        self,
-        *,
-        config: LogConfig,
-        entry: LogEntry,
-        sealed: Sequence[SegmentEntry],
-        io: IO,
-        directory: str,
-        frozen: bool = False,
-        **rest: Any,
-    ) -> None:
+    def __init__(self, *, config: LogConfig, view: View, io: IO, directory: str, frozen: bool = False, **rest: Any) -> None:
         self._frozen = frozen
-        segments = [_sealed_segment(io, directory, named, config) for named in sealed]
+        entry, sealed, pending = view
+        segments = [self._make(io, directory, named, config, pending) for named in sealed]
         point = RecoveryPointFile(io, directory, writable=False)
         catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         if catalogued.offset >= point.point.offset:
@@ -64,7 +59,7 @@ class TailLog(Log):
             **rest,
         )
         self._refresh_lock = threading.RLock()
-        self._generation = entry.generation
+        self._generation = _UNSETTLED if pending else entry.generation
         self._producers = TailProducers(io, directory, entry)
         self._directory_id = io.path_id(directory)
         self._load_epochs()
@@ -163,10 +158,13 @@ class TailLog(Log):
                 self._look()
 
     def _look(self) -> None:
-        self._check_identity()
-        while self._grow():
-            pass
-        self._check_identity()
+        generation = None
+        while generation != self._generation:  # where segments were replaced while it looked, it looks again
+            generation = self._generation
+            self._check_identity()
+            while self._grow():
+                pass
+            self._check_identity()
         if self._next_offset < self._point.point.offset:
             self._note_loss()
 
@@ -191,10 +189,10 @@ class TailLog(Log):
         view = self._host.view(self, self._generation)
         if view is None:
             return False
-        entry, sealed = view
-        self._generation, self._start_offset = entry.generation, entry.start_offset
+        entry, sealed, pending = view
+        self._generation, self._start_offset = _UNSETTLED if pending else entry.generation, entry.start_offset
         known = {segment.base_offset: segment for segment in self._segments}
-        segments = [self._known(known.get(named.base_offset), named) for named in sealed]
+        segments = [self._known(known.get(named.base_offset), named, pending) for named in sealed]
         first = sealed[-1].next_offset if sealed else self._first_base()
         segments += [segment for segment in self._segments if segment.base_offset >= first]
         if segments == list(self._segments):
@@ -212,11 +210,26 @@ class TailLog(Log):
         bases = [int(name[:20]) for name in self._io.listdir(self.directory) if len(name) == 24 and name.endswith(".log")]
         return max((base for base in bases if base <= self._start_offset), default=self._start_offset)
 
-    def _known(self, segment: Segment | None, named: SegmentEntry) -> Segment:
-        """The segment as it was taken before, unless its file is another one by now."""
-        if segment is not None and segment.next_offset == named.next_offset and segment.file_id in (None, self._io.path_id(segment.path)):
-            return segment
-        return _sealed_segment(self._io, self.directory, named, self._config)
+    def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
+        """The segment as it was taken before, unless its file is another one by now, or has another name."""
+        if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
+            found = self._io.path_id(segment.path)
+            if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
+                return segment
+        return self._make(self._io, self.directory, named, self._config, pending)
+
+    def _make(self, io: IO, directory: str, named: SegmentEntry, config: LogConfig, pending: bool) -> Segment:
+        interval = config.index_interval_bytes
+        made = sealed_segment(io, directory, named, index_interval_bytes=interval, writable=False, pending=pending, kind=SharedSegment)
+        assert isinstance(made, SharedSegment)
+        made.is_current = self._is_current
+        return made
+
+    def _is_current(self, segment: Segment) -> bool:
+        """Whether the catalogue still says of a segment what it said when it was made; asked once its file was opened."""
+        with self._refresh_lock:
+            self._refresh()
+            return segment in self._segments
 
     def _grow(self) -> bool:
         """Take what the last segment has grown by; True if there is a next segment to look at."""
@@ -226,6 +239,9 @@ class TailLog(Log):
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
         following = segment.next_offset if segment is not None else self._first_base()
+        there = self._io.exists(segment_path(self.directory, following))
+        if (there or (segment is not None and self._is_sealed(segment))) and self._refresh():
+            return True  # it may be sealed by now, and be another file, or a part of one
         if not self._io.exists(segment_path(self.directory, following)):
             return False
         self._segments = (*self._segments, self._open_segment(following))
@@ -298,8 +314,17 @@ class TailLog(Log):
             wait_ms = min(2 * wait_ms, _POLL_MS_MAX)
 
 
-def _sealed_segment(io: IO, directory: str, named: SegmentEntry, config: LogConfig) -> Segment:
-    segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
-    segment.size_bytes, segment.next_offset, segment.max_timestamp = named.size_bytes, named.next_offset, named.max_timestamp
-    segment.transactions.expect(named.aborted_count, named.aborted_crc)
-    return segment
+class SharedSegment(Segment):
+    """A sealed segment that the writer may replace: whoever opens its file has to be sure that it is the one it knows."""
+
+    __slots__ = ("is_current",)
+
+    is_current: Callable[[Segment], bool]
+
+    def open(self, *, create: bool = False) -> File:
+        first = self.file_id is None
+        file = super().open(create=create)
+        if first and not self.is_current(self):
+            self.file = self.file_id = None
+            raise FileNotFoundError(ENOENT, "another file may have its name", self.path)
+        return file

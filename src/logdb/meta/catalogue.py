@@ -82,6 +82,10 @@ class ReadTransaction:
         """What was begun and not finished, oldest first."""
         return [self._decode(entries.decode_intent, *item) for item in self._scan(entries.INTENT_PREFIX)]
 
+    def next_producer_id(self) -> int:
+        """The first producer id that nobody has been given; 0 where nobody ever asked for one."""
+        return self._get(entries.PRODUCER_IDS_KEY, lambda _key, value: entries.decode_producer_ids(value)) or 0
+
     def format(self) -> tuple[int, str] | None:
         """Format number and database id; None in a catalogue that was never finished."""
         return self._get(entries.FORMAT_KEY, lambda _key, value: entries.decode_format(value))
@@ -154,6 +158,9 @@ class WriteTransaction(ReadTransaction):
     def clear_intent(self, intent_id: int) -> bool:
         """Forget an intent; False if it was not there."""
         return self._txn.delete(entries.intent_key(intent_id))
+
+    def put_next_producer_id(self, producer_id: int) -> None:
+        self._put(entries.PRODUCER_IDS_KEY, entries.encode_producer_ids(producer_id))
 
     def _put(self, key: bytes, value: bytes) -> None:
         self.put_size_bytes += len(key) + len(value)

@@ -33,6 +33,7 @@ class CatalogueDump:
     logs: list[LogEntry] = field(default_factory=list)
     segments: list[SegmentEntry] = field(default_factory=list)
     intents: list[tuple[int, Intent]] = field(default_factory=list)
+    next_producer_id: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -118,6 +119,8 @@ def _take_entry(dump: CatalogueDump, key: bytes, value: bytes) -> None:
             dump.segments.append(entries.decode_segment(key, value))
         elif key.startswith(entries.INTENT_PREFIX):
             dump.intents.append(entries.decode_intent(key, value))
+        elif key == entries.PRODUCER_IDS_KEY:
+            dump.next_producer_id = entries.decode_producer_ids(value)
         else:
             raise DamagedEntry("no such kind of entry")
     except DamagedEntry as error:

@@ -6,6 +6,7 @@
     l <topic> <partition, 10 digits>            LogEntry
     s <topic> <partition> <base, 20 digits>     SegmentEntry: sealed segments only
     i <id, 20 digits>                           Intent
+    p                                           {"next":…}: producer ids from there on are free
 
 Keys are ASCII.  The space sorts before whatever a topic name may hold (Kafka's
 rules), so keys sort as names do, and a prefix that ends in it selects exactly
@@ -30,6 +31,7 @@ from logdb.model import ConfigValue
 
 FORMAT = 1
 FORMAT_KEY = b"f"
+PRODUCER_IDS_KEY = b"p"
 TOPIC_PREFIX, LOG_PREFIX, SEGMENT_PREFIX, INTENT_PREFIX = b"t ", b"l ", b"s ", b"i "
 
 _CRC_SIZE_BYTES = 4
@@ -56,6 +58,8 @@ class LogEntry(NamedTuple):
     ``leader_epoch``: the latest, as of the last checkpoint of the log.
     ``producers_offset``: of the snapshot of producers that goes with the
     recovery point; -1: no batch of a producer was ever accepted.
+    ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
+    earliest time at which a tombstone or marker that compaction kept may go.
     """
 
     topic: str
@@ -69,6 +73,8 @@ class LogEntry(NamedTuple):
     read_only_reason: str | None = None
     leader_epoch: int = 0
     producers_offset: int = -1
+    clean_offset: int = 0
+    delete_horizon_ms: int | None = None
 
 
 class SegmentEntry(NamedTuple):
@@ -160,6 +166,10 @@ def encode_intent(intent_id: int, intent: Intent) -> tuple[bytes, bytes]:
     return key, _seal(key, intent._asdict())
 
 
+def encode_producer_ids(next_producer_id: int) -> bytes:
+    return _seal(PRODUCER_IDS_KEY, {"next": next_producer_id})
+
+
 class DamagedEntry(ValueError):
     """A value that its CRC, or its form, contradicts; the text says how."""
 
@@ -205,6 +215,14 @@ def decode_intent(key: bytes, value: bytes) -> tuple[int, Intent]:
         return int(key[2:]), Intent(**fields)
     except (TypeError, ValueError) as error:
         raise DamagedEntry(f"no intent: {error!r}") from error
+
+
+def decode_producer_ids(value: bytes) -> int:
+    fields = _unseal(PRODUCER_IDS_KEY, value)
+    try:
+        return int(fields["next"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedEntry(f"{fields!r} is no producer id") from error
 
 
 def _seal(key: bytes, fields: Mapping[str, Any]) -> bytes:

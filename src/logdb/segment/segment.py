@@ -20,6 +20,7 @@ import struct
 import threading
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from errno import ENOENT
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.errors import CorruptionError, ReadFailed
@@ -37,6 +38,9 @@ _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the 
 TIME_INDEX_ENTRY_SIZE = 12
 PREALLOCATION_SIZE_BYTES = 8 << 20
 HEADER_SIZE = 61
+
+
+CLEANED = ".cleaned"  # behind the names of files that compaction has made, until they replace those without it
 
 
 def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
@@ -79,12 +83,16 @@ class Segment(FileHolder):
         "saving",
         "scanner",
         "size_bytes",
+        "suffix",
         "transactions",
         "whole",
     )
 
-    def __init__(self, io: IO, directory: str, base_offset: int, *, writable: bool, index_interval_bytes: int = 4096) -> None:
-        super().__init__(io, segment_path(directory, base_offset), writable=writable)
+    def __init__(
+        self, io: IO, directory: str, base_offset: int, *, writable: bool, index_interval_bytes: int = 4096, suffix: str = ""
+    ) -> None:
+        super().__init__(io, segment_path(directory, base_offset, ".log" + suffix), writable=writable)
+        self.suffix = suffix
         self.base_offset = self.next_offset = base_offset
         self.size_bytes = 0
         self.room_bytes = 0  # of the file, zeroes reserved ahead included
@@ -92,7 +100,7 @@ class Segment(FileHolder):
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
-        self.transactions = TransactionIndex(io, self.path[:-4] + ".txnindex")
+        self.transactions = TransactionIndex(io, self._path_of("txnindex"))
         self.saved_bytes = 0  # of the offset index, on the disk
         self.noted_bytes = (0, 0)  # of both indexes, with the operating system
         self.saving = threading.Lock()  # held by whoever writes the index files
@@ -240,10 +248,13 @@ class Segment(FileHolder):
 
     def remove(self) -> None:
         """Unlink the files; whoever reads them goes on."""
-        for suffix in ("log", *INDEX_SUFFIXES):
-            path = self.path[: -len("log")] + suffix
+        for path in self.paths():
             if self.io.exists(path):
                 self.io.unlink(path)
+
+    def paths(self) -> list[str]:
+        """Its files, the log first; not each of them need be there."""
+        return [self._path_of(kind) for kind in ("log", *INDEX_SUFFIXES)]
 
     # ------------------------------------------------------------ finding
 
@@ -286,6 +297,16 @@ class Segment(FileHolder):
             return self.base_offset
         return self.base_offset + _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8)
 
+    @property
+    def index_size_bytes(self) -> int:
+        """Of the offset index."""
+        return len(self._indexes()[0])
+
+    def first_timestamp(self) -> int:
+        """Base timestamp of the first batch, ms; -1 without one."""
+        _, found = header(self._pread(HEADER_SIZE, 0))
+        return -1 if found is None else found.base_timestamp
+
     def first_epoch(self) -> int:
         """Leader epoch of the first batch; the segment has one."""
         _, found = header(self._pread(HEADER_SIZE, 0))
@@ -314,10 +335,14 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
+        if self.io.path_id(self.path) != self.file_id:  # where segments are swapped, the log is renamed first
+            raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index
-        logger.warning("%s has no index; making one in memory", self.path)
-        return self.rebuild_indexes()
+        rebuilt = self.rebuild_indexes()
+        if rebuilt[0]:  # one large batch, or two, have no entry
+            logger.warning("%s has no index; made one in memory", self.path)
+        return rebuilt
 
     def rebuild_indexes(self) -> tuple[bytes, bytes]:
         """Both indexes made anew from the batches; raises CorruptionError where those are damaged."""
@@ -440,11 +465,14 @@ class Segment(FileHolder):
         data = self.io.pread(file.fd, size_bytes, position)
         return data if len(data) == size_bytes else data + pread_exact(self.io, file.fd, size_bytes - len(data), position + len(data))
 
+    def _path_of(self, kind: str) -> str:
+        return self.path.removesuffix(self.suffix)[: -len("log")] + kind + self.suffix
+
     def _index_path(self) -> str:
-        return self.path[:-4] + ".index"
+        return self._path_of("index")
 
     def _time_index_path(self) -> str:
-        return self.path[:-4] + ".timeindex"
+        return self._path_of("timeindex")
 
 
 def fill(io: IO, file: File, view: memoryview, position: int) -> int:

@@ -37,8 +37,8 @@ class _Task:
 class Housekeeping:
     """The tasks of one store, and the thread that does them."""
 
-    def __init__(self, io: IO) -> None:
-        self._io = io
+    def __init__(self, io: IO, thread_name: str = "logdb-housekeeper") -> None:
+        self._io, self._thread_name = io, thread_name
         self._tasks: dict[str, _Task] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Housekeeping:
                 now_ms = self._io.monotonic_ms()
                 for task in self._tasks.values():
                     task.due_ms = now_ms + min(task.interval_ms, FIRST_ROUND_MS)
-                self._thread = threading.Thread(target=self._loop, name="logdb-housekeeper", daemon=True)
+                self._thread = threading.Thread(target=self._loop, name=self._thread_name, daemon=True)
                 self._thread.start()
 
     def hasten(self, name: str) -> None:

@@ -12,17 +12,20 @@ from logdb.codec import Status
 from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
-from logdb.log import recovery_point
+from logdb.log import producer_snapshot, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
-from logdb.segment.segment import segment_path
+from logdb.segment import transaction_index
+from logdb.segment.segment import CLEANED, segment_path
 from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
+from logdb.store.producer_check import ProducerWalk, index_path, wrong_index, wrong_snapshot
 from logdb.store.report import Report
+from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
 
 NEWER_FORMAT = "newer format"  # the kind of problem that is none of the disk's
@@ -55,11 +58,13 @@ class PartitionCheck:
         left: Left,
         cache_trusted: bool,
         tell: Callable[[str, int], None],
+        swap: Swap | None = None,
     ) -> None:
         """Prepare a check.
 
         Args:
             topic, entry, sealed: What the catalogue says.
+            swap: A swap of segments that was committed and is not finished.
             cache_trusted: No sync has failed: what was written under this boot can be read.
             tell: Called with a path and how many bytes of it were read since the last call.
         """
@@ -67,6 +72,7 @@ class PartitionCheck:
         self._closed, self._written_to = left is Left.CLOSED, left is Left.WRITTEN_TO
         self._cache_trusted, self._tell = cache_trusted, tell
         self._config = LogConfig.of(topic.config, "interval")
+        self._swap = swap or Swap((), ())
         self._report = Report()
         self._point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         self._intact = self._point  # before it nothing may be missing
@@ -74,6 +80,7 @@ class PartitionCheck:
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
         self._torn = False
+        self._producers = ProducerWalk(entry.producers_offset)
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""
@@ -86,16 +93,22 @@ class PartitionCheck:
         self._check_recovery_point()
         epochs_found = self._check_epochs()
         names = listed(self._io, self._directory)
-        bases = sorted(base for name in names if (base := log_base(name)) is not None)
+        bases = sorted(base for name in names if (base := log_base(name)) is not None and name not in self._swap.removed)
         self._check_segments(bases)
         if epochs_found:
             self._check_epoch_bounds()
         self._check_end()
+        self._check_producers(names)
         self._check_names(names, bases)
         return self._report
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
+
+    def _segment_path(self, base: int, suffix: str = ".log") -> str:
+        """Where a segment's file is: behind another name while a swap is pending."""
+        path = segment_path(self._directory, base, suffix)
+        return path + CLEANED if os.path.basename(path) in self._swap.renamed and self._io.exists(path + CLEANED) else path
 
     def _wrong(self, path: str, position: int, kind: str, reason: str) -> None:
         self._report.add(path, position, kind, reason)
@@ -213,7 +226,7 @@ class PartitionCheck:
         return [*below[-1:], *bases[len(below) :]]
 
     def _check_sealed(self, named: SegmentEntry) -> None:
-        path = segment_path(self._directory, named.base_offset)
+        path = self._segment_path(named.base_offset)
         self._check_follows(path, named.base_offset)
         walk = self._walk(named.base_offset, named.next_offset, OFFSET_MAX)
         self._ends_at = named.next_offset
@@ -225,6 +238,7 @@ class PartitionCheck:
             form = "size {}, CRC {:08x}, next offset {}, max timestamp {}"
             self._wrong(path, 0, "contradiction", f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
         self._check_indexes(walk, complete=True)
+        self._check_transactions(walk, named)
 
     def _check_unsealed(self, base: int, following: int | None) -> None:
         """A segment that the catalogue does not name: the active one, or one not sealed yet."""
@@ -247,6 +261,7 @@ class PartitionCheck:
             reason = f"byte {at[0]} is offset {at[1]}; the recovery point says byte {point.position}, offset {point.offset}"
             self._wrong(path, at[0], "contradiction", reason)
         self._check_indexes(walk, complete=self._closed)
+        self._check_transactions(walk, None)
 
     def _check_follows(self, path: str, base: int) -> None:
         if self._begins_at is None:
@@ -270,7 +285,8 @@ class PartitionCheck:
 
     def _walk(self, base: int, limit: int, strict_below: int) -> SegmentWalk | None:
         """Walk one segment and report its flaws; None where its file is missing."""
-        path, stem = segment_path(self._directory, base), f"{base:020d}"
+        path = self._segment_path(base)
+        index, time_index = (os.path.basename(self._segment_path(base, suffix)) for suffix in (".index", ".timeindex"))
         walk = SegmentWalk(
             self._io,
             path,
@@ -280,12 +296,14 @@ class PartitionCheck:
             strict_below=strict_below,
             reserve_allowed=strict_below < OFFSET_MAX,
             boundary=self._point.offset,
-            index=self._read(stem + ".index", SEGMENT_SIZE_BYTES_MAX) or b"",
-            time_index=self._read(stem + ".timeindex", SEGMENT_SIZE_BYTES_MAX) or b"",
+            index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
+            time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
             index_interval_bytes=self._config.index_interval_bytes,
             decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
+            visit=self._producers.visit,
         )
+        self._producers.begin(base)
         try:
             walk.run()
         except FileNotFoundError:
@@ -316,7 +334,7 @@ class PartitionCheck:
         position = OFFSET_MAX if durable else entry.recovery_position if base == entry.recovery_segment else 0
         offset = OFFSET_MAX if durable else entry.recovery_offset - base
         for suffix, found, judged_below in ((".index", walk.offsets, position), (".timeindex", walk.times, offset)):
-            path = segment_path(self._directory, base, suffix)
+            path = self._segment_path(base, suffix)
             if complete:
                 self._check_whole_index(path, found, walk)
             elif found.is_false_below(judged_below):
@@ -337,6 +355,44 @@ class PartitionCheck:
         else:
             self._report.notes.append(f"{path}: made with another index.interval.bytes than the topic has now")
 
+    # ------------------------------------------------------------ producers
+
+    def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
+        """The index of aborted transactions against what the catalogue says of it, and against the log."""
+        path = index_path(self._directory, walk.base_offset)
+        data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+        if walk.flaws:
+            return  # what should be in it cannot be told
+        try:
+            transaction_index.check(data or b"", path)
+        except CorruptionError as error:
+            self._wrong(path, error.position, "damaged", error.reason)
+            return
+        found = transaction_index.summary(data or b"")
+        wanted = found if named is None else (named.aborted_count, named.aborted_crc)
+        if found != wanted:
+            form = "{} entries with CRC {:08x}"
+            kind = "missing" if data is None else "damaged"
+            self._wrong(path, 0, kind, f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
+            return
+        judged_below = OFFSET_MAX if named is not None else self._entry.producers_offset
+        reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._config.compacted)
+        if reason is not None:
+            self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
+
+    def _check_producers(self, names: Sequence[str]) -> None:
+        """The snapshot that counts, against the log; the one before it against itself."""
+        counts = self._entry.producers_offset
+        if counts < 0 and self._producers.any:
+            self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
+        for offset in producer_snapshot.offsets(names):
+            self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
+        if counts < 0:
+            return
+        wrong = wrong_snapshot(self._io, self._directory, self._producers, damaged=not self._report.ok)
+        if wrong is not None:
+            self._wrong(producer_snapshot.snapshot_path(self._directory, counts), 0 if wrong[0] != "missing" else -1, *wrong)
+
     # ------------------------------------------------------------ the whole
 
     def _check_end(self) -> None:
@@ -348,9 +404,12 @@ class PartitionCheck:
             self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:
-        segment_names = {f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")}
-        for name in sorted(set(names) - segment_names - set(_SMALL_FILES)):
-            what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if name.endswith(".tmp") else "no part of the log"
+        suffixes = (".log", ".index", ".timeindex", transaction_index.SUFFIX)
+        known = {f"{base:020d}{suffix}" for base in bases for suffix in suffixes} | set(_SMALL_FILES)
+        known |= {os.path.basename(producer_snapshot.snapshot_path("", offset)) for offset in producer_snapshot.offsets(names)}
+        for name in sorted(set(names) - known):
+            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed
+            what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if unfinished else "no part of the log"
             self._report.notes.append(f"{self._path(name)}: {what}")
 
 

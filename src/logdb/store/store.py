@@ -41,9 +41,11 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log import producer_snapshot
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log
+from logdb.log.cleaner import Replacement
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log, View
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
+from logdb.log.sealed import sealed_segment, segment_entry
 from logdb.log.tail import TailLog
 from logdb.meta import Catalogue, Intent, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, check_file, file_checksum
 from logdb.meta.gate import Gate
@@ -52,6 +54,7 @@ from logdb.model import (
     INTERNAL_TOPICS,
     PARTITION_COUNT_MAX,
     TOPIC_CONFIGS,
+    ConfigValue,
     Durability,
     LogConfig,
     PartitionInfo,
@@ -60,9 +63,10 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import Watcher, spread, sync_directory
+from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
-from logdb.store import lock, snapshot_file, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
+from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND, Cleaner
 from logdb.store.directories import make_directory, named_errors, remove_tree
 from logdb.store.flusher import Flusher
 from logdb.store.frozen import Frozen, FrozenLog
@@ -95,9 +99,10 @@ class Store:
         io: IO,
         clock: Callable[[], int] | None,
         retention_check_ms: int,
+        cleaner_bytes_per_second: int,
     ) -> None:
         self.path, self.mode, self.durability = path, mode, durability
-        self._io, self._clock, self._batch_size = io, clock, batch_size
+        self._io, self._clock, self._batch_size, self.linger_ms = io, clock, batch_size, linger_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
@@ -119,7 +124,9 @@ class Store:
         if mode == "a":
             self._open_for_writing(linger_ms)
             self.retention = Retention(io, self, self._catalogue, self.housekeeping, retention_check_ms)
-            any(self.housekeeping.consider(entry.config) for entry in self._catalogue.topics().values())
+            self.cleaner = Cleaner(io, self, self._catalogue, cleaner_bytes_per_second)
+            for entry in self._catalogue.topics().values():
+                self._consider(entry.config)
         else:
             self._open_for_reading()
         _stores.add(self)
@@ -135,6 +142,7 @@ class Store:
         io: IO | None = None,
         clock: Callable[[], int] | None = None,
         retention_check_ms: int = CHECK_INTERVAL_MS,
+        cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     ) -> "Store":
         """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
 
@@ -157,7 +165,56 @@ class Store:
             io=io or IO(),
             clock=clock,
             retention_check_ms=retention_check_ms,
+            cleaner_bytes_per_second=cleaner_bytes_per_second,
         )
+
+    # ------------------------------------------------------------ what the layer above works with
+
+    @property
+    def io(self) -> IO:
+        return self._io
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the last writer had closed it, so that nothing was to be recovered."""
+        return self._clean
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock that was injected; None: the machine's, which records take coarsely."""
+        return self._clock
+
+    def clock_ms(self) -> int:
+        """Time of day, in ms since 1970."""
+        return self._clock() if self._clock is not None else self._io.clock_ms()
+
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless the store is open in this process, and can be written where that is wanted.
+
+        Raises:
+            Closed, Forked, ReadOnly, SyncFailed: as they say.
+        """
+        if writable:
+            self._check_writable()
+        else:
+            self._check_open()
+
+    def take_producer_ids(self, count: int) -> range:
+        """So many producer ids that nobody has been given, and nobody ever will be again; durable.
+
+        They begin at the time of day where the catalogue knows of no larger one: it may have been made anew, or be
+        that of a restored snapshot, while the logs still hold what earlier producers wrote.
+        """
+        self._check_writable()
+
+        def take(txn: WriteTransaction) -> int:
+            first = max(txn.next_producer_id(), self.clock_ms() // 1000 << 20)
+            txn.put_next_producer_id(first + count)
+            return first
+
+        with self._catalogue_lock:
+            first = self._commit(take)
+        return range(first, first + count)
 
     # ------------------------------------------------------------ opening
 
@@ -236,6 +293,8 @@ class Store:
                     self._finish_create(number, intent)
                 case "delete":
                     self._finish_delete(number, intent)
+                case swap.SWAP:
+                    self._finish_swap(number, intent)
                 case other:
                     raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
         for name in self._io.listdir(self.path):
@@ -315,7 +374,7 @@ class Store:
                 raise TopicExists(name)
             entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
-            self.housekeeping.consider(entry.config)
+            self._consider(entry.config)
             return _topic_info(entry)
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
@@ -336,8 +395,13 @@ class Store:
                 kept = {key: value for key, value in entry.config.items() if key not in given}
                 entry = entry._replace(config={**kept, **parsed})
                 self._change_config(entry)
-                self.housekeeping.consider(entry.config)
+                self._consider(entry.config)
             return _topic_info(entry)
+
+    def _consider(self, config: Mapping[str, ConfigValue]) -> None:
+        """Begin the background work that a topic with these configs needs."""
+        self.housekeeping.consider(config)
+        self.cleaner.consider(config)
 
     def _change_config(self, entry: TopicEntry) -> None:
         with self._checkpoint_lock:  # the starts of logs don't move meanwhile
@@ -540,12 +604,12 @@ class Store:
             topic_file.replace(self._io, directory, wanted)
 
     def _open_tail(self, topic: TopicEntry, partition: int) -> Log:
-        entry, sealed = self._catalogue.view(topic.name, partition)
+        view = self._catalogue.read(lambda txn: self._view(txn, txn.view(topic.name, partition)[0]))
+        entry = view.entry
         self._reconcile_topic_file(topic, entry)
         log = TailLog(
             config=LogConfig.of(topic.config, self.durability),
-            entry=entry,
-            sealed=sealed,
+            view=view,
             io=self._io,
             directory=self._partition_path(topic.name, partition),
             clock=self._clock,
@@ -592,14 +656,18 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
-        def read(txn: ReadTransaction) -> tuple[LogEntry, Sequence[SegmentEntry]] | None:
+    def view(self, log: Log, generation: int) -> View | None:
+        def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
-            return None if entry.generation == generation else txn.view(log.topic, log.partition)
+            return None if entry.generation == generation else self._view(txn, entry)
 
         return self._catalogue.read(read)
+
+    def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
+        pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+        return View(entry, txn.segments(entry.topic, entry.partition), pending)
 
     # ------------------------------------------------------------ where logs begin (retention.Host)
 
@@ -651,6 +719,94 @@ class Store:
                 topic_file.replace(self._io, directory, _topic_file(topic, name.partition, log.start_offset))
             raise
 
+    # ------------------------------------------------------------ what compaction asks (cleaner.Host)
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Compact now; see ``Database.compact``."""
+        self._check_writable()
+        count = self.partition_count(topic)
+        for number in range(count) if partition is None else (partition,):
+            self.cleaner.compact(topic, number)
+
+    def entry(self, name: TopicPartition) -> LogEntry:
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise UnknownTopic(name.topic)  # deleted meanwhile
+            return self._entries[name]
+
+    def swap(self, log: Log, replacement: Replacement) -> bool:
+        name = TopicPartition(log.topic, log.partition)
+        with self._checkpoint_lock:
+            self._check_writable()
+            if self._logs.get(name) is not log:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            if not set(replacement.old) <= set(log.segments):
+                return False
+            sync_directory(self._io, log.directory)
+            intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
+            made = swap.entries_of(log.topic, log.partition, replacement)
+            with self._catalogue_lock:
+                entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
+
+                def commit(txn: WriteTransaction) -> int:
+                    for segment in replacement.old:
+                        txn.delete_segment(*name, segment.base_offset)
+                    txn.put_segments(made)
+                    txn.put_log(entry)
+                    return txn.add_intent(intent)
+
+                number = self._commit(commit)
+                self._entries[name] = entry
+            self._rename_swapped(log, replacement.old, made, intent)
+            self._finish_swap(number, intent)
+            return True
+
+    def finish_swaps(self, log: Log) -> None:
+        with self._checkpoint_lock:
+            self._check_writable()
+            for number, intent in self._catalogue.intents():
+                if swap.concerns(intent, log.topic, log.partition):
+                    unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
+                    made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
+                    if made:
+                        self._rename_swapped(log, tuple(unnamed.values()), made, intent)
+                    self._finish_swap(number, intent)
+
+    def _rename_swapped(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
+        """Let readers find the new segments, even if not all of them could be given their names."""
+        failure: list[OSError] = []
+
+        def make() -> list[Segment]:
+            try:
+                swap.rename(self._io, log.directory, swap.of(intent))
+            except OSError as error:
+                failure.append(error)
+            interval = log.config.index_interval_bytes
+            return [
+                sealed_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True, pending=True) for entry in made
+            ]
+
+        log.replace(old, make)
+        if failure:
+            raise write_error(log.directory, 0, failure[0]) from failure[0]
+
+    def _finish_swap(self, number: int, intent: Intent) -> None:
+        directory = self._partition_path(intent.topic, intent.body["partition"])
+        if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
+            with named_errors(directory):
+                swap.rename(self._io, directory, swap.of(intent))
+                swap.remove(self._io, directory, swap.of(intent))
+        self._commit(lambda txn: txn.clear_intent(number))
+
+    def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
+        name = TopicPartition(log.topic, log.partition)
+        with self._catalogue_lock:
+            if name not in self._entries:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            entry = self._entries[name]
+            if (clean_offset, delete_horizon_ms) != (entry.clean_offset, entry.delete_horizon_ms):
+                self._put(entry._replace(clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms))
+
     # ------------------------------------------------------------ durability
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
@@ -697,19 +853,7 @@ class Store:
         crc = segment.seal()
         sync_directory(self._io, log.directory)
         segment.new = False
-        aborted_count, aborted_crc = segment.transactions.checksum()
-        return SegmentEntry(
-            topic=log.topic,
-            partition=log.partition,
-            base_offset=segment.base_offset,
-            size_bytes=segment.size_bytes,
-            crc=crc,
-            next_offset=segment.next_offset,
-            max_timestamp=segment.max_timestamp,
-            append_ms=segment.append_ms,
-            aborted_count=aborted_count,
-            aborted_crc=aborted_crc,
-        )
+        return segment_entry(log.topic, log.partition, segment, crc)
 
     def _is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
@@ -764,10 +908,6 @@ class Store:
                 log.flush(sync)
 
     # ------------------------------------------------------------ freezing
-
-    @property
-    def io(self) -> IO:
-        return self._io
 
     @property
     def database_id(self) -> str:
@@ -877,6 +1017,7 @@ class Store:
 
     def _finish_recovery(self) -> None:
         self.housekeeping.stop()
+        self.cleaner.stop()
         if self._recovery is not None and self._recovery.is_alive() and self._recovery is not threading.current_thread():
             self._recovery.join()
         if self._flusher is not None:

@@ -1,0 +1,369 @@
+"""What a local session is: the calls of clients, carried out on a store.
+
+Knows which shard keeps what, and what of a call goes to the log.  Does not know clients, nor the rules of groups and
+transactions.
+
+Threading: all methods, from any thread.  An event is handled in the thread that brings it; timers have one of their own,
+which is started when the first is set.
+"""
+
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from logdb.broker.endings import Endings
+from logdb.broker.leftovers import Leftovers
+from logdb.broker.producing import transactional_producers
+from logdb.broker.runner import Shard, tickets
+from logdb.broker.shards import Shards
+from logdb.broker.timers import Timers
+from logdb.broker.waiting import wait_for_any
+from logdb.coordinator.effects import Reply
+from logdb.coordinator.events import (
+    AbortTransaction,
+    AddPartitions,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    EndTransaction,
+    GroupInfo,
+    GroupSummary,
+    Heartbeat,
+    InitProducerId,
+    JoinGroup,
+    JoinResult,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+    SyncResult,
+    TopicsDeleted,
+    TransactionInfo,
+)
+from logdb.coordinator.group_coordinator import GroupCoordinator
+from logdb.coordinator.groups import GroupConfig
+from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.coordinator.transactions import TransactionConfig
+from logdb.errors import InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.store.store import Store
+
+_OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
+_PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is lost
+
+
+class Broker:
+    """The local session on a store; ``client.session.Session`` says what each call does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._timers = Timers(store.io, _fire)
+        self._endings = Endings(store, self._append_offsets_marker)
+        self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
+        self._transactions = Shards(store, _TRANSACTIONS, self._transaction_coordinator, timers=self._timers, act=self._endings.act)
+        self._leftovers = Leftovers(store, self._transactions, self._endings)
+        self._producer_ids: Iterable[int] = iter(())
+        self._producer_ids_lock = threading.Lock()
+
+    def settle_leftovers(self) -> None:
+        """After an unclean stop: end the transactions that it left open, in the background."""
+        self._leftovers.start(self.log)
+
+    def close(self) -> None:
+        """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
+        self._leftovers.stop()
+        self._timers.stop()
+        self._groups.cancel()
+        self._transactions.cancel()
+        self._endings.close()
+
+    # ------------------------------------------------------------ topics and logs
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        return self._store.topics(internal=internal)
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        return self._store.describe_topic(name)
+
+    def partition_count(self, topic: str) -> int:
+        return self._store.partition_count(topic)
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        log = self._store.log(topic, partition)
+        if self._store.mode == "a":
+            self._leftovers.settle(log)
+        return log
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and what groups have committed of it."""
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
+        self._store.delete_topic(name)
+        for shard in self._groups.all():
+            shard.tell(TopicsDeleted(topics=frozenset((name,))))
+
+    def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> bool:
+        store = self._store
+        return wait_for_any(
+            [(self.log(*partition), offset) for partition, offset in positions.items()],
+            timeout_ms,
+            isolation_level=isolation_level,
+            io=store.io,
+            lingers_ms=store.linger_ms if store.mode == "a" else None,
+            check=lambda: [store.log(*partition) for partition in positions],
+        )
+
+    # ------------------------------------------------------------ producing
+
+    def produce(
+        self, topic: str, partition: int, batches: Buffer, *, durability: Durability | None = None, transactional_id: str | None = None
+    ) -> range:
+        log = self.log(topic, partition)
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopic(topic, "logdb alone writes to it")
+        for producer in transactional_producers(batches):
+            self._verify(transactional_id, producer, TopicPartition(topic, partition))
+        return log.append_batches(batches, durability=durability)
+
+    def _verify(self, transactional_id: str | None, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+        """See that ``partition`` is part of the producer's ongoing transaction, or make it so (KIP-890)."""
+        if transactional_id is None:
+            raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
+        shard = self._transactions.of(transactional_id)
+        try:
+            shard.query(lambda coordinator: coordinator.verify(transactional_id, producer, (partition,)))
+        except InvalidTransactionState:
+            self._add_partitions(shard, transactional_id, producer, frozenset((partition,)))
+
+    def init_producer_id(
+        self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
+    ) -> ProducerIdAndEpoch:
+        if transactional_id is None:
+            return ProducerIdAndEpoch(self._new_producer_id(), 0)
+        event = InitProducerId(
+            ticket=next(tickets), transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms, producer=producer
+        )
+        given: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
+        return given
+
+    def _new_producer_id(self) -> int:
+        with self._producer_ids_lock:
+            for producer_id in self._producer_ids:
+                return producer_id
+            taken = iter(self._store.take_producer_ids(_PRODUCER_ID_COUNT))
+            self._producer_ids = taken
+            return next(taken)
+
+    # ------------------------------------------------------------ transactions
+
+    def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+        wanted = frozenset(partitions)
+        for partition in wanted:
+            self.log(*partition)  # it exists
+        self._add_partitions(self._transactions.of(transactional_id), transactional_id, producer, wanted)
+
+    def _add_partitions(
+        self,
+        shard: Shard[TransactionCoordinator],
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+    ) -> None:
+        shard.call(AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions))
+
+    def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
+        self._verify(transactional_id, producer, TopicPartition(_OFFSETS, self._groups.partition_of(group_id)))
+
+    def commit_transaction_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> None:
+        self.add_offsets(transactional_id, producer, group_id)
+        self._groups.of(group_id).call(
+            CommitTransactionOffsets(
+                ticket=next(tickets),
+                group_id=group_id,
+                producer=producer,
+                offsets=offsets,
+                member_id=member_id,
+                generation=generation,
+                group_instance_id=group_instance_id,
+            )
+        )
+
+    def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
+        event = EndTransaction(ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit)
+        following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
+        return following
+
+    def _append_offsets_marker(self, partition: int, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
+        self._groups.at(partition).append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
+
+    # ------------------------------------------------------------ groups
+
+    def join_group(
+        self,
+        group_id: str,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocol_type: str = "consumer",
+        protocols: Sequence[tuple[str, bytes]],
+        client_id: str = "",
+        client_host: str = "",
+    ) -> "Future[JoinResult]":
+        return _future(
+            self._groups.of(group_id),
+            JoinGroup(
+                ticket=next(tickets),
+                group_id=group_id,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                protocols=tuple(protocols),
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                protocol_type=protocol_type,
+                client_id=client_id,
+                client_host=client_host,
+            ),
+        )
+
+    def sync_group(
+        self,
+        group_id: str,
+        *,
+        generation: int,
+        member_id: str,
+        group_instance_id: str | None = None,
+        assignments: Mapping[str, bytes],
+    ) -> "Future[SyncResult]":
+        return _future(
+            self._groups.of(group_id),
+            SyncGroup(
+                ticket=next(tickets),
+                group_id=group_id,
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                assignments=assignments,
+            ),
+        )
+
+    def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
+        self._groups.of(group_id).call(
+            Heartbeat(
+                ticket=next(tickets), group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id
+            )
+        )
+
+    def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
+        members = (*(LeavingMember(member_id) for member_id in member_ids), *(LeavingMember("", name) for name in group_instance_ids))
+        for error in self._groups.of(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
+            if error is not None:
+                raise error
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> "Future[None]":
+        return _future(
+            self._groups.of(group_id),
+            CommitOffsets(
+                ticket=next(tickets),
+                group_id=group_id,
+                offsets=offsets,
+                member_id=member_id,
+                generation=generation,
+                group_instance_id=group_instance_id,
+            ),
+        )
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        wanted = None if partitions is None else tuple(partitions)
+        shard = self._groups.find(group_id)
+        if shard is None:
+            return {}
+        self.log(_OFFSETS, shard.log.partition)  # which settles what an earlier process left pending
+        return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
+
+    # ------------------------------------------------------------ administration
+
+    def groups(self) -> list[GroupSummary]:
+        return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.groups))
+
+    def describe_group(self, group_id: str) -> GroupInfo:
+        shard = self._groups.find(group_id)
+        if shard is None:
+            raise UnknownGroup(group_id)
+        return shard.query(lambda coordinator: coordinator.describe(group_id))
+
+    def delete_group(self, group_id: str) -> None:
+        self.describe_group(group_id)
+        self._groups.of(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        self.describe_group(group_id)
+        event = DeleteOffsets(ticket=next(tickets), group_id=group_id, partitions=tuple(partitions))
+        for error in self._groups.of(group_id).call(event).values():
+            raise error
+
+    def transactions(self) -> list[TransactionInfo]:
+        return sorted(info for shard in self._transactions.all() for info in shard.query(TransactionCoordinator.transactions))
+
+    def describe_transaction(self, transactional_id: str) -> TransactionInfo:
+        shard = self._transactions.find(transactional_id)
+        if shard is None:
+            raise InvalidProducer(f"unknown transactional id {transactional_id!r}")
+        return shard.query(lambda coordinator: coordinator.describe(transactional_id))
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        self.describe_transaction(transactional_id)
+        self._transactions.of(transactional_id).call(AbortTransaction(ticket=next(tickets), transactional_id=transactional_id))
+
+    # ------------------------------------------------------------ coordinators
+
+    def _group_coordinator(self, _log: Log) -> GroupCoordinator:
+        return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))
+
+    def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
+        return TransactionCoordinator(TransactionConfig(abort_on_recovery=True), self._new_producer_id, log.leader_epoch)
+
+
+def _fire(key: Any) -> None:
+    shard, timer = key
+    shard.fire(timer)
+
+
+def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
+    """The answer to a request, which may come later; what is known at once is done already."""
+    answer = shard.submit(event)
+    if isinstance(answer, Reply):
+        future: Future[Any] = Future()
+        if isinstance(answer.result, LogdbError):
+            future.set_exception(answer.result)
+        else:
+            future.set_result(answer.result)
+        return future
+    return answer

@@ -1,0 +1,94 @@
+"""Reads a partition of an internal topic back into its coordinator.
+
+Knows batches, control records and what a coordinator's ``apply`` wants to be told of them.  Does not know what the
+records mean, but that the topic is compacted: of plain records the last of each key is enough, in the order of the last ones.
+
+Transactional batches, whose producer matters, and control batches are applied one by one, between those before and
+after them.
+"""
+
+from collections.abc import Iterator
+
+from logdb.codec import Record, RecordIterator, control, header
+from logdb.codec.batch import CONTROL, TRANSACTIONAL
+from logdb.codec.control import ControlType
+from logdb.codec.convert import decompress_batches
+from logdb.coordinator.effects import Coordinator
+from logdb.errors import CorruptionError, InvalidMessage
+from logdb.log.log import Log
+
+_SPECIAL = TRANSACTIONAL | CONTROL
+_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20
+
+
+def replay(log: Log, coordinator: Coordinator, offset: int) -> int:
+    """Apply everything from ``offset`` on; returns where it ended.
+
+    Raises:
+        CorruptionError: The partition is damaged, or a record in it is none of its topic's.
+    """
+    latest: dict[bytes, Record] = {}
+    while offset < log.end_offset:
+        batches, next_offset = log.read_batches(offset)
+        if not batches:
+            break
+        for attributes, run in _runs(batches):
+            if attributes & _SPECIAL:
+                _apply_latest(log, coordinator, latest)
+            if attributes & CONTROL:
+                _apply_marker(coordinator, run)
+            elif attributes & TRANSACTIONAL:
+                producer_id = int.from_bytes(run[43:51], "big", signed=True)
+                for record in _records(log, run, offset):
+                    _apply(log, coordinator, record, producer_id)
+            else:
+                for record in _records(log, run, offset):
+                    latest.pop(record.key, None)  # type: ignore[arg-type]  # the topic is compacted: there are no null keys
+                    latest[record.key] = record  # type: ignore[index]
+        offset = next_offset
+    _apply_latest(log, coordinator, latest)
+    return offset
+
+
+def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Runs of plain batches, and each special batch on its own, with its attributes."""
+    start, at, size_bytes = 0, 0, len(batches)
+    while at < size_bytes:
+        after = at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12
+        attributes = int.from_bytes(batches[at + 21 : at + 23], "big")
+        if attributes & _SPECIAL:
+            if start < at:
+                yield 0, batches[start:at]
+            yield attributes, batches[at:after]
+            start = after
+        at = after
+    if start < at:
+        yield 0, batches[start:at]
+
+
+def _records(log: Log, run: memoryview, offset: int) -> Iterator[Record]:
+    plain = decompress_batches(run, _DECOMPRESSED_SIZE_BYTES_MAX)
+    return RecordIterator(lambda _offset, _end: (plain,), offset, log.end_offset, log.topic, log.partition)
+
+
+def _apply_latest(log: Log, coordinator: Coordinator, latest: dict[bytes, Record]) -> None:
+    for record in latest.values():
+        _apply(log, coordinator, record, -1)
+    latest.clear()
+
+
+def _apply(log: Log, coordinator: Coordinator, record: Record, producer_id: int) -> None:
+    try:
+        coordinator.apply(record.key or b"", record.value, offset=record.offset, producer_id=producer_id)
+    except InvalidMessage as error:
+        reason = f"offset {record.offset} is no record of {log.topic}: {error}"
+        raise CorruptionError(log.directory, 0, reason) from error
+
+
+def _apply_marker(coordinator: Coordinator, batch: memoryview) -> None:
+    head = header(batch)[1]
+    if head is None or not head.record_count:
+        return  # emptied by compaction
+    found = control.parse(batch)
+    if isinstance(found.type, ControlType):
+        coordinator.apply_marker(head.producer_id, commit=found.type is ControlType.COMMIT)

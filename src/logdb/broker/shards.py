@@ -1,0 +1,101 @@
+"""The shards of one internal topic, by the name of what they keep.
+
+Knows the topic, and that it is made when it is first needed.  Does not know what its coordinators do.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from logdb.broker.runner import Shard
+from logdb.broker.timers import Timers
+from logdb.coordinator.effects import Action, Coordinator
+from logdb.coordinator.records import partition_of
+from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.log.log import Log
+from logdb.store.store import Store
+
+C = TypeVar("C", bound=Coordinator)
+
+PARTITION_COUNT = 4
+_SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics: what an opening replays is not much more
+_CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type": "none", "segment.bytes": _SEGMENT_SIZE_BYTES}
+
+
+class Shards(Generic[C]):
+    """All shards of an internal topic."""
+
+    def __init__(
+        self, store: Store, topic: str, make: Callable[[Log], C], *, timers: Timers, act: Callable[[Action], None]
+    ) -> None:
+        """Begin with none open.
+
+        Args:
+            make: Makes the coordinator of a partition.
+            act: Carries out the actions of all shards.
+        """
+        self.topic, self._store, self._make, self._timers, self._act = topic, store, make, timers, act
+        self._open: dict[int, Shard[C]] = {}
+        self._partition_count = 0
+        self._lock = threading.Lock()
+
+    def of(self, name: str) -> Shard[C]:
+        """The shard that keeps ``name``, to change something; makes the topic where there is none yet.
+
+        Raises:
+            Closed, Forked, ReadOnly, SyncFailed: Nothing can be changed.
+        """
+        return self.at(self.partition_of(name))
+
+    def partition_of(self, name: str) -> int:
+        """The number of the partition that keeps ``name``; otherwise as ``of``."""
+        self._store.check_open(writable=True)
+        if not self._partition_count:
+            self._find(create=True)
+        return partition_of(name, self._partition_count)
+
+    def find(self, name: str) -> Shard[C] | None:
+        """The shard that keeps ``name``, to look at; None where the topic does not exist."""
+        self._store.check_open()
+        if not self._partition_count:
+            self._find(create=False)
+        return self.at(partition_of(name, self._partition_count)) if self._partition_count else None
+
+    def at(self, partition: int) -> Shard[C]:
+        """The shard of a partition that exists."""
+        shard = self._open.get(partition)
+        if shard is None:
+            with self._lock:
+                shard = self._open.get(partition) or self._open.setdefault(partition, self._open_shard(partition))
+        return shard
+
+    def all(self) -> list[Shard[C]]:
+        """All shards; none where the topic does not exist."""
+        self._store.check_open()
+        if not self._partition_count:
+            self._find(create=False)
+        return [self.at(partition) for partition in range(self._partition_count)]
+
+    def cancel(self, error: LogdbError | None = None) -> None:
+        """Answer whoever waits still."""
+        for shard in list(self._open.values()):
+            shard.cancel(error or Closed(f"the database {self._store.path} is closed"))
+
+    def _open_shard(self, partition: int) -> Shard[C]:
+        log = self._store.log(self.topic, partition)
+        return Shard(
+            log,
+            self._make(log),
+            clock=self._store.clock_ms,
+            timers=self._timers,
+            act=self._act,
+            follows=self._store.mode == "r",
+        )
+
+    def _find(self, *, create: bool) -> None:
+        try:
+            self._partition_count = self._store.partition_count(self.topic)
+        except UnknownTopic:
+            if create:
+                info = self._store.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
+                self._partition_count = info.partition_count

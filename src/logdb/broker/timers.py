@@ -1,0 +1,107 @@
+"""Timers: one thread that calls back what is due.
+
+Knows when.  Does not know what for.  The thread is started with the first timer, and sleeps until the next one is due.
+Each key has one place in the heap that counts.  Setting a timer later, as every heartbeat does, or cancelling it costs a
+dictionary entry: its place is mended when it comes up.
+
+Threading: all methods, from any thread.  ``fire`` is called in the timer thread, for one key at a time, with no lock
+held; whoever handles it then takes the lock under which it sets the key's timer, and asks ``claim``.
+"""
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Hashable
+
+from logdb.io import IO
+
+logger = logging.getLogger(__name__)
+
+_WAIT_MS_MAX = 3_600_000  # a later one is looked at again; a wait of years is more than a lock can be told
+
+
+class Timers:
+    """Calls ``fire(key)`` when a key's time has come."""
+
+    def __init__(self, io: IO, fire: Callable[[Hashable], None]) -> None:
+        self._io, self._fire = io, fire
+        self._due_ms: dict[Hashable, int] = {}
+        self._queued_ms: dict[Hashable, int] = {}  # the place of a key that counts: never later than its due time
+        self._heap: list[tuple[int, int, Hashable]] = []  # (queued, number, key)
+        self._number = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def set(self, key: Hashable, delay_ms: int | None) -> None:
+        """Let ``key`` fire in ``delay_ms``, in place of what it was set to; None: not at all."""
+        with self._changed:
+            if delay_ms is None or self._stopped:
+                self._due_ms.pop(key, None)
+                return
+            due_ms = self._due_ms[key] = self._io.monotonic_ms() + delay_ms
+            queued_ms = self._queued_ms.get(key)
+            if queued_ms is None or due_ms < queued_ms:
+                self._queue(due_ms, key)
+                if self._heap[0][2] == key:
+                    self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="logdb-timers", daemon=True)
+                self._thread.start()
+
+    def claim(self, key: Hashable) -> bool:
+        """Whether ``key`` is due still: it was not set anew or cancelled since it fired.  It is set no more."""
+        with self._changed:
+            due_ms = self._due_ms.get(key)
+            if due_ms is None or due_ms > self._io.monotonic_ms():
+                return False
+            del self._due_ms[key]
+            return True
+
+    def fire_due(self) -> None:
+        """Call back what is due now; the thread does nothing else."""
+        for key in self._take_due():
+            try:
+                self._fire(key)
+            except Exception:  # one timer's failure must not keep the others from firing
+                logger.exception("a timer")
+
+    def stop(self) -> None:
+        """End the thread, after what it is at; nothing fires from then on."""
+        with self._changed:
+            self._stopped = True
+            self._due_ms.clear()
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _queue(self, due_ms: int, key: Hashable) -> None:
+        self._number += 1
+        self._queued_ms[key] = due_ms
+        heapq.heappush(self._heap, (due_ms, self._number, key))
+
+    def _take_due(self) -> list[Hashable]:
+        now_ms, due = self._io.monotonic_ms(), []
+        with self._changed:
+            while self._heap and self._heap[0][0] <= now_ms:
+                queued_ms, _, key = heapq.heappop(self._heap)
+                if self._queued_ms.get(key) != queued_ms:
+                    continue  # it has an earlier place
+                del self._queued_ms[key]
+                due_ms = self._due_ms.get(key)
+                if due_ms is not None and due_ms > now_ms:  # set later since
+                    self._queue(due_ms, key)
+                elif due_ms is not None:
+                    due.append(key)
+        return due
+
+    def _loop(self) -> None:
+        while True:
+            self.fire_due()
+            with self._changed:
+                if self._stopped:
+                    return
+                if not self._heap:
+                    self._changed.wait()
+                elif (wait_ms := self._heap[0][0] - self._io.monotonic_ms()) > 0:
+                    self._changed.wait(min(wait_ms, _WAIT_MS_MAX) / 1000)

@@ -1,0 +1,61 @@
+"""Waiting until one of several logs has more.
+
+Knows that a log of this process tells when it has grown, and that one of another process has to be asked.
+
+A record that waits in memory to be written counts as there: reading it writes it.  One that comes while somebody waits is
+seen when it is written, after ``linger_ms``; a log that lingers long is therefore asked now and then.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
+
+_POLL_MS_MIN, _POLL_MS_MAX = 1, 50
+
+
+def wait_for_any(
+    positions: Sequence[tuple[Log, int]],
+    timeout_ms: int,
+    *,
+    isolation_level: IsolationLevel,
+    io: IO,
+    lingers_ms: int | None,
+    check: Callable[[], object],
+) -> bool:
+    """Wait until a log has a record at its position; False where none has within ``timeout_ms``.
+
+    Args:
+        lingers_ms: How long a record may wait to be written; None: in another process, which tells nothing.
+        check: Raises once there is nothing to wait for any more.
+    """
+    until_ms = io.monotonic_ms() + timeout_ms
+    grown = threading.Event()
+    if lingers_ms is not None:
+        for log, _ in positions:
+            log.watch(grown)
+    try:
+        poll_ms = _POLL_MS_MIN
+        while True:
+            grown.clear()
+            check()
+            if any(_has(log, position, isolation_level) for log, position in positions):
+                return True
+            left_ms = until_ms - io.monotonic_ms()
+            if left_ms <= 0:
+                return False
+            if lingers_ms is None:
+                grown.wait(min(left_ms, poll_ms) / 1000)
+                poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
+            else:
+                grown.wait((left_ms if lingers_ms <= _POLL_MS_MAX else min(left_ms, _POLL_MS_MAX)) / 1000)
+    finally:
+        if lingers_ms is not None:
+            for log, _ in positions:
+                log.unwatch(grown)
+
+
+def _has(log: Log, position: int, isolation_level: IsolationLevel) -> bool:
+    return position < (log.last_stable_offset if isolation_level == "read_committed" else log.end_offset)

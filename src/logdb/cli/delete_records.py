@@ -1,0 +1,101 @@
+"""``logdb delete-records``: let a partition begin at a later offset.
+
+Takes what kafka-delete-records takes, a JSON file of offsets, or one partition by flags; called by
+that tool's name, it deletes at once and prints as it does.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import IO
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, say, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.errors import OffsetOutOfRange
+from logdb.model import TopicPartition
+
+END = -1
+
+
+def offsets_of(text: str) -> dict[TopicPartition, int]:
+    """What to delete before, by partition: ``{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}``.
+
+    Raises:
+        click.BadParameter: It is something else, or names a partition twice.
+    """
+    try:
+        document = json.loads(text)
+        if document.get("version", 1) != 1:
+            raise ValueError(f"version {document['version']!r} is not 1")
+        rows = [(TopicPartition(str(row["topic"]), int(row["partition"])), int(row["offset"])) for row in document["partitions"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        wanted = '{"partitions": [{"topic": "NAME", "partition": 0, "offset": 10}], "version": 1}'
+        raise click.BadParameter(f"not offsets as in {wanted}: {error}", param_hint="--offset-json-file") from None
+    if doubled := sorted({str(where) for where, _ in rows if sum(where == other for other, _ in rows) > 1}):
+        raise click.BadParameter(f"these are named twice: {', '.join(doubled)}", param_hint="--offset-json-file")
+    return dict(rows)
+
+
+def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[dict[str, object]]:
+    """What would go, by partition.
+
+    Raises:
+        OffsetOutOfRange, UnknownTopic, UnknownPartition: As ``Database.delete_records``.
+    """
+    rows: list[dict[str, object]] = []
+    for where, wanted in before.items():
+        log = db.log(*where)
+        start, end = log.start_offset, log.end_offset
+        offset = end if wanted == END else wanted
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(*where, wanted, start, end)
+        rows.append(
+            {"topic": where.topic, "partition": where.partition, "start_offset": start, "new_start_offset": offset, "end_offset": end}
+        )
+    return rows
+
+
+@click.command(short_help="Delete a partition's records before an offset; shows it first.")
+@common
+@click.option(
+    "--offset-json-file",
+    type=click.File(encoding="utf-8"),
+    help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
+)
+@click.option("-t", "--topic", type=TOPIC, help="The topic, where no file is given.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Its partition.")
+@click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete what is before this offset; -1: all there is now.")
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@pass_session
+def delete_records(
+    session: Session, offset_json_file: IO[str] | None, topic: str | None, partition: int, offset: int | None, execute: bool
+) -> None:
+    """Delete the records of partitions before given offsets, for good; shows them first, and deletes with --execute.
+
+    Space comes back a segment at a time.  Records of a topic whose cleanup.policy
+    is compact alone are not deleted.
+    """
+    if (offset_json_file is None) == (topic is None) or (topic is None) != (offset is None):
+        raise click.UsageError("give either --offset-json-file, or --topic and --offset")
+    before = (
+        offsets_of(offset_json_file.read()) if offset_json_file is not None else {TopicPartition(str(topic), partition): int(offset or 0)}
+    )
+    execute = execute or session.kafka
+    with session.write() if execute else session.read() as db:
+        rows = planned(db, before)
+        if session.kafka:
+            click.echo("Executing records delete operation\nRecords delete operation completed:")
+        for row, (where, wanted) in zip(rows, before.items(), strict=True) if execute else ():
+            row["new_start_offset"] = db.delete_records(*where, wanted)
+            if session.kafka:
+                click.echo(f"partition: {where}\tlow_watermark: {row['new_start_offset']}")
+    if session.kafka:
+        return
+    if session.as_json:
+        emit({"executed": execute, "partitions": rows})
+        return
+    table(("TOPIC", "PARTITION", "START", "NEW START", "END"), [tuple(row.values()) for row in rows])
+    say(f"deleted from {counted(len(rows), 'partition')}" if execute else "nothing was deleted; --execute does it")

@@ -1,0 +1,165 @@
+"""What a producer has taken and not yet written, partition by partition.
+
+Knows buffers, their order and the producer that stamps them.  Does not know when they are written: ``client.sender``
+does.  Records go in through C (``codec.Accumulator``), which asks for the next buffer by ``_refill``.
+
+Threading: records come from any thread; all methods are called with the lock of ``Host`` held, but for those of the
+C types.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from logdb import codec
+from logdb.errors import Forked, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
+from logdb.model import OFFSET_MAX, LogConfig, ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from logdb.codec import SendFuture
+
+logger = logging.getLogger(__name__)
+
+_BATCHES_MAX = 5  # in a buffer: the log remembers as many of a producer, and a buffer is sent again as a whole
+
+
+class Host(Protocol):
+    """What an accumulator asks of the sender."""
+
+    lock: threading.RLock
+
+    def begin(self, accumulator: "Accumulator", size_bytes: int) -> "Delivery | None":
+        """Wait for memory, take it, and see to it that what comes now is sent.
+
+        Returns:
+            A new delivery; None where another thread was faster.
+        """
+
+
+class Delivery(codec.Delivery):
+    """A buffer of records on its way to the log; see the C type for its records."""
+
+    def __init__(self, topic: str, partition: int, opened_ms: int, acknowledged: bool) -> None:
+        super().__init__(topic, partition, opened_ms, acknowledged)
+        self.attempts = 0
+        self.stamped: bytes | memoryview | None = None  # what is produced; the same bytes at every try
+        self.last_error: LogdbError | None = None
+        self.kept: range | None = None  # where the log has taken them, though it could not write them
+        self.awaited = self.finished = False  # finished: its callbacks were called, and its memory is free
+        self._settled: threading.Event | None = None
+        self._owner = os.getpid()
+
+    def settle(self, base_offset: int, timestamp_ms: int, error: BaseException | None) -> None:
+        """Give the futures their result, then call back.
+
+        Args:
+            base_offset: Of the first record.
+            timestamp_ms: What the log stamped all of them with; -1: nothing.
+            error: Why they were not written; the other two are -1 then.
+        """
+        if self.stamped is not None:
+            if isinstance(self.stamped, memoryview):
+                self.stamped.release()
+            self.stamped = None
+        self._settle(base_offset, timestamp_ms, error)
+        if self._settled is not None:
+            self._settled.set()
+        self._call_back(error, self._report)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Wait for the result: what ``SendFuture.result`` does while there is none."""
+        if self._owner != os.getpid():
+            raise Forked(f"the record was sent by process {self._owner}, this is its child {os.getpid()}")
+        if self._settled is None:
+            self._settled = threading.Event()
+        if not self.done and not self._settled.wait(timeout):
+            raise TimeoutError(f"the record for {self.topic}-{self.partition} has no result after {timeout} s")
+
+    def _call(self, function: "Callable[[SendFuture], object]", future: "SendFuture") -> None:
+        """A callback that comes after the result."""
+        try:
+            function(future)
+        except Exception as error:  # noqa: BLE001 -- as if it had come before
+            self._report(function, error)
+
+    def _report(self, function: object, error: BaseException) -> None:
+        with contextlib.suppress(Exception):  # whatever a logger of the application does
+            logger.error("the callback %r for records of %s-%d failed", function, self.topic, self.partition, exc_info=error)
+
+
+class Accumulator(codec.Accumulator):
+    """The records of one partition that wait to be written; they are counted from 0, which gives their sequence."""
+
+    def __init__(
+        self, host: Host, partition: TopicPartition, config: LogConfig, *, batch_size: int, clock: Callable[[], int] | None
+    ) -> None:
+        super().__init__(next_offset=0, leader_epoch=-1, batch_size=batch_size, write_size=batch_size, group_size=batch_size, clock=clock)
+        self._host, self._batch_size, self._batches = host, batch_size, 1
+        self.partition = partition
+        self.ready: deque[Delivery] = deque()  # sealed, oldest first; only the sender takes the head away
+        self.retry_at_ms = 0
+        self._producer: ProducerIdAndEpoch | None = None
+        self._first = 0  # number of the record that has sequence 0
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Take what the topic takes from now on."""
+        self.config = config
+        self._configure(
+            keys_required=config.compacted,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            message_size_max=config.max_message_bytes,
+        )
+
+    @property
+    def opened_ms(self) -> int | None:
+        """When the first record came that waits to be sealed (monotonic); None: none waits."""
+        return None if self._open is None else self._open.opened_ms
+
+    @property
+    def record_count(self) -> int:
+        """Records that wait to be written."""
+        return self._pending_count + sum(delivery.record_count for delivery in self.ready)
+
+    def seal(self) -> Delivery | None:
+        """Close what is open; returns what is to be written last of all that is there now."""
+        sealed = self._seal()
+        if sealed is not None:
+            assert isinstance(sealed, Delivery)
+            self.ready.append(sealed)
+        return self.ready[-1] if self.ready else None
+
+    def sequence(self, delivery: Delivery, producer: ProducerIdAndEpoch) -> int:
+        """The sequence of a delivery's first record; it begins at 0 with every other producer."""
+        if producer != self._producer:
+            self._producer, self._first = producer, delivery.first
+        return (delivery.first - self._first) & 0x7FFFFFFF
+
+    def _refill(self, size_bytes: int) -> None:
+        """Hook: a batch of ``size_bytes`` has no room.  Buffers grow to five batches while the sender does not keep up."""
+        with self._host.lock:
+            behind = bool(self.ready)
+            self.seal()
+            self._batches = min(2 * self._batches, _BATCHES_MAX) if behind else 1
+            capacity = max(size_bytes, self._batches * self._batch_size)
+            opened = self._host.begin(self, capacity)
+            if opened is not None:
+                self._begin(opened, capacity)
+
+    def _reject(self, reason: str, *numbers: int) -> None:
+        """Hook: raise why the topic does not take a record."""
+        topic = self.partition.topic
+        match reason:
+            case "size":
+                raise RecordTooLarge(numbers[0], numbers[1])
+            case "timestamp":
+                at, now, before, after = numbers
+                allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
+                raise InvalidTimestamp(at, f"{topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
+            case _:
+                raise InvalidRecord(f"{topic} is compacted: every record needs a key")

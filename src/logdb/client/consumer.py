@@ -1,0 +1,638 @@
+"""The consumer: records of some partitions, and how far they were read.
+
+Knows what an application may ask of it, and in which order things happen within a poll.  Does not know how records are
+read (``fetching``), where reading begins (``positions``), which topics a pattern means (``subscription``) or how members
+of a group share partitions (``group_membership``).
+
+Threading: one thread at a time.  It has no thread of its own: whatever is to happen happens in ``poll`` and in iteration.
+"""
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from operator import length_hint
+from types import TracebackType
+from typing import NamedTuple, Self, cast
+
+from logdb.client import assignors
+from logdb.client.commits import Commits, OnCommit
+from logdb.client.consumed import Finishing
+from logdb.client.consumer_config import ConsumerConfig
+from logdb.client.fetching import NOWHERE, Cursor, Fetcher
+from logdb.client.group_membership import GroupMetadata, Membership
+from logdb.client.positions import Beginnings
+from logdb.client.records import AnyRecord
+from logdb.client.session import Session
+from logdb.client.subscription import Subscription
+from logdb.errors import Closed, InvalidGroup, NotAssigned, UnstableOffsets
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+_ITERATION_WAIT_MS = 1_000
+
+Listener = Callable[[list[TopicPartition]], None]
+
+
+class Handed(NamedTuple):
+    """A finished list of records that iteration is in the middle of."""
+
+    cursor: Cursor
+    before: OffsetAndMetadata  # the position of its first record
+    records: list[AnyRecord]
+    iterator: Iterator[AnyRecord]
+
+    def position(self) -> OffsetAndMetadata:
+        """Behind the last record that was looked at."""
+        left = length_hint(self.iterator)
+        if not left:
+            return self.cursor.position()
+        seen = len(self.records) - left
+        return OffsetAndMetadata(self.records[seen].offset, self.records[seen - 1].leader_epoch if seen else self.before.leader_epoch)
+
+    def take_back(self) -> None:
+        """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
+        if length_hint(self.iterator):
+            position = self.position()
+            self.records.clear()
+            self.cursor.seek(position.offset, position.leader_epoch, earned=True)
+
+
+class Listeners(NamedTuple):
+    """What is called, in ``poll``, when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
+
+    Attributes:
+        on_assigned: The partitions are read from now on; their positions may be sought.
+        on_revoked: They will go to another member; what was read may still be committed.  Also called by ``close``.
+        on_lost: They are another member's already; None: ``on_revoked`` is called.
+    """
+
+    on_assigned: Listener | None = None
+    on_revoked: Listener | None = None
+    on_lost: Listener | None = None
+
+
+class Consumer:
+    """Reads partitions of topics, alone or as a member of a group.  Made by ``Database.consumer``; a context manager that closes itself.
+
+    Either ``subscribe`` or ``assign`` says which partitions.  Then ``poll``, or iterate:
+
+        for record in consumer:
+            ...
+            consumer.commit()  # what was iterated over so far, this record included
+    """
+
+    def __init__(self, session: Session, config: ConsumerConfig, monotonic_ms: Callable[[], int]) -> None:
+        self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
+        self._assignors = assignors.chosen(config.partition_assignment_strategy)
+        self._fetcher = Fetcher()
+        self._finishing = Finishing(config.key_deserializer, config.value_deserializer, config.interceptors)
+        self._beginnings = Beginnings(session, config.group_id, config.auto_offset_reset, self._is_new)
+        interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
+        self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
+        self._subscription: Subscription | None = None
+        self._membership: Membership | None = None
+        self._listeners = Listeners()
+        self._handed: Handed | None = None
+        self._tend_at_ms: int | None = None  # None: in any case
+        self._closed = False
+
+    def __repr__(self) -> str:
+        partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
+        group = f" group={self._config.group_id}" if self._config.group_id else ""
+        return f"<Consumer of {partitions}{group}>"
+
+    # ------------------------------------------------------------ which partitions
+
+    def subscribe(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Read these topics, instead of what was read so far; partitions that are added to them later, too.
+
+        In a group, ``poll`` joins it and takes part in its rebalances.
+
+        Args:
+            topics: Names.
+            pattern: Instead of names a regular expression: all topics, present and future, whose whole name matches.
+            on_assigned, on_revoked, on_lost: See ``Listeners``; without a group none is called.
+
+        Raises:
+            UnknownTopic: One of the topics does not exist.
+            ValueError: Both, or neither, are given.
+        """
+        self._check_open()
+        subscription = Subscription(self._session, topics, pattern)
+        if self._subscription is None:
+            self._set_partitions([])  # what was assigned by hand is not
+        self._subscription, self._tend_at_ms = subscription, None
+        self._listeners = Listeners(on_assigned, on_revoked, on_lost)
+        if self._config.group_id is None:
+            self._set_partitions(subscription.partitions())
+        elif self._membership is None:
+            self._membership = Membership(
+                self._session,
+                _Share(self),
+                group_id=self._config.group_id,
+                group_instance_id=self._config.group_instance_id,
+                client_id=self._config.client_id,
+                assignors=self._assignors,
+                timeout_ms=self._config.max_poll_interval_ms,
+            )
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions, instead of what was read so far.  Positions in partitions that stay are kept.
+
+        With a ``group_id`` its committed offsets are used, but the consumer is no member.
+
+        Raises:
+            UnknownTopic, UnknownPartition: Nothing was changed.
+        """
+        self._check_open()
+        wanted = [TopicPartition(*partition) for partition in dict.fromkeys(partitions)]
+        for partition in wanted:
+            self._session.log(*partition)
+        self._leave()
+        self._set_partitions(wanted)
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group."""
+        self._check_open()
+        self._leave()
+        self._set_partitions([])
+
+    def subscription(self) -> tuple[str, ...]:
+        """The topics subscribed to: those that a pattern means now, none after ``assign``."""
+        return () if self._subscription is None else self._subscription.topics
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now."""
+        return sorted(self._fetcher.cursors)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group: what ``send_offsets`` of a transaction is checked by.
+
+        Raises:
+            InvalidGroup: It has no ``group_id``.
+        """
+        if self._config.group_id is None:
+            raise InvalidGroup("a consumer without group_id has nothing to commit to")
+        return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
+
+    def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these; those that stay keep their positions."""
+        known = self._fetcher.cursors
+        cursors = {partition: known.get(partition) or self._new_cursor(partition) for partition in partitions}
+        self._take_back()
+        self._fetcher.set(cursors)
+        if self._config.group_id is None and self._config.auto_offset_reset == "latest":
+            self._beginnings.settle(cursors.values())  # "latest" means now, not the first poll
+        self._tend_at_ms = None
+
+    def _new_cursor(self, partition: TopicPartition) -> Cursor:
+        return Cursor(partition, self._session.log(*partition), self._config.isolation_level, self._beginnings.reset)
+
+    def _take_on(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these too, and say so."""
+        self._set_partitions([*self._fetcher.cursors, *partitions])
+        if self._listeners.on_assigned is not None:
+            self._listeners.on_assigned(list(partitions))
+
+    def _give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False, commit: bool = True) -> None:
+        """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
+        if commit and not lost:
+            self._commits.finish({partition: at for partition, at in self.positions().items() if partition in partitions})
+        listener = self._listeners.on_revoked
+        if lost and self._listeners.on_lost is not None:
+            listener = self._listeners.on_lost
+        try:
+            if listener is not None:
+                listener(list(partitions))
+        finally:
+            self._set_partitions(partition for partition in self._fetcher.cursors if partition not in set(partitions))
+
+    def _leave(self, *, commit: bool = True) -> None:
+        """Be no member, and subscribed to nothing, any more."""
+        membership, self._membership, self._subscription = self._membership, None, None
+        try:
+            if membership is not None and (owned := self.assignment()):
+                self._membership = membership  # a listener may commit
+                self._give_up(owned, commit=commit)
+        finally:
+            self._membership = None
+            if membership is not None:
+                membership.leave()
+
+    def _is_new(self, partition: TopicPartition) -> bool:
+        return self._subscription is not None and self._subscription.is_new(partition)
+
+    # ------------------------------------------------------------ records
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
+        """The next records of each partition; waits for the first.
+
+        Args:
+            timeout_ms: How long to wait.
+            max_records: At most so many in all; None: ``max_poll_records``.
+
+        Returns:
+            Lists by partition, in the order of offsets; empty if nothing came in time.
+
+        Raises:
+            NoOffset: There is no committed offset, and ``auto_offset_reset`` is "none".
+            OffsetOutOfRange: The position was deleted by retention, and ``auto_offset_reset`` is "none".
+            LogTruncated: Records before the position were lost in a crash; ``seek`` says how to go on.
+            SerializationError: The next record cannot be deserialized; ``seek`` behind it to leave it out.
+            CorruptionError, ReadFailed, UnknownTopic, Closed: as they say.
+        """
+        count_max = self._config.max_poll_records if max_records is None else max_records
+        if count_max < 1:
+            raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
+        self._take_back()
+        now_ms = self._monotonic_ms()
+        deadline_ms = now_ms + timeout_ms
+        while True:
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
+            if taken := self._take(count_max):
+                return taken
+            now_ms = self._monotonic_ms()
+            if now_ms >= deadline_ms:
+                return {}
+            self._wait(deadline_ms - now_ms)
+            now_ms = self._monotonic_ms()
+
+    def __iter__(self) -> Iterator[AnyRecord]:
+        """Records one after the other, waiting for more; ends after ``iteration_timeout_ms`` without one, or a ``close``.
+
+        The position is behind the record that was looked at last.
+        """
+        return itertools.chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterator[AnyRecord]]:
+        """Runs of records, from one partition after the other."""
+        timeout_ms = self._config.iteration_timeout_ms
+        idle_since_ms = self._monotonic_ms()
+        self._take_back()
+        while not self._closed:
+            now_ms = self._monotonic_ms()
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
+            idle = True
+            for cursor in self._fetcher.round():
+                before = cursor.offset
+                if (run := self._run(cursor)) is not None:
+                    handed = self._handed
+                    yield run
+                    if self._handed is handed:  # no other iteration has begun meanwhile
+                        self._handed = None
+                    cursor.end_run()
+                    idle = cursor.offset == before
+                    break
+            if not idle:
+                idle_since_ms = self._monotonic_ms()
+                continue
+            self._tend_at_ms = None
+            left_ms = _ITERATION_WAIT_MS
+            if timeout_ms is not None:
+                left_ms = min(left_ms, idle_since_ms + timeout_ms - self._monotonic_ms())
+            if left_ms <= 0:
+                return
+            self._wait(left_ms)
+
+    def _run(self, cursor: Cursor) -> Iterator[AnyRecord] | None:
+        """Records of one partition to iterate over; None where there are none now."""
+        if self._finishing.needed:
+            return None if (handed := self._hand_out(cursor)) is None else handed.iterator
+        try:
+            return cursor.run(self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+
+    def _hand_out(self, cursor: Cursor) -> Handed | None:
+        """The next records of one partition, which count as read one by one as they are looked at."""
+        before = cursor.position()
+        try:
+            records = self._finished(cursor, self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+        if records:
+            self._handed = Handed(cursor, before, records, iter(records))
+        return self._handed
+
+    def _take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
+        """What is there; notes if that is nothing."""
+        taken: dict[TopicPartition, list[AnyRecord]] = {}
+        for cursor in self._fetcher.round():
+            try:
+                records = self._finished(cursor, count_max)
+            except Exception:
+                self._fetcher.begin_with(cursor)  # the next poll comes to it first, and says it again
+                if not taken:
+                    raise
+                break
+            if records:
+                taken[cursor.partition] = records
+                count_max -= len(records)
+                if count_max <= 0:
+                    break
+        if not taken:
+            self._tend_at_ms = None
+        return taken
+
+    def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
+        """The next records of one partition, as the application gets them; the cursor is behind them."""
+        if not self._finishing.needed:
+            return cast(list[AnyRecord], cursor.take(count_max))
+        before = cursor.position()
+        taken = cursor.take(count_max)
+        if not taken:
+            return []
+        try:
+            done = self._finishing.deserialize(taken)
+            if len(done) < len(taken):  # the next poll comes to the one that cannot be deserialized
+                cursor.seek(taken[len(done)].offset, taken[len(done) - 1].leader_epoch, earned=True)
+            return self._finishing.intercept(done)
+        except Exception:
+            cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
+            raise
+
+    # ------------------------------------------------------------ for logdb.aio
+
+    @property
+    def iteration_timeout_ms(self) -> int | None:
+        """When iteration ends; None: never."""
+        return self._config.iteration_timeout_ms
+
+    def hand_out(self) -> Handed | None:
+        """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
+        self._take_back()
+        self._tend(self._monotonic_ms())
+        for cursor in self._fetcher.round():
+            if (handed := self._hand_out(cursor)) is not None:
+                return handed
+        self._tend_at_ms = None
+        return None
+
+    def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+        """Read again what ``poll`` returned to nobody."""
+        for partition, records in taken.items():
+            if (cursor := self._fetcher.cursors.get(partition)) is not None:
+                cursor.seek(records[0].offset, earned=True)
+
+    def watch(self, grown: threading.Event) -> Callable[[], None]:
+        """Set ``grown`` whenever there may be something for ``poll`` to do, until the function that is returned is called."""
+        logs = [cursor.log for cursor in self._fetcher.cursors.values()]
+        for log in logs:
+            log.watch(grown)
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            answer.add_done_callback(lambda _: grown.set())
+
+        def unwatch() -> None:
+            for log in logs:
+                log.unwatch(grown)
+
+        return unwatch
+
+    # ------------------------------------------------------------ between records
+
+    def _take_back(self) -> None:
+        """End the iteration that is under way: what it has not come to is read again."""
+        if self._handed is not None:
+            self._handed.take_back()
+            self._handed = None
+
+    def _tend(self, now_ms: int) -> None:
+        """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
+        self._check_open()
+        self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
+        subscription = self._subscription
+        if subscription is not None and subscription.refresh() and self._membership is None:
+            self._set_partitions(subscription.partitions())
+        if self._membership is not None:
+            self._membership.tend()
+        self._commits.send_if_due(self.positions)
+        try:
+            self._beginnings.settle(self._fetcher.cursors.values())
+        except UnstableOffsets:
+            self._tend_at_ms = None  # a transaction is being ended; what is settled can be read meanwhile
+
+    def _wait(self, timeout_ms: int) -> None:
+        """Wait for records, or for the other members of the group."""
+        if self._subscription is not None:
+            timeout_ms = min(timeout_ms, max(1, self._config.heartbeat_interval_ms))
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            futures.wait((answer,), timeout_ms / 1000)
+        else:
+            self._session.wait(self._fetcher.awaited(), timeout_ms, isolation_level=self._config.isolation_level)
+
+    # ------------------------------------------------------------ positions
+
+    def position(self, partition: tuple[str, int]) -> int:
+        """The offset of the next record that ``poll`` or iteration returns.
+
+        Raises:
+            NotAssigned, NoOffset: as they say.
+        """
+        return self._position(self._settled(partition)).offset
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Behind what was returned so far, for all partitions that have a position: what ``commit`` commits."""
+        return {**self._fetcher.positions(), **self._handed_position()}
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Go on from ``offset``; whether it is in the log shows when it is read.
+
+        Raises:
+            NotAssigned: as it says.
+            ValueError: It is negative.
+        """
+        if offset < 0:
+            raise ValueError(f"offset={offset} is negative")
+        self._sought(partition).seek(offset)
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Go on from the first record there is; without arguments in all partitions."""
+        for cursor in self._chosen(partitions):
+            cursor.seek(cursor.log.start_offset)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Go on with what is appended from now on; without arguments in all partitions."""
+        for cursor in self._chosen(partitions):
+            cursor.seek(cursor.end_offset())
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
+        """Go on from the first record that is as old as ``timestamp_ms`` (since 1970) or younger, or the end if none is."""
+        for cursor in self._chosen(partitions):
+            found = cursor.log.offset_for_timestamp(timestamp_ms)
+            cursor.seek(cursor.end_offset() if found is None else found)
+
+    def offsets_for_times(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is as old as the timestamp or younger, for any partitions; None where none is."""
+        self._check_open()
+        return {
+            TopicPartition(*partition): self._session.log(*partition).offset_for_timestamp(timestamp_ms)
+            for partition, timestamp_ms in timestamps_ms.items()
+        }
+
+    def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """The first offset of each partition, assigned or not."""
+        self._check_open()
+        return {TopicPartition(*partition): self._session.log(*partition).start_offset for partition in partitions}
+
+    def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Where each partition ends for this consumer (its isolation level), assigned or not."""
+        self._check_open()
+        level = self._config.isolation_level
+        return {TopicPartition(*partition): self._session.log(*partition).readable_end_offset(level) for partition in partitions}
+
+    def lag(self, partition: tuple[str, int]) -> int:
+        """How many offsets the position is behind the end; 0 is none.
+
+        Raises:
+            NotAssigned, NoOffset: as they say.
+        """
+        cursor = self._settled(partition)
+        return max(0, cursor.end_offset() - self._position(cursor).offset)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Return nothing of these (or all) partitions until ``resume``; they stay assigned, positions stay."""
+        self._set_paused(partitions, True)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Undo ``pause``."""
+        self._set_paused(partitions, False)
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return sorted(cursor.partition for cursor in self._fetcher.cursors.values() if cursor.paused)
+
+    def _set_paused(self, partitions: tuple[tuple[str, int], ...], paused: bool) -> None:
+        for cursor in self._chosen(partitions):
+            self._fetcher.pause(cursor, paused)
+
+    def _cursor(self, partition: tuple[str, int]) -> Cursor:
+        self._check_open()
+        cursor = self._fetcher.cursors.get(TopicPartition(*partition))
+        if cursor is None:
+            raise NotAssigned(*partition)
+        return cursor
+
+    def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[Cursor]:
+        """The cursors of these, or all, with iteration over them ended."""
+        chosen = [self._cursor(partition) for partition in partitions] if partitions else list(self._fetcher.cursors.values())
+        self._take_back()
+        return chosen
+
+    def _sought(self, partition: tuple[str, int]) -> Cursor:
+        return self._chosen((partition,))[0]
+
+    def _settled(self, partition: tuple[str, int]) -> Cursor:
+        cursor = self._cursor(partition)
+        self._beginnings.settle((cursor,))
+        return cursor
+
+    def _position(self, cursor: Cursor) -> OffsetAndMetadata:
+        return self._handed_position().get(cursor.partition) or cursor.position()
+
+    def _handed_position(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {} if self._handed is None else {self._handed.cursor.partition: self._handed.position()}
+
+    # ------------------------------------------------------------ committing
+
+    def commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> None:
+        """Commit, and return when that is durable at the level of ``__consumer_offsets``.
+
+        Args:
+            offsets: Where to go on in each partition; with a note as ``OffsetAndMetadata(offset, metadata="note")``.
+                None: behind everything that was returned so far.
+
+        Raises:
+            NotAssigned: One of the partitions is not assigned to this consumer; nothing was committed.
+            UnknownMember, IllegalGeneration, FencedInstance: It has been replaced since; nothing was committed.
+            RebalanceInProgress: The group is sharing its partitions out; poll, then try again.
+            InvalidGroup: There is no ``group_id``, or a note is too long.
+            ReadOnly: The database was opened with mode="r".
+        """
+        self.commit_async(offsets).result()
+
+    def commit_async(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
+    ) -> "futures.Future[None]":
+        """Commit without waiting; later commits overtake none before them.
+
+        Args:
+            on_commit: Called with the offsets and None or the error, in any thread.
+
+        Raises:
+            NotAssigned, InvalidGroup, ReadOnly: as ``commit``; its other errors are the future's.
+        """
+        self._check_open()
+        if offsets is None:
+            return self._commits.send(self.positions(), on_commit)
+        wanted = {self._cursor(partition).partition: _position(at) for partition, at in offsets.items()}
+        return self._commits.send(wanted, on_commit)
+
+    def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
+        """What the group has committed of a partition, assigned or not; None if nothing."""
+        self._check_open()
+        wanted = TopicPartition(*partition)
+        return self._beginnings.committed((wanted,)).get(wanted)
+
+    def seek_to_committed(self) -> None:
+        """Go back, in all partitions, to what was committed last, or to where ``auto_offset_reset`` says.
+
+        What is to be done when a transaction with ``send_offsets`` is aborted: its records will be read again.
+        """
+        for cursor in self._chosen(()):
+            cursor.seek(NOWHERE)
+        self._tend_at_ms = None
+
+    # ------------------------------------------------------------ the end
+
+    def close(self, *, commit: bool = True) -> None:
+        """Read no more, and leave the group.  Closing twice is no error.
+
+        Args:
+            commit: With ``enable_auto_commit``, commit what was read before leaving.
+        """
+        if self._closed:
+            return
+        try:
+            if self._membership is None and commit:
+                self._commits.finish(self.positions())
+            self._leave(commit=commit)
+        finally:
+            self._take_back()
+            self._closed, self._tend_at_ms = True, None
+            self._fetcher.set({})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close; after an exception without committing, since the last record may be half processed."""
+        self.close(commit=error is None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the consumer is closed")
+
+
+class _Share:
+    """A consumer, as its membership sees it."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.topics, self.owned = consumer.subscription, consumer.assignment
+        self.give_up, self.take_on = consumer._give_up, consumer._take_on
+
+
+def _position(at: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    return OffsetAndMetadata(at) if isinstance(at, int) else at

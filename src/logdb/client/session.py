@@ -1,0 +1,257 @@
+"""What producers, consumers and transactions talk through: a broker in the process, or one behind a URL.
+
+Knows the calls, what they take and what they raise.  Does not know how they are carried out.
+A local session is ``broker.Broker``; whoever writes a client class is to use nothing but what is here.
+
+Threading: every call, from any thread.  Calls that wait for other members of a group return futures; all others
+return when they are done, and what they changed is then durable at the level of the internal topic that holds it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Protocol
+
+from logdb.model import Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
+    from logdb.log.isolation import IsolationLevel
+    from logdb.log.log import Log
+
+
+class Session(Protocol):
+    """One way to a database."""
+
+    # ------------------------------------------------------------ topics and logs
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        """All topics by name, without their partitions."""
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic with its partitions as they are now."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+
+    def log(self, topic: str, partition: int = 0) -> "Log":
+        """The one log of a partition, to read from."""
+
+    def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: "IsolationLevel" = "read_uncommitted"
+    ) -> bool:
+        """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
+
+        Returns:
+            Whether one has.  What lies there may be a control record, which no read returns.
+
+        Raises:
+            UnknownTopic, UnknownPartition, Closed: as they say.
+        """
+
+    # ------------------------------------------------------------ producing
+
+    def produce(
+        self, topic: str, partition: int, batches: Buffer, *, durability: Durability | None = None, transactional_id: str | None = None
+    ) -> range:
+        """Append record batches that are stamped with their producer already.
+
+        Transactional ones need ``transactional_id``: they are taken only into its ongoing transaction, of which the
+        partition becomes a part (KIP-890).
+
+        Returns:
+            The offsets given, or those of the original where the batches are a duplicate.
+
+        Raises:
+            ProducerFenced, OutOfOrderSequence, InvalidProducer, InvalidTransactionState: Nothing was appended.
+            and whatever ``Log.append_batches`` raises.
+        """
+
+    def init_producer_id(
+        self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
+    ) -> ProducerIdAndEpoch:
+        """A new producer id; or the one of a transactional id, with an epoch that fences whoever used it before.
+
+        The transaction that the former user left open is aborted, one that was being completed is completed first.
+
+        Args:
+            transaction_timeout_ms: How long a transaction may stay open before it is aborted.
+            producer: What this very producer had, to go on after an error.
+
+        Raises:
+            InvalidTransactionTimeout, ProducerFenced: as they say.
+        """
+
+    def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+        """Make partitions part of the transaction, which begins with the first of them.
+
+        Raises:
+            ProducerFenced, InvalidProducer, InvalidTransactionState, UnknownTopic, UnknownPartition: Nothing was changed.
+        """
+
+    def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
+        """Make the offsets of a group part of the transaction; raises as ``add_partitions``."""
+
+    def commit_transaction_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Commit offsets of a group as part of the transaction: they count once it is committed.
+
+        Args:
+            member_id, generation, group_instance_id: Of the consumer that read up to them; a member that was replaced
+                since is refused (KIP-447).
+
+        Raises:
+            UnknownMember, IllegalGeneration, FencedInstance: and nothing was changed.
+            whatever ``add_partitions`` raises.
+        """
+
+    def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
+        """Commit or abort; when this returns, readers of committed records see all of it, or none.
+
+        Returns:
+            The producer to go on with: its epoch is another one (KIP-890).
+
+        Raises:
+            ProducerFenced, InvalidProducer, InvalidTransactionState: Nothing was changed.
+        """
+
+    # ------------------------------------------------------------ groups
+
+    def join_group(
+        self,
+        group_id: str,
+        *,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocol_type: str = "consumer",
+        protocols: Sequence[tuple[str, bytes]],
+        client_id: str = "",
+        client_host: str = "",
+    ) -> "Future[JoinResult]":
+        """Join a group, or join it again; done when all members have, or were given up on.
+
+        Args:
+            member_id: Empty for a new member, which is given one.
+            session_timeout_ms: How long it may stay silent.
+            rebalance_timeout_ms: How long it may take to join again once the group is rebalanced.
+            protocols: Assignors and the member's metadata for each, the preferred one first.
+
+        Raises:
+            InvalidGroup, UnknownMember, FencedInstance, InconsistentProtocol: here or by the future.
+        """
+
+    def sync_group(
+        self,
+        group_id: str,
+        *,
+        generation: int,
+        member_id: str,
+        group_instance_id: str | None = None,
+        assignments: Mapping[str, bytes],
+    ) -> "Future[SyncResult]":
+        """Fetch this member's assignment; done when the leader has given ``assignments`` (empty from all others).
+
+        Raises:
+            UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: here or by the future.
+        """
+
+    def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
+        """Say that a member is alive.
+
+        Raises:
+            RebalanceInProgress: It is to join again.
+            UnknownMember, IllegalGeneration, FencedInstance: It is not a member any more.
+        """
+
+    def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
+        """Take members out of a group; the others are rebalanced.
+
+        Raises:
+            UnknownMember: One of them is not in the group; the others have left.
+        """
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> "Future[None]":
+        """Commit offsets of a group; of a group without members, without a ``member_id``.
+
+        Raises:
+            UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: by the future; nothing was committed.
+        """
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a group; partitions without one are left out.
+
+        Args:
+            partitions: None: all that have one.
+            require_stable: Refuse while a transaction that has not ended may change one of them (KIP-447).
+
+        Raises:
+            UnstableOffsets: It may; ask again.
+        """
+
+    # ------------------------------------------------------------ administration
+
+    def groups(self) -> "list[GroupSummary]":
+        """All groups that have members or offsets, by name."""
+
+    def describe_group(self, group_id: str) -> "GroupInfo":
+        """State, protocol and members of a group.
+
+        Raises:
+            UnknownGroup: It has neither members nor offsets.
+        """
+
+    def delete_group(self, group_id: str) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty: Nothing was changed.
+        """
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget some offsets of a group.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty: A member subscribes to one of the topics.  Nothing was changed.
+        """
+
+    def transactions(self) -> "list[TransactionInfo]":
+        """All transactional ids, by name."""
+
+    def describe_transaction(self, transactional_id: str) -> "TransactionInfo":
+        """State, producer and partitions of a transactional id.
+
+        Raises:
+            InvalidProducer: Nobody has used the id.
+        """
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the ongoing transaction of an id and fence its producer.
+
+        Raises:
+            InvalidTransactionState: None is ongoing.
+            InvalidProducer: Nobody has used the id.
+        """

@@ -1,0 +1,363 @@
+"""Kafka's message schemas: tables of fields with versions, and what encodes and decodes by them.
+
+Knows Kafka's primitive types, flexible versions and tagged fields (KIP-482).  Does not know any message: the tables are
+written where their messages are used, in the spelling of Kafka's own message files::
+
+    KEY = Message("OffsetCommitKey", "0-1", "none", Field("group", STRING), Field("topic", STRING), Field("partition", INT32))
+    KEY.decode(KEY.encode({"group": "g", "topic": "t", "partition": 0}, 1), 1)
+
+Values are dicts by field name; a struct is a dict, an array a list.  Decoding gives every field of the table, those that
+the version lacks with their default; encoding leaves out what the version lacks and takes the default for what is not given.
+
+Hostile bytes raise InvalidMessage: every length is compared with what is left before memory is taken, and no table nests
+by what the bytes say.
+
+Threading: tables are immutable; what a version needs is worked out at its first use.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from logdb.errors import InvalidMessage
+from logdb.model import Buffer
+
+Write: TypeAlias = Callable[[bytearray, Any], None]
+
+
+class Reader:
+    """A place in bytes that were not checked yet."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: Buffer, position: int = 0) -> None:
+        self.data, self.position = memoryview(data), position
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.position
+
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes, borrowed."""
+        begin = self.position
+        if not 0 <= size_bytes <= len(self.data) - begin:
+            raise InvalidMessage(begin, f"{size_bytes} bytes where {self.left} are left")
+        self.position = begin + size_bytes
+        return self.data[begin : self.position]
+
+    def uvarint(self) -> int:
+        """An unsigned varint of at most 32 bits."""
+        begin, number = self.position, 0
+        for shift, byte in enumerate(self.data[begin : begin + 5]):
+            number |= (byte & 127) << 7 * shift
+            if byte < 128:
+                self.position = begin + shift + 1
+                break
+        else:
+            raise InvalidMessage(begin, "a varint does not end within 5 bytes")
+        if number >= 1 << 32:
+            raise InvalidMessage(begin, f"the varint {number} is over 32 bits")
+        return number
+
+
+Read: TypeAlias = Callable[[Reader], Any]
+
+
+def write_uvarint(out: bytearray, number: int) -> None:
+    """Append an unsigned varint."""
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+
+
+# ---------------------------------------------------------------- types
+
+
+class Form(NamedTuple):
+    """What decides how a value of a type is written."""
+
+    version: int
+    flexible: bool
+    nullable: bool = False
+
+
+class Type(Protocol):
+    """The type of a field: its default, and what writes and reads it in one form."""
+
+    default: Any
+
+    def codec(self, form: Form) -> tuple[Write, Read]: ...
+
+
+class _Fixed:
+    """A number, as ``struct`` packs it: the same in every form."""
+
+    def __init__(self, layout: str, default: Any = 0) -> None:
+        self._layout = struct.Struct(">" + layout)
+        self.default = default
+
+    def codec(self, _: Form) -> tuple[Write, Read]:
+        pack, unpack, size = self._layout.pack, self._layout.unpack_from, self._layout.size
+
+        def write(out: bytearray, value: Any) -> None:
+            out += pack(value)
+
+        def read(reader: Reader) -> Any:
+            return unpack(reader.take(size))[0]
+
+        return write, read
+
+
+def _length(kind: str, layout: str, form: Form) -> tuple[Callable[[bytearray, int | None], None], Callable[[Reader], int]]:
+    """What writes and reads the length of a string, of bytes or of an array; -1 is null."""
+    fixed = struct.Struct(">" + layout)
+    most = (1 << 8 * fixed.size - 1) - 1
+    _, flexible, nullable = form
+
+    def write(out: bytearray, length: int | None) -> None:
+        if length is None and not nullable:
+            raise InvalidMessage(len(out), f"{kind} cannot be null here")
+        if length is not None and length > most and not flexible:
+            raise InvalidMessage(len(out), f"{kind} of length {length}, the limit is {most}")
+        if flexible:
+            write_uvarint(out, 0 if length is None else length + 1)
+        else:
+            out += fixed.pack(-1 if length is None else length)
+
+    def read(reader: Reader) -> int:
+        begin = reader.position
+        length = reader.uvarint() - 1 if flexible else int(fixed.unpack(reader.take(fixed.size))[0])
+        if length < -1 or (length == -1 and not nullable):
+            raise InvalidMessage(begin, f"{kind} of length {length}")
+        if length > reader.left:  # an element of an array takes a byte at least
+            raise InvalidMessage(begin, f"{kind} of length {length} where {reader.left} bytes are left")
+        return length
+
+    return write, read
+
+
+class _String:
+    default = ""
+
+    def codec(self, form: Form) -> tuple[Write, Read]:
+        write_length, read_length = _length("a string", "h", form)
+
+        def write(out: bytearray, value: str | None) -> None:
+            data = None if value is None else value.encode()
+            write_length(out, None if data is None else len(data))
+            out += data or b""
+
+        def read(reader: Reader) -> str | None:
+            length = read_length(reader)
+            if length < 0:
+                return None
+            begin = reader.position
+            try:
+                return str(reader.take(length), "utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidMessage(begin, f"a string is not UTF-8: {error.reason}") from None
+
+        return write, read
+
+
+class _Bytes:
+    default = b""
+
+    def __init__(self, *, borrowed: bool = False) -> None:
+        self._borrowed = borrowed
+
+    def codec(self, form: Form) -> tuple[Write, Read]:
+        write_length, read_length = _length("bytes", "i", form)
+        borrowed = self._borrowed
+
+        def write(out: bytearray, value: Buffer | None) -> None:
+            write_length(out, None if value is None else len(value))
+            out += value or b""
+
+        def read(reader: Reader) -> Buffer | None:
+            length = read_length(reader)
+            if length < 0:
+                return None
+            data = reader.take(length)
+            return data if borrowed else bytes(data)
+
+        return write, read
+
+
+INT8, INT16, INT32, INT64 = _Fixed("b"), _Fixed("h"), _Fixed("i"), _Fixed("q")
+UINT16, UINT32, FLOAT64, BOOL = _Fixed("H"), _Fixed("I"), _Fixed("d", 0.0), _Fixed("?", False)
+UUID = _Fixed("16s", bytes(16))
+STRING = _String()
+BYTES = _Bytes()
+RECORDS = _Bytes(borrowed=True)
+"""Bytes that stay where they are: a memoryview of what was decoded."""
+
+
+class Array:
+    """An array of one type, as a list."""
+
+    default: Any = ()
+
+    def __init__(self, element: Type) -> None:
+        self._element = element
+
+    def codec(self, form: Form) -> tuple[Write, Read]:
+        write_length, read_length = _length("an array", "i", form)
+        write_element, read_element = self._element.codec(form._replace(nullable=False))
+
+        def write(out: bytearray, values: Any) -> None:
+            write_length(out, None if values is None else len(values))
+            for value in values or ():
+                write_element(out, value)
+
+        def read(reader: Reader) -> list[Any] | None:
+            length = read_length(reader)
+            return None if length < 0 else [read_element(reader) for _ in range(length)]
+
+        return write, read
+
+
+# ---------------------------------------------------------------- fields and messages
+
+_REQUIRED = object()
+
+
+def _range(text: str) -> range:
+    """Kafka's spelling of versions: "none", "2", "0-4", "3+"."""
+    if text == "none":
+        return range(0)
+    first, _, last = text.removesuffix("+").partition("-")
+    return range(int(first), 1 << 15 if text.endswith("+") else int(last or first) + 1)
+
+
+class Field:
+    """One field of a struct.
+
+    Args:
+        name: Key of the value in its dict.
+        kind: Its type.
+        versions: Those that have the field; with ``tag``, those that have it as a tagged field.
+        nullable: Versions in which None is allowed.
+        default: The type's (0, "", b"", empty array) unless given.
+        tag: Its number among the struct's tagged fields.
+    """
+
+    __slots__ = ("default", "kind", "name", "nullable", "tag", "versions")
+
+    def __init__(
+        self, name: str, kind: Type, versions: str = "0+", *, nullable: str = "none", default: Any = _REQUIRED, tag: int | None = None
+    ) -> None:
+        self.name, self.kind, self.tag = name, kind, tag
+        self.versions, self.nullable = _range(versions), _range(nullable)
+        self.default = kind.default if default is _REQUIRED else default
+
+    def codec(self, version: int, *, flexible: bool) -> tuple[Write, Read]:
+        return self.kind.codec(Form(version, flexible, version in self.nullable))
+
+
+class Struct:
+    """Fields one after the other; in flexible versions its tagged fields follow."""
+
+    default: Any = None
+
+    def __init__(self, *fields: Field) -> None:
+        self._fields = fields
+
+    def codec(self, form: Form) -> tuple[Write, Read]:
+        version, flexible, _ = form
+        there = [field for field in self._fields if version in field.versions]
+        plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
+        tagged = {field.tag: (field.name, field.default, *field.codec(version, flexible=True)) for field in there if field.tag is not None}
+        defaults = {field.name: field.default for field in self._fields}
+
+        def write(out: bytearray, values: Mapping[str, Any]) -> None:
+            for name, default, write_field, _ in plain:
+                write_field(out, values.get(name, default))
+            if flexible:
+                _write_tagged(out, tagged, values)
+
+        def read(reader: Reader) -> dict[str, Any]:
+            values = defaults.copy()
+            for name, _, _, read_field in plain:
+                values[name] = read_field(reader)
+            if flexible:
+                _read_tagged(reader, tagged, values)
+            return values
+
+        return write, read
+
+
+_Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]
+
+
+def _write_tagged(out: bytearray, tagged: _Tagged, values: Mapping[str, Any]) -> None:
+    given = {tag: values[entry[0]] for tag, entry in sorted(tagged.items()) if values.get(entry[0], entry[1]) != entry[1]}
+    write_uvarint(out, len(given))
+    for tag, value in given.items():
+        data = bytearray()
+        tagged[tag][2](data, value)
+        write_uvarint(out, tag)
+        write_uvarint(out, len(data))
+        out += data
+
+
+def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> None:
+    last = -1
+    for _ in range(reader.uvarint()):
+        begin = reader.position
+        tag = reader.uvarint()
+        if tag <= last:
+            raise InvalidMessage(begin, f"the tagged field {tag} follows {last}")
+        last = tag
+        begin = reader.position
+        field = Reader(reader.take(reader.uvarint()))
+        if tag in tagged:  # others are those of newer writers
+            name, _, _, read_field = tagged[tag]
+            values[name] = read_field(field)
+            if field.left:
+                raise InvalidMessage(begin, f"{field.left} bytes follow the value of the tagged field {tag}")
+
+
+class Message:
+    """A message: a struct with a range of versions.
+
+    Args:
+        name: Kafka's name of it, for errors.
+        versions: Those that it has ("0-4").
+        flexible: Those with compact lengths and tagged fields ("4+", "none").
+        fields: Its fields, in their order.
+    """
+
+    def __init__(self, name: str, versions: str, flexible: str, *fields: Field) -> None:
+        self.name, self.versions = name, _range(versions)
+        self._flexible, self._struct = _range(flexible), Struct(*fields)
+        self._codec = lru_cache(maxsize=None)(self._codec_of)
+
+    def _codec_of(self, version: int) -> tuple[Write, Read]:
+        if version not in self.versions:
+            raise InvalidMessage(0, f"{self.name} has versions {self.versions[0]} to {self.versions[-1]}, not {version}")
+        return self._struct.codec(Form(version, version in self._flexible))
+
+    def encode(self, values: Mapping[str, Any], version: int, *, prefix: bytes = b"") -> bytes:
+        """The message as bytes, behind ``prefix``.
+
+        Raises:
+            InvalidMessage: No such version, a value that its field cannot hold, or None where the version does not allow it.
+        """
+        out = bytearray(prefix)
+        try:
+            self._codec(version)[0](out, values)
+        except struct.error as error:
+            raise InvalidMessage(len(out), f"{self.name}: {error}") from None
+        return bytes(out)
+
+    def decode(self, data: Buffer, version: int, position: int = 0) -> tuple[dict[str, Any], int]:
+        """The message at ``position`` of ``data``, and the position after it.
+
+        Raises:
+            InvalidMessage: No such version, or the bytes are not such a message.
+        """
+        reader = Reader(data, position)
+        return self._codec(version)[1](reader), reader.position

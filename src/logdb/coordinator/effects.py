@@ -1,0 +1,161 @@
+"""What a coordinator asks its runner to do, and the order in which the runner does it.
+
+Knows the shapes that pass between a coordinator and its runner.  Does not know groups or transactions.
+
+A coordinator is one shard: the state behind one partition of an internal topic.  ``handle`` changes nothing; the runner
+carries out what it returns, under the shard's lock, in this order:
+
+1. ``records`` are appended to the shard's partition, as one batch (with ``producer``: transactional, as that
+   producer's, written internally).  If that fails, the event's ticket and those in ``replies`` are answered with the error,
+   nothing else is done, and the coordinator is as it was.  If the event was an ActionDone, ActionFailed is handled in its
+   place; if it was a TimerFired, the timer is set again to RETRY_MS.
+2. ``accept(effects, offset of the first record)``: now the coordinator's state is the new one.  It is called for every
+   Effects, also for one without records.
+3. ``timers`` are set and cancelled.
+4. Once the records are acknowledged at the log's level (``sync``: once they are synced, at the levels `interval` and
+   `fsync`), and everything applied before them too, the ``replies`` go out and the ``actions`` begin.
+5. Each action ends in an event for ``handle``: ActionDone or ActionFailed.
+
+The lock is not held while waiting in 4; the next event may be handled meanwhile.  A reply to a ticket that is no longer
+waited for is dropped.
+
+On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.  If that
+fails, the shard is not open yet: the next call begins anew with an empty coordinator.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from logdb.errors import LogdbError
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+RETRY_MS = 1_000
+"""After how long something that failed is tried again."""
+
+
+class StateRecord(NamedTuple):
+    """A record for the internal topic, in Kafka's format; the value None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Reply(NamedTuple):
+    """The answer to the request that carried ``ticket``: its result, or the error to raise."""
+
+    ticket: int
+    result: Any  # of the type that the event's docstring names; a LogdbError is raised
+
+
+TimerKey: TypeAlias = tuple[str, ...]
+
+
+class Timer(NamedTuple):
+    """Set the timer ``key`` to fire in ``delay_ms``, in place of what it was set to; None cancels it.
+
+    When it fires, the runner handles TimerFired(key).  A timer that was set anew or cancelled before that event was handled
+    does not fire.  Delays are of the monotonic clock.
+    """
+
+    key: TimerKey
+    delay_ms: int | None
+
+
+class TimerFired(NamedTuple):
+    """Event: the timer is due."""
+
+    key: TimerKey
+
+
+class SyncPartitions(NamedTuple):
+    """Action: fdatasync these partitions up to where they end now, but for those of level `os`.
+
+    A partition that does not exist (any more) counts as done.
+    """
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    partitions: frozenset[TopicPartition]
+
+
+class WriteMarkers(NamedTuple):
+    """Action: end the producer's transaction on each of these partitions with a control batch, and sync it (levels as above).
+
+    The marker is written whether or not the partition holds records of the transaction: its epoch fences what comes late.
+    In ``__consumer_offsets`` the group coordinator's ``apply_marker`` follows the append.
+
+    The action may come again after a crash, when the producer's next transaction has begun already.  So these count as
+    done: a partition that does not exist (any more), one where the producer's open transaction has an epoch above
+    ``last_epoch``, and one that answers ProducerFenced.
+    """
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch  # epoch: of the markers
+    partitions: frozenset[TopicPartition]
+    commit: bool
+    coordinator_epoch: int
+    last_epoch: int  # the highest epoch that records of the transaction can have
+
+
+Action: TypeAlias = SyncPartitions | WriteMarkers
+
+
+class ActionDone(NamedTuple):
+    """Event: the action was carried out wholly."""
+
+    action: Action
+
+
+class ActionFailed(NamedTuple):
+    """Event: the action, or a part of it, could not be carried out.
+
+    Who waits is told the error; markers are asked for again later, by a timer.
+    """
+
+    action: Action
+    error: LogdbError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effects:
+    """What one event leads to; see the module for the order."""
+
+    records: tuple[StateRecord, ...] = ()
+    producer: ProducerIdAndEpoch | None = None
+    sync: bool = False
+    replies: tuple[Reply, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    actions: tuple[Action, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)  # the coordinator's own: what accept makes current
+
+
+class Coordinator(Protocol):
+    """One shard of groups or of transactions.
+
+    Threading: none of its own; the runner calls under the shard's lock, queries (describe, fetch) too.
+    """
+
+    def handle(self, event: Any, now_ms: int) -> Effects:
+        """What the event leads to.  Nothing changes yet.
+
+        Args:
+            event: One of those that the coordinator's class names.
+            now_ms: Time of day, for what is written and must outlive a restart.
+        """
+
+    def accept(self, effects: Effects, offset: int) -> None:
+        """Make what ``handle`` returned current; ``offset`` is the first record's (any number where there is none)."""
+
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:
+        """Replay one record of the partition; ``producer_id`` is that of its batch if the batch is transactional, else -1.
+
+        Raises:
+            InvalidRecord: The bytes are not one of Kafka's records for this topic (a newer key version is passed over).
+        """
+
+    def apply_marker(self, producer_id: int, *, commit: bool) -> None:
+        """A control batch of the partition: replayed, or just written."""
+
+    def recover(self, now_ms: int) -> Effects:
+        """Call once after the replay: timers of what lives, actions of what was prepared.  Carried out like an event's effects."""

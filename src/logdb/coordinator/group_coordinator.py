@@ -1,0 +1,468 @@
+"""One shard of groups: what is asked of it, what it answers, what it writes down.
+
+Knows the groups and offsets of one partition of ``__consumer_offsets``, and which calls they allow.  Does not know who
+calls, logs or clocks (see ``effects``); what a rebalance does is ``groups``'.
+
+A group is there while it has members, offsets or a recorded generation.  One with offsets alone (committed without a member)
+is a plain store of offsets, in the state Empty.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE
+from logdb.coordinator.effects import Effects, Reply, StateRecord, Timer, TimerFired
+from logdb.coordinator.events import (
+    CommitOffsets,
+    CommitTransactionOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    GroupInfo,
+    GroupSummary,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    MemberInfo,
+    SyncGroup,
+    TopicsDeleted,
+)
+from logdb.coordinator.groups import Group, GroupConfig, GroupState, Member, Step, session_timer, topics_of
+from logdb.coordinator.offsets import Offsets
+from logdb.coordinator.records import (
+    GroupKey,
+    OffsetKey,
+    OffsetValue,
+    group_key,
+    offset_key,
+    offset_value,
+    parse_group_key,
+    parse_group_value,
+    parse_offset_value,
+)
+from logdb.errors import (
+    FencedInstance,
+    GroupFull,
+    GroupNotEmpty,
+    IllegalGeneration,
+    InconsistentProtocol,
+    InvalidGroup,
+    InvalidMessage,
+    LogdbError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownGroup,
+    UnknownMember,
+)
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+_SWEEP = ("sweep",)
+
+
+class GroupCoordinator:
+    """The groups of one partition of ``__consumer_offsets``.
+
+    Args:
+        config: Limits and waits.
+        new_id: Gives a string that it never gave before (a UUID), of which member ids are made.
+
+    Threading: none; see ``effects``.
+    """
+
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
+        self._config, self._new_id = config, new_id
+        self._groups: dict[str, Group] = {}
+        self._offsets = Offsets()
+        self._handlers: dict[type, Callable[[Any, int], Effects]] = {
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            Heartbeat: self._heartbeat,
+            LeaveGroup: self._leave,
+            CommitOffsets: self._commit,
+            CommitTransactionOffsets: self._commit_transaction,
+            DeleteGroup: self._delete_group,
+            DeleteOffsets: self._delete_offsets,
+            TopicsDeleted: self._topics_deleted,
+            TimerFired: self._timer,
+        }
+
+    # ------------------------------------------------------------ the contract
+
+    def handle(self, event: Any, now_ms: int) -> Effects:
+        """What the event leads to; see ``effects.Coordinator``."""
+        try:
+            return self._handlers[type(event)](event, now_ms)
+        except LogdbError as error:
+            return Effects(replies=(Reply(event.ticket, error),))
+
+    def accept(self, effects: Effects, offset: int) -> None:
+        """Make the effects current; their records were appended from ``offset`` on."""
+        producer_id = effects.producer.producer_id if effects.producer else -1
+        for at, record in enumerate(effects.records, offset):
+            self.apply(record.key, record.value, offset=at, producer_id=producer_id)
+        self._groups.update(effects.changes)
+
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:
+        """One record of the partition; see ``effects.Coordinator``."""
+        parsed = parse_group_key(key)
+        if isinstance(parsed, GroupKey):
+            if value is None:
+                self._groups.pop(parsed.group_id, None)
+            else:
+                self._groups[parsed.group_id] = Group.of(parsed.group_id, parse_group_value(value))
+        elif parsed is not None:
+            if value is None:
+                self._offsets.remove(parsed)
+            else:
+                self._offsets.put(parsed, parse_offset_value(value), offset=offset, producer_id=producer_id)
+
+    def apply_marker(self, producer_id: int, *, commit: bool) -> None:
+        """A transaction ended: its offsets are committed, or were never there."""
+        self._offsets.end_transaction(producer_id, commit=commit)
+
+    def recover(self, now_ms: int) -> Effects:
+        """Sessions begin anew; members that lived in a process that is gone are gone, unless they are static."""
+        steps = []
+        for group in self._groups.values():
+            step = Step(group, self._config, now_ms)
+            gone = [member for member in group.members.values() if not member.client_host and member.group_instance_id is None]
+            for member in step.group.members.values():
+                step.renew_session(member)
+            for member in gone:
+                step.remove(member)
+            if gone:
+                step.settle()
+            steps.append(step.effects())
+        return _together(steps, Timer(_SWEEP, self._config.sweep_interval_ms))
+
+    # ------------------------------------------------------------ questions
+
+    def groups(self) -> list[GroupSummary]:
+        """All groups, in order of their names."""
+        return [
+            GroupSummary(group.group_id, group.state.value, group.protocol_type)
+            for group in map(self._group, sorted(self._groups.keys() | self._offsets.groups()))
+        ]
+
+    def describe(self, group_id: str) -> GroupInfo:
+        """One group.
+
+        Raises:
+            UnknownGroup.
+        """
+        group = self._known(group_id)
+        stable = group.state is GroupState.STABLE
+        members = (
+            MemberInfo(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol) if stable else b"",
+                member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        )
+        protocol = group.protocol if stable else None
+        return GroupInfo(
+            group_id, group.state.value, group.protocol_type, protocol or "", group.generation, group.leader_id or "", tuple(members)
+        )
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a group, of those partitions that have one; None asks for all of them.
+
+        Raises:
+            UnstableOffsets: ``require_stable``, and a transaction that may change one of them has not ended yet.
+        """
+        return self._offsets.fetch(group_id, partitions, require_stable=require_stable)
+
+    def _group(self, group_id: str) -> Group:
+        return self._groups.get(group_id) or Group(group_id=group_id)
+
+    def _known(self, group_id: str) -> Group:
+        if group_id not in self._groups and not self._offsets.has(group_id):
+            raise UnknownGroup(group_id)
+        return self._group(group_id)
+
+    # ------------------------------------------------------------ members
+
+    def _join(self, event: JoinGroup, now_ms: int) -> Effects:
+        self._check_join(event)
+        step = Step(self._group(event.group_id), self._config, now_ms)
+        if not event.member_id:
+            self._join_new(step, event)
+        elif event.member_id in step.group.invited:
+            step.add(_member(event, event.member_id), event.protocol_type)
+        else:
+            _rejoin(step, event)
+        return step.effects()
+
+    def _check_join(self, event: JoinGroup) -> None:
+        config, group = self._config, self._group(event.group_id)
+        if not event.group_id:
+            raise InvalidGroup("a group needs a name")
+        if not config.session_timeout_ms_min <= event.session_timeout_ms <= config.session_timeout_ms_max:
+            allowed = f"[{config.session_timeout_ms_min}, {config.session_timeout_ms_max}]"
+            raise InvalidGroup(f"session_timeout_ms={event.session_timeout_ms} is outside of {allowed}")
+        if event.member_id and event.member_id not in group.members and event.member_id not in group.invited:
+            group.member(event.member_id, event.group_instance_id)  # says which error it is
+        full = len(group.members) >= config.member_count_max
+        replaces = event.group_instance_id is not None and group.holder(event.group_instance_id) is not None
+        if full and event.member_id not in group.members and not replaces:
+            raise GroupFull(event.group_id, len(group.members), config.member_count_max)
+        if not group.supports(event.protocol_type, event.protocols):
+            names = ", ".join(name for name, _ in event.protocols)
+            raise InconsistentProtocol(
+                f"group {event.group_id!r} of type {group.protocol_type!r} shares {', '.join(sorted(group.candidates())) or 'nothing'}; "
+                f"the member of type {event.protocol_type!r} supports {names or 'nothing'}"
+            )
+
+    def _join_new(self, step: Step, event: JoinGroup) -> None:
+        member_id = f"{event.client_id if event.group_instance_id is None else event.group_instance_id}-{self._new_id()}"
+        if event.group_instance_id is not None and (holder := step.group.holder(event.group_instance_id)) is not None:
+            _replace_static(step, event, holder, member_id)
+        elif event.group_instance_id is None and event.require_member_id:
+            step.invite(member_id, event.session_timeout_ms)
+            step.reply(event.ticket, MemberIdRequired(event.group_id, member_id))
+        else:
+            step.add(_member(event, member_id), event.protocol_type)
+
+    def _sync(self, event: SyncGroup, now_ms: int) -> Effects:
+        group = self._group(event.group_id)
+        member = self._of_generation(group, event)
+        for given, chosen in ((event.protocol_type, group.protocol_type), (event.protocol, group.protocol)):
+            if given is not None and given != chosen:
+                raise InconsistentProtocol(f"group {event.group_id!r} has chosen {chosen!r}, not {given!r}")
+        if group.state is GroupState.PREPARING:
+            raise RebalanceInProgress(event.group_id)
+        step = Step(group, self._config, now_ms)
+        step.sync(member, event.ticket, event.assignments)
+        return step.effects()
+
+    def _heartbeat(self, event: Heartbeat, _: int) -> Effects:
+        group = self._group(event.group_id)
+        member = self._of_generation(group, event)
+        answer = RebalanceInProgress(event.group_id) if group.state is GroupState.PREPARING else None
+        return Effects(replies=(Reply(event.ticket, answer),), timers=(_renewal(group, member),))
+
+    def _of_generation(self, group: Group, event: SyncGroup | Heartbeat | CommitOffsets | CommitTransactionOffsets) -> Member:
+        member = group.member(event.member_id, event.group_instance_id)
+        if event.generation != group.generation:
+            raise IllegalGeneration(event.group_id, event.generation, group.generation)
+        return member
+
+    def _leave(self, event: LeaveGroup, now_ms: int) -> Effects:
+        step = Step(self._group(event.group_id), self._config, now_ms)
+        answers = tuple(_leave_one(step, leaving) for leaving in event.members)
+        step.reply(event.ticket, answers)
+        if None not in answers:
+            return Effects(replies=step.effects().replies)
+        step.settle()
+        return step.effects()
+
+    def _timer(self, event: TimerFired, now_ms: int) -> Effects:
+        if event.key == _SWEEP:
+            return self._sweep(now_ms)
+        kind, group_id, *rest = event.key
+        if group_id not in self._groups:
+            return Effects()
+        step = Step(self._groups[group_id], self._config, now_ms)
+        if kind == "join":
+            step.join_timeout()
+        elif kind == "sync":
+            step.sync_timeout()
+        else:
+            _session_timeout(step, rest[0])
+        return step.effects()
+
+    # ------------------------------------------------------------ offsets
+
+    def _commit(self, event: CommitOffsets, now_ms: int) -> Effects:
+        group = self._group(event.group_id)
+        timers: tuple[Timer, ...] = ()
+        if event.generation >= 0 or group.state is not GroupState.EMPTY:
+            member = self._of_generation(group, event)
+            if group.state is GroupState.COMPLETING:
+                raise RebalanceInProgress(event.group_id)
+            timers = (_renewal(group, member),)
+        return Effects(records=self._offset_records(event, now_ms), replies=(Reply(event.ticket, None),), timers=timers)
+
+    def _commit_transaction(self, event: CommitTransactionOffsets, now_ms: int) -> Effects:
+        group = self._group(event.group_id)
+        named = event.generation >= 0 or event.member_id or event.group_instance_id is not None
+        if named and not (event.generation < 0 and group.state is GroupState.EMPTY):
+            self._of_generation(group, event)
+        records = self._offset_records(event, now_ms)
+        return Effects(records=records, producer=event.producer if records else None, replies=(Reply(event.ticket, None),))
+
+    def _offset_records(self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int) -> tuple[StateRecord, ...]:
+        records = []
+        for partition, (offset, leader_epoch, metadata) in event.offsets.items():
+            if len(metadata.encode()) > self._config.offset_metadata_bytes_max:
+                raise InvalidGroup(
+                    f"the metadata of {partition} has {len(metadata.encode())} bytes, "
+                    f"the limit is offset.metadata.max.bytes={self._config.offset_metadata_bytes_max}"
+                )
+            if offset < 0:
+                raise InvalidGroup(f"group {event.group_id!r} cannot commit offset {offset} of {partition}")
+            value = OffsetValue(offset, leader_epoch, metadata, now_ms)
+            records.append(StateRecord(offset_key(event.group_id, partition), offset_value(value)))
+        return tuple(records)
+
+    def _delete_group(self, event: DeleteGroup, _: int) -> Effects:
+        group = self._known(event.group_id)
+        if group.state is not GroupState.EMPTY:
+            raise GroupNotEmpty(event.group_id, len(group.members))
+        keys = self._offsets.listed(event.group_id)
+        return Effects(records=(*_tombstones(keys), _forget(event.group_id)), replies=(Reply(event.ticket, None),))
+
+    def _delete_offsets(self, event: DeleteOffsets, _: int) -> Effects:
+        group = self._known(event.group_id)
+        if group.members and group.protocol_type != PROTOCOL_TYPE:
+            raise GroupNotEmpty(event.group_id, len(group.members))
+        topics = group.topics()
+        used = {partition for partition in event.partitions if topics is None or partition.topic in topics}
+        wanted = {OffsetKey(event.group_id, partition) for partition in event.partitions if partition not in used}
+        errors = {partition: GroupNotEmpty(event.group_id, len(group.members)) for partition in used}
+        return Effects(records=_tombstones(wanted & self._offsets.listed(event.group_id)), replies=(Reply(event.ticket, errors),))
+
+    def _topics_deleted(self, event: TopicsDeleted, _: int) -> Effects:
+        return Effects(records=_tombstones({key for key in self._offsets.listed() if key.partition.topic in event.topics}))
+
+    def _sweep(self, now_ms: int) -> Effects:
+        """Offsets that have outlived their time go, and groups that have nothing left."""
+        records: list[StateRecord] = []
+        for group_id in sorted(self._groups.keys() | self._offsets.groups()):
+            group = self._group(group_id)
+            expired = {OffsetKey(group_id, partition) for partition in self._expired(group, now_ms)}
+            records += _tombstones(expired)
+            if group.state is GroupState.EMPTY and not group.invited and self._offsets.listed(group_id) == expired:
+                records.append(_forget(group_id))
+        return Effects(records=tuple(records), timers=(Timer(_SWEEP, self._config.sweep_interval_ms),))
+
+    def _expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+        topics = group.topics()
+        if topics is None or group.state in (GroupState.PREPARING, GroupState.COMPLETING):
+            return []
+        idle_since_ms = group.state_timestamp_ms if group.protocol_type and not group.members and group.state_timestamp_ms >= 0 else None
+        expired = self._offsets.expired(group.group_id, now_ms, self._config.offsets_retention_ms, idle_since_ms)
+        return [partition for partition in expired if partition.topic not in topics]
+
+
+# ---------------------------------------------------------------- parts of the handlers
+
+
+def _member(event: JoinGroup, member_id: str) -> Member:
+    return Member(
+        member_id=member_id,
+        group_instance_id=event.group_instance_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        session_timeout_ms=event.session_timeout_ms,
+        protocols=event.protocols,
+        join_ticket=event.ticket,
+    )
+
+
+def _update(step: Step, member: Member, event: JoinGroup) -> Member:
+    """The member joins with what it supports now."""
+    step.reply(member.join_ticket, RebalanceInProgress(event.group_id))  # a call that was given up
+    return step.put(
+        member,
+        protocols=event.protocols,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        session_timeout_ms=event.session_timeout_ms,
+        join_ticket=event.ticket,
+    )
+
+
+def _rejoin(step: Step, event: JoinGroup) -> None:
+    """A member joins again: for a rebalance, to begin one, or because the answer was lost."""
+    group = step.group
+    member = group.member(event.member_id, event.group_instance_id)
+    same = member.protocols == event.protocols
+    if same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and member.member_id != group.leader_id)):
+        step.renew_session(member)
+        step.reply(event.ticket, step.join_result(member))
+        return
+    _update(step, member, event)
+    step.rebalance()
+
+
+def _replace_static(step: Step, event: JoinGroup, old: Member, member_id: str) -> None:
+    """A static member comes back: it takes its instance's place, without a rebalance where nothing changes."""
+    group, was_leader = step.group, step.group.leader_id == old.member_id
+    step.remove(old, FencedInstance(event.group_id, old.group_instance_id or ""))
+    if was_leader:
+        group.leader_id = member_id
+    member = step.put(_member(event, member_id), assignment=old.assignment)
+    step.renew_session(member)
+    if group.state is not GroupState.STABLE or group.vote() != group.protocol or _topics(group, old) != _topics(group, member):
+        step.rebalance()
+        return
+    member = step.put(member, join_ticket=None)
+    step.record()
+    step.reply(event.ticket, step.join_result(member, skip_assignment=True))
+
+
+def _topics(group: Group, member: Member) -> frozenset[str] | None:
+    """What a consumer subscribes to; None where that is not known."""
+    try:
+        return frozenset(topics_of(member.metadata(group.protocol))) if group.protocol_type == PROTOCOL_TYPE else None
+    except InvalidMessage:
+        return None
+
+
+def _leave_one(step: Step, leaving: LeavingMember) -> LogdbError | None:
+    group = step.group
+    try:
+        if leaving.member_id in group.invited:
+            step.uninvite(leaving.member_id)
+        elif leaving.member_id:
+            step.remove(group.member(leaving.member_id, leaving.group_instance_id))
+        else:
+            holder = group.holder(leaving.group_instance_id) if leaving.group_instance_id is not None else None
+            if holder is None:
+                raise UnknownMember(group.group_id, "")
+            step.remove(holder)
+    except (UnknownMember, FencedInstance) as error:
+        return error
+    return None
+
+
+def _session_timeout(step: Step, member_id: str) -> None:
+    """A member is silent: it is gone, unless it waits for the group's answer (and is no newcomer that waits too long)."""
+    group = step.group
+    if member_id in group.invited:
+        step.uninvite(member_id)
+    elif (member := group.members.get(member_id)) is None or (
+        not member.new and (member.join_ticket is not None or member.sync_ticket is not None)
+    ):
+        return
+    else:
+        step.remove(member)
+    step.settle()
+
+
+def _renewal(group: Group, member: Member) -> Timer:
+    return Timer(session_timer(group.group_id, member.member_id), member.session_timeout_ms)
+
+
+def _tombstones(keys: Iterable[OffsetKey]) -> tuple[StateRecord, ...]:
+    return tuple(StateRecord(offset_key(key.group_id, key.partition), None) for key in sorted(keys))
+
+
+def _forget(group_id: str) -> StateRecord:
+    return StateRecord(group_key(group_id), None)
+
+
+def _together(steps: list[Effects], *timers: Timer) -> Effects:
+    return Effects(
+        records=tuple(record for step in steps for record in step.records),
+        replies=tuple(reply for step in steps for reply in step.replies),
+        timers=tuple(timer for step in steps for timer in step.timers) + timers,
+        changes={group_id: group for step in steps for group_id, group in step.changes.items()},
+    )

@@ -1,0 +1,238 @@
+"""One shard of transactional ids: what is asked of it, what it answers, what it writes down.
+
+Knows the transactional ids of one partition of ``__transaction_state``, and who may call.  Does not know who calls, logs or
+clocks (see ``effects``); what becomes of a transaction is ``transactions``'.
+
+A commit, in order: SyncPartitions (action) · PrepareCommit (record, synced: the commit point) · WriteMarkers (action, synced) ·
+CompleteCommit (record) · the answer.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerFired
+from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId, TransactionInfo
+from logdb.coordinator.records import parse_transaction_key, parse_transaction_value, transaction_key
+from logdb.coordinator.transactions import Step, Transaction, TransactionConfig, TransactionState
+from logdb.errors import ConcurrentTransactions, InvalidProducer, InvalidTransactionState, InvalidTransactionTimeout, LogdbError
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+_SWEEP = ("sweep",)
+
+
+class TransactionCoordinator:
+    """The transactional ids of one partition of ``__transaction_state``.
+
+    Args:
+        config: Limits and waits.
+        new_producer_id: Gives a producer id that was never given before in this database, over restarts too.
+        coordinator_epoch: The leader epoch of the partition, for the markers.
+
+    Threading: none; see ``effects``.
+    """
+
+    def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int], coordinator_epoch: int) -> None:
+        self._config, self._new_producer_id, self._coordinator_epoch = config, new_producer_id, coordinator_epoch
+        self._transactions: dict[str, Transaction] = {}
+        self._handlers: dict[type, Callable[[Step, Any], None]] = {
+            InitProducerId: self._init,
+            AddPartitions: self._add_partitions,
+            EndTransaction: self._end,
+            AbortTransaction: self._abort,
+            ActionDone: self._action_done,
+            ActionFailed: self._action_failed,
+        }
+
+    # ------------------------------------------------------------ the contract
+
+    def handle(self, event: Any, now_ms: int) -> Effects:
+        """What the event leads to; see ``effects.Coordinator``."""
+        if event == TimerFired(_SWEEP):
+            return self._sweep(now_ms)
+        step = self._step(now_ms)
+        try:
+            self._handlers.get(type(event), self._timer)(step, event)
+        except LogdbError as error:
+            return Effects(replies=(Reply(event.ticket, error),))
+        return step.effects()
+
+    def accept(self, effects: Effects, offset: int) -> None:
+        """Make the effects current."""
+        for at, record in enumerate(effects.records, offset):
+            self.apply(record.key, record.value, offset=at)
+        self._transactions.update(effects.changes)
+
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:  # noqa: ARG002  # the contract's
+        """One record of the partition; see ``effects.Coordinator``."""
+        transactional_id = parse_transaction_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self._transactions.pop(transactional_id, None)
+        else:
+            self._transactions[transactional_id] = Transaction.of(transactional_id, parse_transaction_value(value))
+
+    def apply_marker(self, producer_id: int, *, commit: bool) -> None:
+        """There are none in this topic."""
+
+    def recover(self, now_ms: int) -> Effects:
+        """What was decided is carried out; what is open is aborted, now or when its time is over."""
+        step = self._step(now_ms)
+        for transaction in tuple(self._transactions.values()):
+            if transaction.state.prepared:
+                step.write_markers(transaction)
+            elif transaction.state is TransactionState.ONGOING and self._config.abort_on_recovery:
+                step.fence(transaction)
+            elif transaction.state is TransactionState.ONGOING:
+                left_ms = transaction.start_ms + transaction.timeout_ms - now_ms
+                step.timer(("transaction", transaction.transactional_id), min(max(left_ms, 0), transaction.timeout_ms))
+        step.timer(_SWEEP, self._config.sweep_interval_ms)
+        return step.effects()
+
+    # ------------------------------------------------------------ questions
+
+    def transactions(self) -> list[TransactionInfo]:
+        """All transactional ids, in order."""
+        return [self.describe(transactional_id) for transactional_id in sorted(self._transactions)]
+
+    def describe(self, transactional_id: str) -> TransactionInfo:
+        """One transactional id.
+
+        Raises:
+            InvalidProducer: It is unknown.
+        """
+        transaction = self._known(transactional_id)
+        return TransactionInfo(
+            transactional_id,
+            transaction.state.title,
+            transaction.producer,
+            transaction.timeout_ms,
+            transaction.start_ms,
+            tuple(sorted(transaction.partitions)),
+        )
+
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
+        """Whether the producer may write to these partitions as a part of its transaction (KIP-890 part 1).
+
+        Raises:
+            InvalidProducer, ProducerFenced: Not the current instance.
+            ConcurrentTransactions: The transaction is being ended.
+            InvalidTransactionState: No transaction is open, or a partition is no part of it.
+        """
+        transaction = self._known(transactional_id)
+        transaction.check(producer)
+        if transaction.ends:
+            raise ConcurrentTransactions(f"the transaction of {transactional_id!r} is being ended")
+        missing = sorted(set(partitions) - transaction.partitions)
+        if missing or transaction.state is not TransactionState.ONGOING:
+            what = ", ".join(map(str, missing)) or "nothing"
+            raise InvalidTransactionState(
+                f"{what} is no part of the transaction of {transactional_id!r}, which is {transaction.state.title}"
+            )
+
+    def is_open(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """Whether a transaction of that producer, on that partition, will get its marker from here.
+
+        One that is open in a log while this is False (the log was ahead when the power failed) is to be aborted there.
+        """
+        return any(
+            transaction.producer_id == producer.producer_id
+            and producer.producer_epoch <= transaction.last_epoch
+            and partition in transaction.partitions
+            for transaction in self._transactions.values()
+        )
+
+    def _known(self, transactional_id: str) -> Transaction:
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise InvalidProducer(f"unknown transactional id {transactional_id!r}: begin with a new producer id")
+        return transaction
+
+    def _step(self, now_ms: int) -> Step:
+        return Step(self._transactions, self._coordinator_epoch, self._new_producer_id, now_ms)
+
+    # ------------------------------------------------------------ requests
+
+    def _init(self, step: Step, event: InitProducerId) -> None:
+        if not event.transactional_id:
+            raise InvalidProducer("a transactional id needs a name")
+        if not 0 < event.transaction_timeout_ms <= self._config.timeout_ms_max:
+            allowed = f"[1, transaction.max.timeout.ms={self._config.timeout_ms_max}]"
+            raise InvalidTransactionTimeout(f"transaction_timeout_ms={event.transaction_timeout_ms} is outside of {allowed}")
+        step.init(event)
+
+    def _add_partitions(self, step: Step, event: AddPartitions) -> None:
+        transaction = self._known(event.transactional_id)
+        transaction.check(event.producer)
+        step.add(transaction, event.partitions)
+        step.reply(event.ticket, None)
+
+    def _end(self, step: Step, event: EndTransaction) -> None:
+        transaction = self._known(event.transactional_id)
+        ended = transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
+        if ended and transaction.is_repeated_end(event.producer):
+            step.end_again(transaction, event.ticket, commit=event.commit)
+            return
+        transaction.check(event.producer)
+        if transaction.state.prepared:
+            raise ConcurrentTransactions(f"the last transaction of {event.transactional_id!r} is {transaction.state.title}")
+        step.end(transaction, event.ticket, commit=event.commit, bump=event.bump_epoch)
+
+    def _abort(self, step: Step, event: AbortTransaction) -> None:
+        transaction = self._transactions.get(event.transactional_id)
+        if transaction is None or transaction.state is not TransactionState.ONGOING or transaction.ending is not None:
+            state = "unknown" if transaction is None else transaction.state.title
+            raise InvalidTransactionState(f"transactional id {event.transactional_id!r} is {state}: there is nothing to abort")
+        step.fence(step.keep(transaction, waiting=(*transaction.waiting, event)))
+
+    # ------------------------------------------------------------ what the runner tells
+
+    def _action_done(self, step: Step, event: ActionDone) -> None:
+        transaction = self._asking(event)
+        if transaction is None:
+            return
+        if transaction.ending is not None:
+            step.synced(transaction, transaction.ending)
+        else:
+            step.marked(transaction)
+
+    def _action_failed(self, step: Step, event: ActionFailed) -> None:
+        transaction = self._asking(event)
+        if transaction is None:
+            return
+        if transaction.ending is not None:
+            step.not_synced(transaction, transaction.ending, event.error)
+        else:
+            step.not_marked(transaction, event.error)
+
+    def _asking(self, event: ActionDone | ActionFailed) -> Transaction | None:
+        """The transaction that still waits for the action."""
+        transaction = self._transactions.get(event.action.transactional_id)
+        if transaction is None or transaction.producer != event.action.producer:
+            return None
+        waits = transaction.ending is not None if isinstance(event.action, SyncPartitions) else transaction.state.prepared
+        return transaction if waits else None
+
+    def _timer(self, step: Step, event: TimerFired) -> None:
+        kind, transactional_id = event.key
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            return
+        if kind == "markers" and transaction.state.prepared:
+            step.write_markers(transaction)
+        elif kind == "transaction" and transaction.state is TransactionState.ONGOING and transaction.ending is None:
+            step.fence(transaction)
+
+    def _sweep(self, now_ms: int) -> Effects:
+        """Ids that were not used for long are forgotten; a producer of theirs is told so (InvalidProducer)."""
+        idle = (
+            transaction.transactional_id
+            for transaction in self._transactions.values()
+            if transaction.state is not TransactionState.ONGOING
+            and not transaction.state.prepared
+            and now_ms - transaction.update_ms >= self._config.expiration_ms
+        )
+        return Effects(
+            records=tuple(StateRecord(transaction_key(transactional_id), None) for transactional_id in sorted(idle)),
+            timers=(Timer(_SWEEP, self._config.sweep_interval_ms),),
+        )

@@ -1,0 +1,417 @@
+"""One transactional id: the states of its transactions, and what leads from one to the next.
+
+Knows the life of a transaction and its epochs.  Does not know other ids, or how a runner is asked: a ``Step`` collects
+records, replies, timers and actions.
+
+::
+
+             add partitions                 end: commit, once its data is synced
+    Empty ──────────────────► Ongoing ──────────────────────────────────────────► PrepareCommit ──► CompleteCommit
+      ▲   ◄── Complete*  ───►    │                                                      markers written
+      │       add partitions     │  end: abort; timeout; a new instance; an administrator
+      │                          └──────────────────────────────────────────────► PrepareAbort ───► CompleteAbort
+      │  init: a new epoch                                                              markers written   │
+      └────────────────────────────────────────────────────────────────────────────────────────◄────────┘
+
+A PrepareX that is recorded is decided: whatever happens, its markers are written, and CompleteX follows.  Kafka's other two
+states are not needed: an id that expires (Dead) is forgotten, and a fence (PrepareEpochFence) is one record, PrepareAbort with
+the next epoch.
+
+Epochs.  Each instance has its own, so a new one fences the old.  With ``bump`` (KIP-890 part 2) each transaction has its own
+too: PrepareX records the next one, the markers carry it, and the answer gives it to the producer; so nothing late of the
+last transaction can fall into the next.  Epoch 32767 is never given out, so that there is always one to fence with; behind
+32766 comes epoch 0 of a new producer id.
+
+Source: Kafka's TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360 (an instance goes on after an error), KIP-890.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from logdb.coordinator.effects import RETRY_MS, Action, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerKey, WriteMarkers
+from logdb.coordinator.events import AbortTransaction, InitProducerId
+from logdb.coordinator.records import TransactionValue, transaction_key, transaction_value
+from logdb.errors import ConcurrentTransactions, InvalidMessage, InvalidProducer, InvalidTransactionState, LogdbError, ProducerFenced
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+EPOCH_MAX = 2**15 - 2
+"""The last epoch that a producer gets; the one above it only fences."""
+
+
+class TransactionState(IntEnum):
+    """Kafka's numbers; its 6 (Dead) and 7 (PrepareEpochFence) are never written."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def title(self) -> str:
+        """Kafka's name."""
+        return self.name.title().replace("_", "")
+
+    @property
+    def prepared(self) -> bool:
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def commits(self) -> bool:
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransactionConfig:
+    """Limits and waits; Kafka's keys in parentheses."""
+
+    timeout_ms_max: int = 900_000  # (transaction.max.timeout.ms)
+    expiration_ms: int = 604_800_000  # (transactional.id.expiration.ms)
+    sweep_interval_ms: int = 3_600_000  # (transaction.remove.expired.transaction.cleanup.interval.ms)
+    abort_on_recovery: bool = True  # what is open then; a server whose machine did not stop leaves it to the producers, who live on
+
+
+class Ending(NamedTuple):
+    """A commit that waits for its partitions to be synced; not recorded yet."""
+
+    bump: bool
+    tickets: tuple[int, ...]
+
+
+Waiting: TypeAlias = InitProducerId | AbortTransaction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transaction:
+    """A transactional id as it is now.  What is below ``bump`` is not recorded."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    update_ms: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1  # the one that follows when this transaction is complete, -1: the same
+    bump: bool = False  # the last transaction to end got its own epoch
+
+    last_producer_epoch: int = -1  # that the same instance had before (KIP-360)
+    ending: Ending | None = None
+    end_tickets: tuple[int, ...] = ()
+    waiting: tuple[Waiting, ...] = ()  # for the last transaction to be complete
+
+    @staticmethod
+    def of(transactional_id: str, value: TransactionValue) -> "Transaction":
+        """As it was recorded.
+
+        Raises:
+            InvalidMessage: A state that is never written.
+        """
+        if value.status not in tuple(TransactionState):
+            raise InvalidMessage(0, f"transactional id {transactional_id!r} has the state {value.status}")
+        return Transaction(
+            transactional_id=transactional_id,
+            producer_id=value.producer_id,
+            producer_epoch=value.producer_epoch,
+            timeout_ms=value.timeout_ms,
+            state=TransactionState(value.status),
+            partitions=value.partitions,
+            start_ms=value.start_timestamp_ms,
+            update_ms=value.update_timestamp_ms,
+            previous_producer_id=value.previous_producer_id,
+            next_producer_id=value.next_producer_id,
+            bump=value.client_version >= 2,
+        )
+
+    def value(self) -> TransactionValue:
+        """As it is recorded."""
+        return TransactionValue(
+            self.producer_id,
+            self.previous_producer_id,
+            self.next_producer_id,
+            self.producer_epoch,
+            self.timeout_ms,
+            int(self.state),
+            self.partitions,
+            self.update_ms,
+            self.start_ms,
+            2 if self.bump else 0,
+        )
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def ends(self) -> bool:
+        """Its end was asked for and is not complete."""
+        return self.ending is not None or self.state.prepared
+
+    def check(self, producer: ProducerIdAndEpoch) -> None:
+        """Whether the caller is the current instance.
+
+        Raises:
+            InvalidProducer: Another producer id, or an epoch that was never given out.
+            ProducerFenced: An older instance.
+        """
+        producer_id, epoch = producer
+        if producer_id != self.producer_id or epoch > self.producer_epoch:
+            raise InvalidProducer(
+                f"transactional id {self.transactional_id!r} belongs to producer {self.producer_id} with epoch {self.producer_epoch}, "
+                f"not to {producer_id} with {epoch}"
+            )
+        if epoch < self.producer_epoch:
+            raise self.fenced(producer)
+
+    def fenced(self, producer: ProducerIdAndEpoch) -> ProducerFenced:
+        return ProducerFenced(*producer, self.producer_epoch, transactional_id=self.transactional_id)
+
+    def is_repeated_end(self, producer: ProducerIdAndEpoch) -> bool:
+        """Whether the end of the last transaction is asked for once more, as by a producer that never saw the answer."""
+        if not self.bump:
+            return producer == self.producer
+        return producer == (self.producer_id, self.producer_epoch - 1) or (
+            producer == (self.previous_producer_id, EPOCH_MAX) and self.producer_epoch == 0 and not self.state.prepared
+        )
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest that records of the transaction, open or prepared, can have."""
+        return self.producer_epoch - 1 if self.bump and self.state.prepared else self.producer_epoch
+
+    def markers(self, coordinator_epoch: int) -> WriteMarkers:
+        """The action that a prepared transaction asks for."""
+        commit = self.state.commits
+        return WriteMarkers(self.transactional_id, self.producer, self.partitions, commit, coordinator_epoch, self.last_epoch)
+
+
+class Step:
+    """What one event does to transactional ids: works on copies and collects what it leads to."""
+
+    def __init__(self, current: Mapping[str, Transaction], coordinator_epoch: int, new_producer_id: Callable[[], int], now_ms: int) -> None:
+        self._current, self._coordinator_epoch = current, coordinator_epoch
+        self._new_producer_id, self._now_ms = new_producer_id, now_ms
+        self._changes: dict[str, Transaction] = {}
+        self._records: list[StateRecord] = []
+        self._replies: list[Reply] = []
+        self._timers: dict[TimerKey, int | None] = {}
+        self._actions: list[Action] = []
+        self._sync = False
+
+    def effects(self) -> Effects:
+        return Effects(
+            records=tuple(self._records),
+            sync=self._sync,
+            replies=tuple(self._replies),
+            timers=tuple(Timer(key, delay_ms) for key, delay_ms in self._timers.items()),
+            actions=tuple(self._actions),
+            changes=self._changes,
+        )
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        return self._changes.get(transactional_id) or self._current.get(transactional_id)
+
+    def reply(self, ticket: int, result: Any) -> None:
+        self._replies.append(Reply(ticket, result))
+
+    def timer(self, key: TimerKey, delay_ms: int | None) -> None:
+        self._timers[key] = delay_ms
+
+    def keep(self, transaction: Transaction, **changes: Any) -> Transaction:
+        """Change what is not recorded."""
+        transaction = replace(transaction, **changes)
+        self._changes[transaction.transactional_id] = transaction
+        return transaction
+
+    def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
+        """Change what is recorded."""
+        transaction = self.keep(transaction, update_ms=self._now_ms, **changes)
+        self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
+        self._sync |= sync
+        return transaction
+
+    # ------------------------------------------------------------ init
+
+    def init(self, event: InitProducerId) -> None:
+        """A producer takes over its id, once nothing of it is open any more."""
+        transaction = self.get(event.transactional_id)
+        if transaction is None:
+            transaction = Transaction(
+                transactional_id=event.transactional_id,
+                producer_id=self._new_producer_id(),
+                producer_epoch=0,
+                timeout_ms=event.transaction_timeout_ms,
+            )
+            self.reply(event.ticket, self.record(transaction, sync=False).producer)  # nobody else ever gets this producer id
+            return
+        _check_goes_on(transaction, event.producer)
+        waiting = (*transaction.waiting, replace(event, producer=None))  # it was checked: who comes later is fenced by it
+        if transaction.ends:
+            self.keep(transaction, waiting=waiting)
+        elif transaction.state is TransactionState.ONGOING:
+            self.fence(self.keep(transaction, waiting=waiting))
+        else:
+            self._new_epoch(transaction, event)
+
+    def _new_epoch(self, transaction: Transaction, event: InitProducerId) -> None:
+        """The next epoch, which only this instance has; sync: two instances that share one could not be told apart."""
+        epoch = transaction.producer_epoch
+        if event.producer is not None and event.producer.producer_epoch == transaction.last_producer_epoch != epoch:
+            self.reply(event.ticket, transaction.producer)  # once more: the answer was lost
+            return
+        ids = {"producer_id": transaction.producer_id, "producer_epoch": epoch + 1}
+        if epoch >= EPOCH_MAX:
+            ids = {"producer_id": self._new_producer_id(), "producer_epoch": 0}
+        transaction = self.record(
+            transaction,
+            sync=True,
+            **ids,
+            previous_producer_id=transaction.producer_id,
+            last_producer_epoch=epoch if event.producer is not None else -1,
+            timeout_ms=event.transaction_timeout_ms,
+            state=TransactionState.EMPTY,
+            start_ms=-1,
+            bump=False,
+        )
+        self.reply(event.ticket, transaction.producer)
+
+    # ------------------------------------------------------------ begin
+
+    def add(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> None:
+        """Partitions take part; the first ones begin the transaction."""
+        if transaction.ends:
+            raise ConcurrentTransactions(f"the last transaction of {transaction.transactional_id!r} is {transaction.state.title}")
+        begins = transaction.state is not TransactionState.ONGOING
+        if partitions <= (frozenset() if begins else transaction.partitions):
+            return
+        if begins:
+            self.timer(("transaction", transaction.transactional_id), transaction.timeout_ms)
+            transaction = replace(transaction, partitions=frozenset(), start_ms=self._now_ms, state=TransactionState.ONGOING)
+        self.record(transaction, sync=False, partitions=transaction.partitions | partitions)
+
+    # ------------------------------------------------------------ end
+
+    def end(self, transaction: Transaction, ticket: int, *, commit: bool, bump: bool) -> None:
+        """The current instance ends its transaction; or it has asked for that before."""
+        if transaction.ending is not None:
+            if not commit:
+                raise _refused(transaction, "aborted")
+            tickets = (*transaction.ending.tickets, ticket)
+            self.keep(transaction, ending=transaction.ending._replace(tickets=tickets))
+        elif transaction.state is not TransactionState.ONGOING and (commit or not bump):
+            raise _refused(transaction, "committed" if commit else "aborted")
+        elif commit:
+            self.keep(transaction, ending=Ending(bump, (ticket,)))
+            self._actions.append(SyncPartitions(transaction.transactional_id, transaction.producer, transaction.partitions))
+        else:  # nothing that is aborted needs to be synced; with an epoch of its own, also a transaction without a partition
+            self.prepare(self.keep(transaction, end_tickets=(ticket,)), commit=False, bump=bump)
+
+    def end_again(self, transaction: Transaction, ticket: int, *, commit: bool) -> None:
+        """The end of the last transaction is asked for once more: the same answer, when it is there."""
+        if transaction.state.commits != commit:
+            raise _refused(transaction, "committed" if commit else "aborted")
+        if transaction.state.prepared:
+            self.keep(transaction, end_tickets=(*transaction.end_tickets, ticket))
+        else:
+            self.reply(ticket, transaction.producer)
+
+    def fence(self, transaction: Transaction) -> None:
+        """Abort an open transaction from outside: its instance has an old epoch from now on."""
+        self.prepare(transaction, commit=False, bump=False, producer_epoch=transaction.producer_epoch + 1)
+
+    def prepare(self, transaction: Transaction, *, commit: bool, bump: bool, **changes: Any) -> None:
+        """The decision.  Sync: no marker may be on a disk before it."""
+        epoch = transaction.producer_epoch
+        if bump:
+            changes = {"producer_epoch": epoch + 1, "next_producer_id": self._new_producer_id() if epoch >= EPOCH_MAX else -1}
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        partitions = transaction.partitions if transaction.state is TransactionState.ONGOING else frozenset()
+        start_ms = transaction.start_ms if transaction.state is TransactionState.ONGOING else self._now_ms
+        transaction = self.record(
+            transaction, sync=True, state=state, partitions=partitions, start_ms=start_ms, bump=bump, ending=None, **changes
+        )
+        self.timer(("transaction", transaction.transactional_id), None)
+        self._actions.append(transaction.markers(self._coordinator_epoch))
+
+    def synced(self, transaction: Transaction, ending: Ending) -> None:
+        """All that is to be committed is on the disk."""
+        self.prepare(self.keep(transaction, end_tickets=ending.tickets), commit=True, bump=ending.bump)
+
+    def not_synced(self, transaction: Transaction, ending: Ending, error: LogdbError) -> None:
+        """The transaction is still open; its producer may ask again."""
+        for ticket in ending.tickets:
+            self.reply(ticket, error)
+        left_ms = transaction.start_ms + transaction.timeout_ms - self._now_ms
+        self.timer(("transaction", transaction.transactional_id), min(max(left_ms, RETRY_MS), transaction.timeout_ms))
+        self._answer_waiting(self.keep(transaction, ending=None), error)
+
+    def write_markers(self, transaction: Transaction) -> None:
+        """Ask for the markers of a prepared transaction (again)."""
+        self._actions.append(transaction.markers(self._coordinator_epoch))
+
+    def marked(self, transaction: Transaction) -> None:
+        """All markers are on the disk: the transaction is complete, and who waited goes on.
+
+        Sync where the next transaction has the same epoch: if this record were lost, the markers would come again, and end it.
+        """
+        tickets, waiting = transaction.end_tickets, transaction.waiting
+        changes: dict[str, Any] = {"last_producer_epoch": -1}
+        if transaction.next_producer_id >= 0:
+            changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
+        state = TransactionState.COMPLETE_COMMIT if transaction.state.commits else TransactionState.COMPLETE_ABORT
+        transaction = self.record(
+            transaction,
+            sync=not transaction.bump,
+            **changes,
+            previous_producer_id=transaction.producer_id,
+            next_producer_id=-1,
+            state=state,
+            partitions=frozenset(),
+            end_tickets=(),
+            waiting=(),
+        )
+        for ticket in tickets:
+            self.reply(ticket, transaction.producer)
+        for event in waiting:
+            try:
+                self.reply(event.ticket, None) if isinstance(event, AbortTransaction) else self.init(event)
+            except LogdbError as error:
+                self.reply(event.ticket, error)
+
+    def not_marked(self, transaction: Transaction, error: LogdbError) -> None:
+        """The transaction is decided all the same: its markers are tried again."""
+        for ticket in transaction.end_tickets:
+            self.reply(ticket, error)
+        self.timer(("markers", transaction.transactional_id), RETRY_MS)
+        self._answer_waiting(self.keep(transaction, end_tickets=()), error)
+
+    def _answer_waiting(self, transaction: Transaction, error: LogdbError) -> None:
+        for event in transaction.waiting:
+            self.reply(event.ticket, error)
+        self.keep(transaction, waiting=())
+
+
+def _check_goes_on(transaction: Transaction, producer: ProducerIdAndEpoch | None) -> None:
+    """Whether an instance may go on with a new epoch (KIP-360): it is the current one, or was and never saw the answer.
+
+    Raises:
+        ProducerFenced: Another one has taken over.
+    """
+    if producer is None:
+        return
+    taken_over = any(isinstance(event, InitProducerId) for event in transaction.waiting)
+    last_id = transaction.producer_id if transaction.producer_epoch > 0 else transaction.previous_producer_id
+    was = transaction.last_producer_epoch >= 0 and producer == (last_id, transaction.last_producer_epoch)
+    ended = transaction.bump and transaction.is_repeated_end(producer)  # nobody else can have ended it so
+    if taken_over or not (was or ended or producer == transaction.producer):
+        raise transaction.fenced(producer)
+
+
+def _refused(transaction: Transaction, done: str) -> InvalidTransactionState:
+    state = "being committed" if transaction.ending is not None else transaction.state.title
+    return InvalidTransactionState(f"the transaction of {transaction.transactional_id!r} is {state}: it cannot be {done}")

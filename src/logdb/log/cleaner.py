@@ -1,0 +1,288 @@
+"""Compaction of one log: the latest record of each key stays.
+
+Knows which segments may be compacted, and copies them a group at a time.  Does not know the catalogue, nor
+when it is time: whoever does takes each group's copy and puts it in the place of what it was made of.
+
+    begin        clean_offset         end_offset   limit: active segment, last stable offset, min.compaction.lag.ms
+      | clean segments | dirty segments   | not yet ...
+      |                [ keys go into the map )
+      [ group ][ group ][ group ][ group  )           each copied to .cleaned, then swapped
+
+Where the map fills up, the pass ends sooner, at a batch.  Records past its end are copied as they are.
+What stays of a batch is decided in C (``_native/compact.h``).
+
+Source: Kafka's LogCleaner; KIP-534 for delete horizons.
+"""
+
+import contextlib
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from logdb.codec.compaction import Copy, KeyMap
+from logdb.io import IO
+from logdb.log.log import Log
+from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader
+from logdb.log.verdicts import LastBatch, Verdicts
+from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
+from logdb.segment import buffers
+from logdb.segment.files import write_error
+from logdb.segment.segment import CLEANED, Segment
+
+KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
+_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
+_SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
+
+
+class Sealed(Protocol):
+    """What is asked of a sealed segment: ``Segment`` has it, and ``SegmentEntry``."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sealed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleanable(Generic[S]):
+    """The segments of a log that may be compacted, and how much of them was not yet.
+
+    ``segments`` are all from the log's begin on; those that hold offsets at or past
+    ``clean_offset`` are dirty.
+    """
+
+    segments: tuple[S, ...]
+    clean_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Share of the bytes that are dirty, in [0, 1]."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
+
+
+def cleanable(sealed: Sequence[S], *, clean_offset: int, limit_offset: int, now_ms: int, min_lag_ms: int) -> Cleanable[S]:
+    """What of a log's sealed segments may be compacted now.
+
+    Args:
+        clean_offset: Up to where it was before.
+        limit_offset: Nothing at or past it may be (the last stable offset, the recovery point).
+        min_lag_ms: ``min.compaction.lag.ms``: how old the newest record of a segment has to be.
+    """
+    taken = []
+    for segment in sealed:
+        young = min_lag_ms > 0 and segment.max_timestamp > now_ms - min_lag_ms
+        if segment.next_offset > limit_offset or (young and segment.next_offset > clean_offset):
+            break
+        taken.append(segment)
+    clean = sum(segment.size_bytes for segment in taken if segment.next_offset <= clean_offset)
+    return Cleanable(
+        segments=tuple(taken),
+        clean_offset=clean_offset,
+        clean_bytes=clean,
+        dirty_bytes=sum(segment.size_bytes for segment in taken) - clean,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """A group of segments, and the sealed, synced copies that are to take their place, whose names end in ``.cleaned``.
+
+    ``crcs`` are the checksums of the copies' logs.  Without copies, the group stays as it is.
+    """
+
+    old: tuple[Segment, ...]
+    new: tuple[Segment, ...]
+    crcs: tuple[int, ...]
+
+
+class Compaction:
+    """One pass over one log.  ``end_offset``, up to where it compacts, is known once it ran."""
+
+    def __init__(
+        self,
+        log: Log,
+        work: Cleanable[Segment],
+        *,
+        io: IO,
+        config: LogConfig,
+        now_ms: int,
+        spend: Callable[[int], None],
+        key_map_size_bytes: int = KEY_MAP_SIZE_BYTES,
+        hash_mask: int = 2**64 - 1,
+    ) -> None:
+        """Prepare a pass.
+
+        Args:
+            spend: Called with bytes that were read or written; waits, or raises to give up.
+            key_map_size_bytes: Memory of the key map.
+            hash_mask: For tests: see ``KeyMap``.
+        """
+        self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
+        self._spend, self._key_map_size_bytes, self._hash_mask = spend, key_map_size_bytes, hash_mask
+        self._decompressed_max = max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes)
+        self._verdicts: Verdicts | None = None  # no batch has a producer
+        self.end_offset = work.clean_offset
+        self.delete_horizon_ms: int | None = None
+
+    def run(self) -> Iterator[Replacement]:
+        """Compact group by group; the caller swaps one before it asks for the next.
+
+        Raises:
+            CorruptionError: A batch is damaged; nothing that holds it is replaced.
+            DiskFull, WriteFailed, SyncFailed: A copy could not be written; it was removed.
+        """
+        log, segments = self._log, self._work.segments
+        if log.had_producers and segments:
+            aborted = log.aborted_transactions(segments[0].base_offset, segments[-1].next_offset)
+            last = {
+                producer.producer_id: LastBatch(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+                for producer in log.producers()
+            }
+            self._verdicts = Verdicts(aborted, last, self._now_ms)
+        keys = self._map_keys()
+        for group in self._groups():
+            replacement = self._copy(keys, group)
+            if replacement is not None:
+                yield replacement
+
+    # ------------------------------------------------------------ which keys
+
+    def _map_keys(self) -> KeyMap:
+        """The latest offset of each key of the dirty segments, as far as there is room."""
+        size_bytes, work = self._key_map_size_bytes, self._work
+        count = work.segments[-1].next_offset - work.clean_offset if work.segments else 0
+        while True:
+            keys = KeyMap(size_bytes, first_offset=work.clean_offset, offset_count=max(count, 0), hash_mask=self._hash_mask)
+            self.end_offset = self._fill(keys)
+            if self.end_offset > work.clean_offset or count <= 0:
+                return keys
+            size_bytes *= 2  # one batch has more keys than it can hold
+
+    def _fill(self, keys: KeyMap) -> int:
+        """Map keys; returns the offset up to which all are in the map."""
+        work, reached = self._work, self._work.clean_offset
+        for segment in work.segments:
+            if segment.next_offset <= work.clean_offset:
+                continue
+            for chunk in self._chunks(segment, max(work.clean_offset, segment.base_offset)):
+                verdicts = self._verdicts.discards(chunk) if self._verdicts is not None else None
+                used, full = keys.add(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max)
+                if full:
+                    return max(reached, int.from_bytes(chunk[used : used + 8], "big"))
+                del chunk  # its buffer may be taken again
+            reached = segment.next_offset
+        return reached
+
+    def _chunks(self, segment: Segment, offset: int) -> Iterator[memoryview]:
+        """A segment's batches from the one that holds ``offset`` on, checked, as they are stored."""
+        reader = SegmentReader(segment, offset, segment.next_offset, self._log.epochs.entries or None)
+        while (chunk := reader.read(buffers.READ_SIZE_BYTES)) is not None:
+            self._spend(len(chunk))
+            yield chunk
+            del chunk
+
+    # ------------------------------------------------------------ group by group
+
+    def _groups(self) -> Iterator[tuple[Segment, ...]]:
+        """The segments that reach below the end, in runs that fit into one segment each."""
+        group: list[Segment] = []
+        for segment in self._work.segments:
+            if segment.base_offset >= self.end_offset:
+                break
+            if group and not self._fits(group, segment):
+                yield tuple(group)
+                group = []
+            group.append(segment)
+        if group:
+            yield tuple(group)
+
+    def _fits(self, group: Sequence[Segment], segment: Segment) -> bool:
+        config = self._config
+        return (
+            sum(member.size_bytes for member in group) + segment.size_bytes <= config.segment_bytes
+            and sum(member.index_size_bytes for member in group) + segment.index_size_bytes <= config.segment_index_bytes
+            and segment.next_offset - group[0].base_offset <= _SPAN_MAX
+        )
+
+    def _copy(self, keys: KeyMap, group: tuple[Segment, ...]) -> Replacement | None:
+        """Copy one group; None if that changed nothing."""
+        made: list[Segment] = []
+        try:
+            copied = self._write(keys, group, made)
+            self._note_horizon(copied.horizon_min_ms)
+            if len(group) > 1 or copied.changed or made[-1].size_bytes != group[-1].size_bytes:
+                return Replacement(old=group, new=tuple(made), crcs=tuple(segment.seal() for segment in made))
+        except OSError as error:
+            self._discard(made)
+            raise write_error(made[-1].path if made else self._log.directory, 0, error) from error
+        except BaseException:
+            self._discard(made)
+            raise
+        self._discard(made)
+        return None
+
+    def _write(self, keys: KeyMap, group: tuple[Segment, ...], made: list[Segment]) -> Copy:
+        copied = Copy(
+            keys,
+            base_offset=group[0].base_offset,
+            end_offset=self.end_offset,
+            now_ms=self._now_ms,
+            horizon_ms=self._now_ms + self._config.delete_retention_ms,
+        )
+        append_ms = max(segment.append_ms for segment in group)
+        self._begin(made, group[0].base_offset, append_ms)
+        for segment in group:
+            for chunk in self._chunks(segment, segment.base_offset):
+                verdicts = self._verdicts.of(chunk) if self._verdicts is not None else None
+                for piece, next_offset in copied.feed(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max):
+                    self._append(made, piece, next_offset, append_ms)
+                del chunk
+        if last := copied.finish():
+            self._append(made, memoryview(last), group[-1].next_offset, append_ms)
+        if self._verdicts is not None:
+            _copy_aborted(group, made, self._verdicts.discarded)
+        return copied
+
+    def _begin(self, made: list[Segment], base_offset: int, append_ms: int) -> None:
+        interval = self._config.index_interval_bytes
+        segment = Segment(self._io, self._log.directory, base_offset, writable=True, index_interval_bytes=interval, suffix=CLEANED)
+        segment.remove()  # what an earlier try left
+        made.append(segment)
+        segment.create(append_ms)
+
+    def _append(self, made: list[Segment], batches: memoryview, next_offset: int, append_ms: int) -> None:
+        """Write batches behind the last copy, or to another one where delete horizons made it too large."""
+        target = made[-1]
+        if target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
+            self._begin(made, target.next_offset, append_ms)
+            target = made[-1]
+        target.append(batches, next_offset)
+        if target.size_bytes // _SYNC_SIZE_BYTES != (target.size_bytes - len(batches)) // _SYNC_SIZE_BYTES:
+            target.open().sync()
+        self._spend(len(batches))
+
+    def _note_horizon(self, horizon_ms: int | None) -> None:
+        if horizon_ms is not None:
+            self.delete_horizon_ms = min(horizon_ms, self.delete_horizon_ms or horizon_ms)
+
+    def _discard(self, made: Sequence[Segment]) -> None:
+        """Remove copies that nobody wants; what cannot be removed, the next try or opening does."""
+        for segment in made:
+            with contextlib.suppress(OSError):
+                segment.remove()
+
+
+def _copy_aborted(group: Sequence[Segment], made: Sequence[Segment], discarded: Container[int]) -> None:
+    """Note the aborted transactions whose markers stay; who reads beside us may still need them for what went."""
+    entries = [entry for segment in group for entry in segment.transactions.entries() if entry.last_offset not in discarded]
+    for segment in made:
+        inside = [entry for entry in entries if segment.base_offset <= entry.last_offset < segment.next_offset]
+        segment.transactions.rebuilt(inside)
+        segment.transactions.unsaved = bool(inside)

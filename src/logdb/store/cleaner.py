@@ -1,0 +1,241 @@
+"""Compaction in the background: which log is next, and how fast.
+
+Knows when a log is worth compacting, and how many bytes a second that may cost.  Does not know how a log is
+compacted (``log.cleaner``), nor how its segments are swapped: the store does that.
+
+A thread of its own (``logdb-cleaner``) begins with the first compacted topic.  Every 15 s it compacts the logs that are due,
+the dirtiest first:
+
+    dirty ratio   more than min.cleanable.dirty.ratio of the bytes were not compacted yet
+    lag           the oldest of them is older than max.compaction.lag.ms
+    horizon       tombstones, or markers of transactions, may go by now
+
+A log that cannot be compacted (a damaged batch) is reported once, and left out until the database is opened anew.
+
+Threading: a log is compacted by one thread at a time, the background's or that of a caller of ``compact``, for whom
+there is no limit.  Whoever compacts holds no lock that appends or reads wait for.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from logdb.errors import Closed, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.io import IO
+from logdb.log.cleaner import Cleanable, Compaction, Replacement, cleanable
+from logdb.log.log import Log
+from logdb.meta import Catalogue, LogEntry, TopicEntry
+from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
+from logdb.segment.segment import Segment
+from logdb.store.housekeeping import Housekeeping
+
+logger = logging.getLogger(__name__)
+
+CLEANER_BYTES_PER_SECOND = 32 << 20
+_INTERVAL_MS = 15_000  # Kafka's log.cleaner.backoff.ms
+
+
+class Host(Protocol):
+    """What the cleaner asks of the store."""
+
+    def log(self, topic: str, partition: int) -> Log: ...
+
+    def entry(self, name: TopicPartition) -> LogEntry:
+        """What the catalogue says of a log."""
+
+    def clock_ms(self) -> int:
+        """The time of day that records are stamped with."""
+
+    def checkpoint(self, logs: list[Log]) -> None:
+        """Seal what was rolled over."""
+
+    def swap(self, log: Log, replacement: Replacement) -> bool:
+        """Put compacted segments in the place of others; False if those are no longer the log's."""
+
+    def finish_swaps(self, log: Log) -> None:
+        """Finish swaps of the log that an error cut short."""
+
+    def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
+        """Note up to where a log was compacted, and the earliest delete horizon in it."""
+
+
+class Due(NamedTuple):
+    """A log that is worth compacting; the largest is next."""
+
+    dirty_ratio: float
+    name: TopicPartition
+
+
+class Cleaner:
+    """The compaction of one store."""
+
+    def __init__(self, io: IO, host: Host, catalogue: Catalogue, bytes_per_second: int) -> None:
+        """Nothing begins before ``consider`` or ``compact``.
+
+        Args:
+            bytes_per_second: Read and written in the background, at most; over all logs.
+        """
+        self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self.background = Housekeeping(io, "logdb-cleaner")
+        self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
+        self._busy: set[TopicPartition] = set()
+        self._awaited: set[TopicPartition] = set()  # somebody waits for the background to be through with it
+        self._changed = threading.Condition()
+        self._stopping = False
+
+    def consider(self, config: Mapping[str, ConfigValue]) -> None:
+        """There is a topic with these configs: begin, unless begun, if it is compacted."""
+        self.background.consider(config)
+
+    def hasten(self) -> None:
+        """Look for logs that are due now."""
+        self.background.hasten("compaction")
+
+    def stop(self) -> None:
+        """End the thread, and whoever compacts, before the next read or write; nothing begins any more."""
+        self._stopping = True
+        self.background.stop()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy)
+
+    # ------------------------------------------------------------ now
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Compact one log as far as it goes, the active segment too; in the caller's thread, as fast as it can."""
+        name, log = TopicPartition(topic, partition), self._host.log(topic, partition)
+        if not log.config.compacted:
+            raise PolicyViolation(f"{topic!r} cannot be compacted: its cleanup.policy does not say 'compact'")
+        if log.read_only_reason is not None:
+            raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
+        with self._alone(name, wait=True):
+            log.flush()
+            log.roll()
+            self._host.checkpoint([log])
+            while self._pass(name, log):
+                pass
+
+    # ------------------------------------------------------------ in the background
+
+    def _round(self) -> None:
+        """Compact all logs that are due, the dirtiest first."""
+        tried: set[TopicPartition] = set()
+        while due := max((found for found in self._due() if found.name not in tried), default=None):
+            tried.add(due.name)
+            try:
+                with self._alone(due.name, wait=False) as free:
+                    if free:
+                        self._pass(due.name, self._host.log(*due.name), throttled=True)
+            except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
+                if self._stopping:
+                    return
+            except LogdbError as error:
+                logger.error("compacting %s: %s", due.name, error)
+                if not error.retriable:
+                    self.uncleanable[due.name] = str(error)
+
+    def _due(self) -> Iterator[Due]:
+        for topic in self._catalogue.topics().values():
+            for partition in range(topic.partition_count) if is_compacted(topic.config) else ():
+                if self._stopping:
+                    return
+                name = TopicPartition(topic.name, partition)
+                if name not in self.uncleanable and (found := self._look(name, topic)) is not None:
+                    yield found
+
+    def _look(self, name: TopicPartition, topic: TopicEntry) -> Due | None:
+        """Whether a log is due, by what the catalogue says: it need not be open for that."""
+        config = LogConfig.of(topic.config, "interval")
+        try:
+            entry, sealed = self._catalogue.view(*name)
+            if entry.read_only_reason is not None:
+                return None
+            now_ms = self._host.clock_ms()
+            work = cleanable(
+                sealed, clean_offset=entry.clean_offset, limit_offset=OFFSET_MAX, now_ms=now_ms, min_lag_ms=config.min_compaction_lag_ms
+            )
+            lags = config.max_compaction_lag_ms < OFFSET_MAX and self._lags(self._host.log(*name), entry.clean_offset, now_ms)
+        except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+            return None
+        expired = entry.delete_horizon_ms is not None and entry.delete_horizon_ms <= now_ms
+        if lags or expired or (work.dirty_bytes and work.dirty_ratio > config.min_cleanable_dirty_ratio):
+            return Due(work.dirty_ratio, name)
+        return None
+
+    def _lags(self, log: Log, clean_offset: int, now_ms: int) -> bool:
+        """Whether a dirty record is older than ``max.compaction.lag.ms``; an active segment that has one is sealed for that."""
+        for segment in log.segments:
+            if segment.next_offset > clean_offset and segment.size_bytes:
+                lags = now_ms - segment.first_timestamp() > log.config.max_compaction_lag_ms
+                if lags and segment is log.segments[-1]:
+                    log.roll()
+                    self._host.checkpoint([log])
+                return lags
+        return False
+
+    # ------------------------------------------------------------ a pass
+
+    @contextlib.contextmanager
+    def _alone(self, name: TopicPartition, *, wait: bool) -> Iterator[bool]:
+        """Hold a log against other passes; without ``wait``, False where another thread has it."""
+        with self._changed:
+            if wait and name in self._busy:
+                self._awaited.add(name)
+                self._changed.wait_for(lambda: name not in self._busy)
+                self._awaited.discard(name)
+            self._check_stopping()
+            free = name not in self._busy
+            self._busy.add(name)
+        try:
+            yield free
+        finally:
+            with self._changed:
+                if free:
+                    self._busy.discard(name)
+                self._changed.notify_all()
+
+    def _check_stopping(self) -> None:
+        if self._stopping:
+            raise Closed("the database is being closed: the compaction was not finished")
+
+    def _pass(self, name: TopicPartition, log: Log, *, throttled: bool = False) -> bool:
+        """One pass over one log; whether it got on, and there is more to do."""
+        self._host.finish_swaps(log)
+        work = self._work(name, log)
+        expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()
+        if not work.dirty_bytes and (expires_ms is None or expires_ms > now_ms):
+            return False
+        begun_bytes = log.size_bytes
+
+        def spend(size_bytes: int) -> None:
+            self._check_stopping()
+            if throttled and name not in self._awaited:
+                self.background.pause(1000 * size_bytes / self._bytes_per_second)
+
+        compaction = Compaction(log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend)
+        for replacement in compaction.run():
+            if not self._host.swap(log, replacement):
+                return False  # retention was faster; the next pass sees what is left
+        self._host.cleaned(log, compaction.end_offset, compaction.delete_horizon_ms)
+        logger.info("compacted %s up to offset %d: %d of %d bytes are left", name, compaction.end_offset, log.size_bytes, begun_bytes)
+        return compaction.end_offset < (work.segments[-1].next_offset if work.segments else 0)
+
+    def _work(self, name: TopicPartition, log: Log) -> Cleanable[Segment]:
+        stable_offset = log.written_stable_offset()
+        if log.had_producers:
+            log.sync()  # what decided the transactions below it is to be durable before their records count
+        unsealed = {log.segments[-1], *log.take_sealing()} if log.segments else set()
+        return cleanable(
+            [segment for segment in log.segments if segment not in unsealed],
+            clean_offset=self._host.entry(name).clean_offset,
+            limit_offset=min(log.point.offset, stable_offset),
+            now_ms=self._host.clock_ms(),
+            min_lag_ms=log.config.min_compaction_lag_ms,
+        )
+
+
+def is_compacted(config: Mapping[str, ConfigValue]) -> bool:
+    """Whether a topic with these configs keeps the latest record of each key."""
+    return "compact" in str(config.get("cleanup.policy", TOPIC_CONFIGS["cleanup.policy"].default))

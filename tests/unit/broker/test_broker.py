@@ -1,0 +1,182 @@
+import pytest
+
+import logdb
+from logdb import errors
+from logdb.model import OffsetAndMetadata, TopicPartition
+from support.transactional import Writer
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def db(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=2)
+        yield db
+
+
+@pytest.fixture
+def broker(db):
+    return db._session
+
+
+def reopened(db):
+    db.close()
+    return logdb.open(db.path)
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def test_offsets_are_there_after_a_restart(db, broker):
+    assert broker.fetch_offsets("g") == {}
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5, 1, "note"), T1: OffsetAndMetadata(7)}).result()
+    broker.commit_offsets("g", {T1: OffsetAndMetadata(8)}).result()
+    committed = {T0: OffsetAndMetadata(5, 1, "note"), T1: OffsetAndMetadata(8)}
+    assert broker.fetch_offsets("g") == committed
+    assert broker.fetch_offsets("g", [T0]) == {T0: committed[T0]}
+    assert broker.fetch_offsets("other") == {}
+    with reopened(db) as again:
+        assert again._session.fetch_offsets("g") == committed
+
+
+def test_internal_topics_are_made_at_first_use(db, broker):
+    assert [topic.name for topic in db.topics(internal=True)] == ["t"]
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}).result()
+    made = db.topics(internal=True)[0]
+    assert (made.name, made.partition_count, made.config["cleanup.policy"]) == ("__consumer_offsets", 4, "compact")
+    assert [topic.name for topic in db.topics()] == ["t"]
+
+
+def test_internal_topics_keep_the_number_of_partitions_they_were_made_with(db, broker):
+    db.create_topic("__consumer_offsets", partitions=1, config={"cleanup.policy": "compact"})
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}).result()
+    assert db.log("__consumer_offsets", 0).end_offset == 1
+
+
+def test_an_unknown_member_cannot_commit(broker):
+    future = broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}, member_id="me", generation=1)
+    with pytest.raises(errors.UnknownMember):
+        future.result()
+    assert broker.fetch_offsets("g") == {}
+
+
+def test_offsets_go_with_their_topic(db, broker):
+    db.create_topic("u")
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(1), TopicPartition("u", 0): OffsetAndMetadata(2)}).result()
+    db.delete_topic("u")
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}
+
+
+# ---------------------------------------------------------------- groups
+
+
+def join(broker, group_id="g", **options):
+    options = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [("range", b"me")]} | options
+    return broker.join_group(group_id, **options)
+
+
+def test_two_members_come_and_one_goes(broker):
+    first = join(broker).result(10)
+    assert first.leader_id == first.member_id
+    synced = broker.sync_group("g", generation=1, member_id=first.member_id, assignments={first.member_id: b"all"})
+    assert synced.result(10).assignment == b"all"
+    broker.heartbeat("g", generation=1, member_id=first.member_id)
+    second = join(broker)
+    with pytest.raises(errors.RebalanceInProgress):
+        broker.heartbeat("g", generation=1, member_id=first.member_id)
+    assert not second.done()
+    again = join(broker, member_id=first.member_id).result(10)
+    other = second.result(10)
+    assert again.generation == other.generation == 2
+    assert {member.member_id for member in again.members} == {again.member_id, other.member_id}
+    waiting = broker.sync_group("g", generation=2, member_id=other.member_id, assignments={})
+    assert not waiting.done()
+    broker.sync_group("g", generation=2, member_id=first.member_id, assignments={first.member_id: b"1", other.member_id: b"2"}).result(10)
+    assert waiting.result(10).assignment == b"2"
+    assert broker.describe_group("g").state == "Stable"
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(3)}, member_id=other.member_id, generation=2).result(10)
+    broker.leave_group("g", [other.member_id])
+    with pytest.raises(errors.UnknownMember):
+        broker.heartbeat("g", generation=2, member_id=other.member_id)
+    with pytest.raises(errors.UnknownMember):
+        broker.leave_group("g", [other.member_id])
+
+
+def test_a_member_that_is_silent_is_replaced(broker):
+    first = join(broker, session_timeout_ms=1).result(10)
+    second = join(broker, session_timeout_ms=60_000, rebalance_timeout_ms=60_000).result(30)
+    assert [member.member_id for member in second.members] == [second.member_id]
+    with pytest.raises(errors.UnknownMember):
+        broker.heartbeat("g", generation=1, member_id=first.member_id)
+
+
+def test_groups_are_listed_described_and_deleted(broker):
+    assert broker.groups() == []
+    with pytest.raises(errors.UnknownGroup):
+        broker.describe_group("b")
+    for name in ("b", "a", "c"):
+        broker.commit_offsets(name, {T0: OffsetAndMetadata(1)}).result()
+    join(broker, "d").result(10)
+    assert [(group.group_id, group.state) for group in broker.groups()][:3] == [("a", "Empty"), ("b", "Empty"), ("c", "Empty")]
+    broker.delete_group("b")
+    with pytest.raises(errors.UnknownGroup):
+        broker.delete_group("b")
+    with pytest.raises(errors.GroupNotEmpty):
+        broker.delete_group("d")
+    broker.delete_offsets("a", [T0])
+    assert broker.fetch_offsets("a") == {}
+
+
+def test_a_closed_database_answers_whoever_waits(db, broker):
+    join(broker).result(10)
+    waiting = join(broker)
+    db.close()
+    with pytest.raises(errors.Closed):
+        waiting.result(10)
+    with pytest.raises(errors.Closed):
+        broker.fetch_offsets("g")
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def committed(db, partition):
+    return [record.value for record in db.log(*partition).read(0, isolation_level="read_committed")]
+
+
+def test_a_transaction_counts_as_a_whole(db, broker):
+    writer = Writer(broker)
+    writer.write(T0, b"a", b"b")
+    writer.write(T1, b"c")
+    writer.write(T0, b"d")
+    assert committed(db, T0) == committed(db, T1) == []
+    before = writer.producer
+    writer.end(commit=True)
+    assert writer.producer == (before.producer_id, before.producer_epoch + 1)
+    assert (committed(db, T0), committed(db, T1)) == ([b"a", b"b", b"d"], [b"c"])
+    writer.write(T0, b"never")
+    writer.write(T1, b"never")
+    writer.end(commit=False)
+    writer.write(T0, b"e")
+    writer.end(commit=True)
+    assert (committed(db, T0), committed(db, T1)) == ([b"a", b"b", b"d", b"e"], [b"c"])
+    assert broker.describe_transaction("tx").state == "CompleteCommit"
+    with reopened(db) as again:
+        assert (committed(again, T0), committed(again, T1)) == ([b"a", b"b", b"d", b"e"], [b"c"])
+        assert again._session.describe_transaction("tx").state == "CompleteCommit"
+
+
+def test_offsets_count_with_the_transaction(db, broker):
+    writer = Writer(broker)
+    broker.commit_transaction_offsets("tx", writer.producer, "g", {T1: OffsetAndMetadata(5)})
+    assert broker.fetch_offsets("g") == {}
+    with pytest.raises(errors.UnstableOffsets):
+        broker.fetch_offsets("g", require_stable=True)
+    writer.end(commit=True)
+    assert broker.fetch_offsets("g", require_stable=True) == {T1: OffsetAndMetadata(5)}
+    broker.commit_transaction_offsets("tx", writer.producer, "g", {T1: OffsetAndMetadata(9)})
+    writer.end(commit=False)
+    assert broker.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}
+    with reopened(db) as again:
+        assert again._session.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}

@@ -1,0 +1,191 @@
+import errno
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+import logdb
+from logdb import errors
+from logdb.broker.runner import Shard, tickets
+from logdb.broker.timers import Timers
+from logdb.coordinator.effects import Effects
+from support.coordinators import Do, Keeper, Later, Note, Put, Release
+from support.faulty_io import FaultyIO
+
+
+class Bench:
+    """A shard on a log, with a disk that can fail, and actions that are noted."""
+
+    def __init__(self, path, durability="interval"):
+        self.io = FaultyIO()
+        self.path, self.durability = path, durability
+        self.acted, self.act_fails = [], None
+        self.timers = Timers(self.io, lambda key: key[0].fire(key[1]))
+        self.open()
+
+    def open(self):
+        self.db = logdb.open(self.path, io=self.io, durability=self.durability)
+        self.db.create_topic("t", if_not_exists=True)
+        self.keeper = Keeper()
+        self.shard = Shard(self.db.log("t"), self.keeper, clock=lambda: 7, timers=self.timers, act=self.act)
+
+    def act(self, action):
+        self.acted.append(action)
+        if self.act_fails is not None:
+            raise self.act_fails
+
+    def reopen(self):
+        self.db.close()
+        self.open()
+
+    def put(self, key, value, **options):
+        return self.shard.call(Put(ticket=next(tickets), key=key, value=value, **options))
+
+
+@pytest.fixture(params=["os", "interval", "fsync"])
+def level(request):
+    return request.param
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path / "db")
+    yield bench
+    bench.io.heal()
+    bench.timers.stop()
+    bench.db.close()
+
+
+def test_what_was_answered_is_there_after_a_restart(tmp_path, level):
+    bench = Bench(tmp_path / "db", level)
+    assert bench.put(b"a", b"1") is None
+    assert bench.put(b"a", b"2") == b"1"
+    assert bench.put(b"b", b"3") is None
+    bench.put(b"b", None)
+    assert bench.keeper.offsets == [0, 1, 2, 3]
+    bench.reopen()
+    assert bench.shard.query(lambda keeper: keeper.state) == {b"a": b"2"}
+    assert [offset for offset, *_ in bench.keeper.replayed] == [1, 3], "the last of each key is enough"
+    bench.db.close()
+    bench.timers.stop()
+
+
+def test_an_answer_waits_for_a_sync_where_that_is_wanted(tmp_path, level):
+    bench = Bench(tmp_path / "db", level)
+    bench.put(b"a", b"1", sync=True)  # the first sync is of other files too
+    before = bench.io.count("fdatasync", "t-0")
+    bench.put(b"a", b"2", sync=True)
+    synced = bench.io.count("fdatasync", "t-0") - before
+    assert synced == (0 if level == "os" else 1)
+    log = bench.db.log("t")
+    assert (log.point.offset == log.end_offset) == (level != "os")
+    bench.timers.stop()
+    bench.db.close()
+
+
+def test_an_answer_may_come_with_a_later_event(bench):
+    futures = [bench.shard.submit(Later(ticket=next(tickets))) for _ in range(3)]
+    assert not any(future.done() for future in futures)
+    assert bench.shard.call(Release(ticket=next(tickets), result="now")) == 3
+    assert [future.result() for future in futures] == ["now"] * 3
+
+
+def test_an_error_as_an_answer_is_raised(bench):
+    future = bench.shard.submit(Later(ticket=next(tickets)))
+    bench.shard.call(Release(ticket=next(tickets), result=errors.UnknownGroup("g")))
+    with pytest.raises(errors.UnknownGroup):
+        future.result()
+
+
+def test_a_timer_answers(bench):
+    assert bench.shard.call(Later(ticket=next(tickets), delay_ms=1)) == "late"
+
+
+def test_a_timer_that_was_cancelled_does_not(bench):
+    future = bench.shard.submit(Later(ticket=next(tickets), delay_ms=60_000))
+    bench.shard.call(Release(ticket=next(tickets), result="released"))
+    assert future.result() == "released"
+    bench.shard.fire("later")  # as if the thread had been about to
+
+
+def test_an_action_ends_in_an_event(bench):
+    assert bench.shard.call(Do(ticket=next(tickets), action=Note("it"), sync=True)) == "it"
+    assert bench.acted == [Note("it")]
+    assert bench.keeper.state == {}
+
+
+def test_an_action_that_fails_ends_in_an_event_too(bench):
+    bench.act_fails = errors.DiskFull("f", 1, "no room")
+    with pytest.raises(errors.DiskFull):
+        bench.shard.call(Do(ticket=next(tickets), action=Note("it")))
+    assert bench.keeper.failures == [bench.act_fails]
+
+
+def test_recovery_is_carried_out_once(bench):
+    bench.keeper.recovery = Effects(actions=(Note("recovered"),))
+    bench.put(b"a", b"1")
+    bench.put(b"a", b"2")
+    assert bench.acted == [Note("recovered")]
+
+
+def test_a_full_disk_leaves_the_state_as_it_was_until_the_log_has_room(bench):
+    bench.put(b"a", b"1")
+    bench.io.fail("pwrite", errno.ENOSPC, "t-0")
+    with pytest.raises(errors.DiskFull):
+        bench.put(b"a", b"2")
+    assert bench.keeper.state == {b"a": b"1"}
+    with pytest.raises(errors.DiskFull):
+        bench.put(b"b", b"3")
+    bench.io.heal()
+    # What the log kept comes first: it will be in the partition, and so in every replay.
+    assert bench.put(b"c", b"4") is None
+    state = dict(bench.keeper.state)
+    assert state == {b"a": b"2", b"c": b"4"}
+    bench.reopen()
+    assert bench.shard.query(lambda keeper: keeper.state) == state
+
+
+def test_an_action_whose_record_was_kept_is_carried_out_later(bench):
+    bench.put(b"a", b"1")
+    bench.io.fail("pwrite", errno.ENOSPC, "t-0")
+    with pytest.raises(errors.DiskFull):
+        bench.shard.call(Do(ticket=next(tickets), action=Note("it"), sync=True))
+    assert bench.acted == []
+    bench.io.heal()
+    bench.put(b"b", b"2")
+    assert bench.acted == [Note("it")]
+
+
+def test_a_failed_sync_makes_the_shard_refuse(bench):
+    bench.put(b"a", b"1")
+    future = bench.shard.submit(Later(ticket=next(tickets)))
+    bench.io.fail("fdatasync", errno.EIO, "t-0")
+    with pytest.raises(errors.SyncFailed):
+        bench.put(b"a", b"2", sync=True)
+    bench.io.heal()
+    with pytest.raises(errors.SyncFailed):
+        bench.shard.call(Release(ticket=next(tickets)))
+    with pytest.raises(errors.SyncFailed):
+        future.result()
+
+
+def test_many_threads_are_one_after_the_other(bench):
+    def work(name):
+        for number in range(50):
+            bench.put(name, b"%d" % number)
+
+    threads = [threading.Thread(target=work, args=(b"%d" % number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bench.keeper.offsets == list(range(200))
+    assert bench.keeper.state == {b"%d" % number: b"49" for number in range(4)}
+
+
+def test_cancel_answers_whoever_waits(bench):
+    future = bench.shard.submit(Later(ticket=next(tickets)))
+    assert isinstance(future, Future)
+    bench.shard.cancel(errors.Closed("closed"))
+    with pytest.raises(errors.Closed):
+        future.result()
