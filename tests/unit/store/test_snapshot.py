@@ -10,7 +10,6 @@ from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadOnly, S
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
 from logdb.store import frozen, snapshot_file
-from logdb.store import store as store_module
 from logdb.store.directories import building
 from support import damage
 from support.builders import until
@@ -125,7 +124,7 @@ def test_all_records_deleted(db, tmp_path):
 def test_committed_offsets_are_captured_first_and_transactions_last(db):
     for name in ("__transaction_state", "__consumer_offsets", "a", "zz"):
         db._store.create_topic(name)
-    order = [log.topic for log in db._store._all_logs()]
+    order = [log.topic for log in frozen._logs(db._store)]
     assert list(dict.fromkeys(order)) == ["__consumer_offsets", "a", "empty", "t", "zz", "__transaction_state"]
 
 
@@ -143,7 +142,7 @@ def test_sealed_segments_are_linked(db, tmp_path):
 
 
 def test_a_large_active_segment_is_rolled_and_linked(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "ROLL_SIZE_BYTES", 1000)
+    monkeypatch.setattr(frozen, "ROLL_SIZE_BYTES", 1000)
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", partitions=2)
         fill(db, 0, 100)
