@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logdb.codec import Status, explain
-from logdb.errors import CorruptionError
+from logdb.errors import CorruptionError, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
@@ -127,8 +127,11 @@ def _logs(store: "Store") -> list[Log]:
     Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
     transactions come last, so that there is one for every transaction that has written something.
     """
-    topics = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
-    return [store.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+    topics, logs = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name)), []
+    for topic in topics:
+        with contextlib.suppress(UnknownTopic):  # deleted meanwhile
+            logs += [store.log(topic.name, partition) for partition in range(topic.partition_count)]
+    return logs
 
 
 def _capture(store: "Store") -> list[tuple[Log, Captured]]:
