@@ -53,6 +53,8 @@ class TransactionCoordinator:
         try:
             self._handlers.get(type(event), self._timer)(step, event)
         except LogdbError as error:
+            if isinstance(event, ActionDone):  # no producer id could be had
+                raise
             return Effects(replies=(Reply(event.ticket, error),))
         return step.effects()
 
