@@ -16,7 +16,8 @@ from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import Captured, End, Log, View
+from logdb.log.host import Captured, End, View
+from logdb.log.log import Log
 from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers

@@ -41,8 +41,11 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log import producer_snapshot
+from logdb.log.appending import AppendableLog
 from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log, View
+from logdb.log.host import Captured, View
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log.reading import ReadableLog
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
@@ -635,14 +638,14 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
-    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
             if name not in self._entries:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
 
-    def refusal(self, log: Log) -> LogdbError:
+    def refusal(self, log: ReadableLog) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
             return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
@@ -656,7 +659,7 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> View | None:
+    def view(self, log: ReadableLog, generation: int) -> View | None:
         def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
