@@ -29,6 +29,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
     },
+    "Groups and transactions": {
+        "groups": "groups:groups",
+        "transactions": "transactions:transactions",
+    },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",
         "dump": "dump:dump",
