@@ -267,6 +267,52 @@ def scan_all(work: Work) -> Measure:
         return work.passes(lambda: _scan_all(log))
 
 
+@contextlib.contextmanager
+def _group(work: Work) -> "Iterator[Callable[[], Any]]":
+    """Makes consumers of a log with all records, each the only member of a group of its own."""
+    import logdb
+
+    with _filled(work):
+        pass
+    numbers = itertools.count()
+    with logdb.open(str(work.directory), durability="os") as db:
+        yield lambda: db.consumer("t", group_id=f"g{next(numbers)}", auto_offset_reset="earliest", iteration_timeout_ms=0)
+
+
+def group_consume(work: Work) -> Measure:
+    """Joins, polls until nothing is left, commits and leaves."""
+    with _group(work) as join:
+
+        def one() -> tuple[int, int]:
+            count = size_bytes = 0
+            with join() as consumer:
+                while taken := consumer.poll():
+                    for records in taken.values():
+                        for record in records:
+                            size_bytes += len(record.value)
+                        count += len(records)
+                consumer.commit()
+            return count, size_bytes
+
+        return work.passes(one)
+
+
+def group_iterate(work: Work) -> Measure:
+    """The same by iterating over the consumer."""
+    with _group(work) as join:
+
+        def one() -> tuple[int, int]:
+            count = size_bytes = 0
+            with join() as consumer:
+                for record in consumer:
+                    size_bytes += len(record.value)
+                    count += 1
+                consumer.commit()
+            return count, size_bytes
+
+        return work.passes(one)
+
+
 def _arrow(work: Work, columns: list[str] | None) -> Measure:
     import pyarrow.compute as pc
 
@@ -382,6 +428,8 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     read_batches,
     scan_values,
     scan_all,
+    group_consume,
+    group_iterate,
     arrow_value,
     arrow_all,
     get,

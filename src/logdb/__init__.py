@@ -11,6 +11,9 @@
 b'key' b'value'
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from logdb import errors
 from logdb.client.database import Database
 from logdb.client.database import open_database as open
@@ -22,14 +25,22 @@ from logdb.log.log import Log
 from logdb.model import PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Problem, Report
 
+if TYPE_CHECKING:
+    from logdb import serde
+    from logdb.client.interceptor import Interceptor, OutgoingRecord
+    from logdb.client.records import ConsumedRecord
+
 __version__ = "0.1.0"
 
 __all__ = [
     "IO",
+    "ConsumedRecord",
     "Copied",
     "Database",
+    "Interceptor",
     "Log",
     "LogdbError",
+    "OutgoingRecord",
     "PartitionInfo",
     "Problem",
     "Record",
@@ -41,5 +52,17 @@ __all__ = [
     "open",
     "repair",
     "restore",
+    "serde",
     "verify",
 ]
+
+_HOMES = {"ConsumedRecord": "client.records", "Interceptor": "client.interceptor", "OutgoingRecord": "client.interceptor"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that few programs use are imported when they are looked up."""
+    if name == "serde":
+        return importlib.import_module("logdb.serde")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"logdb.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'logdb' has no attribute {name!r}")

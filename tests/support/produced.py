@@ -6,7 +6,7 @@ from typing import Any
 import logdb
 from logdb.codec import convert
 from logdb.model import ProducerIdAndEpoch
-from support.batches import encode_batch
+from support.batches import BASE_TIMESTAMP, encode_batch
 
 
 def batch(values: Sequence[bytes], producer_id: int, epoch: int, sequence: int, *, transactional: bool = False, **options: Any) -> bytes:
@@ -21,13 +21,15 @@ class Sender:
 
     def __init__(self, log: logdb.Log, producer_id: int = 7, epoch: int = 0, *, sequence: int = 0, transactional: bool = False) -> None:
         self.log, self.producer_id, self.epoch, self.sequence, self.transactional = log, producer_id, epoch, sequence, transactional
+        self.timestamp_ms = BASE_TIMESTAMP
 
     @property
     def name(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     def image(self, *values: bytes) -> bytes:
-        return batch(values, self.producer_id, self.epoch, self.sequence, transactional=self.transactional)
+        sender = self.producer_id, self.epoch, self.sequence
+        return batch(values, *sender, transactional=self.transactional, base_timestamp=self.timestamp_ms)
 
     def send(self, *values: bytes, **options: Any) -> range:
         offsets = self.log.append_batches(self.image(*values), **options)

@@ -7,6 +7,7 @@ Threading: records come from any thread; all methods are called with the lock of
 C types.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -86,7 +87,8 @@ class Delivery(codec.Delivery):
             self._report(function, error)
 
     def _report(self, function: object, error: BaseException) -> None:
-        logger.error("the callback %r for records of %s-%d failed", function, self.topic, self.partition, exc_info=error)
+        with contextlib.suppress(Exception):  # whatever a logger of the application does
+            logger.error("the callback %r for records of %s-%d failed", function, self.topic, self.partition, exc_info=error)
 
 
 class Accumulator(codec.Accumulator):

@@ -9,11 +9,12 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from operator import length_hint
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Self, cast
 
 from logdb.client import assignors
 from logdb.client.commits import Commits, OnCommit
@@ -25,12 +26,11 @@ from logdb.client.positions import Beginnings
 from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.errors import Closed, InvalidGroup, NotAssigned, OffsetOutOfRange, UnstableOffsets
+from logdb.errors import Closed, InvalidGroup, NotAssigned, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _ITERATION_WAIT_MS = 1_000
 
-T = TypeVar("T")
 Listener = Callable[[list[TopicPartition]], None]
 
 
@@ -52,9 +52,10 @@ class Handed(NamedTuple):
 
     def take_back(self) -> None:
         """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
-        position = self.position()
-        self.records.clear()
-        self.cursor.seek(position.offset, position.leader_epoch, earned=True)
+        if length_hint(self.iterator):
+            position = self.position()
+            self.records.clear()
+            self.cursor.seek(position.offset, position.leader_epoch, earned=True)
 
 
 class Listeners(NamedTuple):
@@ -184,13 +185,16 @@ class Consumer:
 
     def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these; those that stay keep their positions."""
-        known, level = self._fetcher.cursors, self._config.isolation_level
-        cursors = {partition: known.get(partition) or Cursor(partition, self._session.log(*partition), level) for partition in partitions}
+        known = self._fetcher.cursors
+        cursors = {partition: known.get(partition) or self._new_cursor(partition) for partition in partitions}
         self._take_back()
         self._fetcher.set(cursors)
         if self._config.group_id is None and self._config.auto_offset_reset == "latest":
             self._beginnings.settle(cursors.values())  # "latest" means now, not the first poll
         self._tend_at_ms = None
+
+    def _new_cursor(self, partition: TopicPartition) -> Cursor:
+        return Cursor(partition, self._session.log(*partition), self._config.isolation_level, self._beginnings.reset)
 
     def _take_on(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these too, and say so."""
@@ -249,15 +253,18 @@ class Consumer:
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
         self._take_back()
-        deadline_ms = self._monotonic_ms() + timeout_ms
+        now_ms = self._monotonic_ms()
+        deadline_ms = now_ms + timeout_ms
         while True:
-            self._tend()
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
             if taken := self._take(count_max):
                 return taken
-            left_ms = deadline_ms - self._monotonic_ms()
-            if left_ms <= 0:
+            now_ms = self._monotonic_ms()
+            if now_ms >= deadline_ms:
                 return {}
-            self._wait(left_ms)
+            self._wait(deadline_ms - now_ms)
+            now_ms = self._monotonic_ms()
 
     def __iter__(self) -> Iterator[AnyRecord]:
         """Records one after the other, waiting for more; ends after ``iteration_timeout_ms`` without one, or a ``close``.
@@ -272,7 +279,9 @@ class Consumer:
         idle_since_ms = self._monotonic_ms()
         self._take_back()
         while not self._closed:
-            self._tend()
+            now_ms = self._monotonic_ms()
+            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+                self._tend(now_ms)
             idle = True
             for cursor in self._fetcher.round():
                 before = cursor.offset
@@ -297,18 +306,25 @@ class Consumer:
 
     def _run(self, cursor: Cursor) -> Iterator[AnyRecord] | None:
         """Records of one partition to iterate over; None where there are none now."""
+        if self._finishing.needed:
+            return None if (handed := self._hand_out(cursor)) is None else handed.iterator
         try:
-            if not self._finishing.needed:
-                return self._in_range(cursor, cursor.run, self._config.max_poll_records)
-            before = cursor.position()
+            return cursor.run(self._config.max_poll_records)
+        except Exception:
+            self._fetcher.begin_with(cursor)
+            raise
+
+    def _hand_out(self, cursor: Cursor) -> Handed | None:
+        """The next records of one partition, which count as read one by one as they are looked at."""
+        before = cursor.position()
+        try:
             records = self._finished(cursor, self._config.max_poll_records)
         except Exception:
             self._fetcher.begin_with(cursor)
             raise
-        if not records:
-            return None
-        self._handed = Handed(cursor, before, records, iter(records))
-        return self._handed.iterator
+        if records:
+            self._handed = Handed(cursor, before, records, iter(records))
+        return self._handed
 
     def _take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
         """What is there; notes if that is nothing."""
@@ -332,10 +348,12 @@ class Consumer:
 
     def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
         """The next records of one partition, as the application gets them; the cursor is behind them."""
+        if not self._finishing.needed:
+            return cast(list[AnyRecord], cursor.take(count_max))
         before = cursor.position()
-        taken = self._in_range(cursor, cursor.take, count_max)
-        if not taken or not self._finishing.needed:
-            return cast(list[AnyRecord], taken)
+        taken = cursor.take(count_max)
+        if not taken:
+            return []
         try:
             done = self._finishing.deserialize(taken)
             if len(done) < len(taken):  # the next poll comes to the one that cannot be deserialized
@@ -345,13 +363,44 @@ class Consumer:
             cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
             raise
 
-    def _in_range(self, cursor: Cursor, read: Callable[[int], T], count_max: int) -> T:
-        """What ``read`` returns, at a position that is reset if the log does not hold it."""
-        try:
-            return read(count_max)
-        except OffsetOutOfRange as error:
-            self._beginnings.reset(cursor, error)
-            return read(count_max)
+    # ------------------------------------------------------------ for logdb.aio
+
+    @property
+    def iteration_timeout_ms(self) -> int | None:
+        """When iteration ends; None: never."""
+        return self._config.iteration_timeout_ms
+
+    def hand_out(self) -> Handed | None:
+        """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
+        self._take_back()
+        self._tend(self._monotonic_ms())
+        for cursor in self._fetcher.round():
+            if (handed := self._hand_out(cursor)) is not None:
+                return handed
+        self._tend_at_ms = None
+        return None
+
+    def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+        """Read again what ``poll`` returned to nobody."""
+        for partition, records in taken.items():
+            if (cursor := self._fetcher.cursors.get(partition)) is not None:
+                cursor.seek(records[0].offset, earned=True)
+
+    def watch(self, grown: threading.Event) -> Callable[[], None]:
+        """Set ``grown`` whenever there may be something for ``poll`` to do, until the function that is returned is called."""
+        logs = [cursor.log for cursor in self._fetcher.cursors.values()]
+        for log in logs:
+            log.watch(grown)
+        if self._membership is not None and (answer := self._membership.answer) is not None:
+            answer.add_done_callback(lambda _: grown.set())
+
+        def unwatch() -> None:
+            for log in logs:
+                log.unwatch(grown)
+
+        return unwatch
+
+    # ------------------------------------------------------------ between records
 
     def _take_back(self) -> None:
         """End the iteration that is under way: what it has not come to is read again."""
@@ -359,12 +408,9 @@ class Consumer:
             self._handed.take_back()
             self._handed = None
 
-    def _tend(self) -> None:
-        """What is to be done now and then, between records."""
+    def _tend(self, now_ms: int) -> None:
+        """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
         self._check_open()
-        now_ms = self._monotonic_ms()
-        if self._tend_at_ms is not None and now_ms < self._tend_at_ms:
-            return
         self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
         subscription = self._subscription
         if subscription is not None and subscription.refresh() and self._membership is None:
@@ -444,8 +490,7 @@ class Consumer:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
         level = self._config.isolation_level
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        return {partition: Cursor(partition, self._session.log(*partition), level).end_offset() for partition in wanted}
+        return {TopicPartition(*partition): self._session.log(*partition).readable_end_offset(level) for partition in partitions}
 
     def lag(self, partition: tuple[str, int]) -> int:
         """How many offsets the position is behind the end; 0 is none.
@@ -565,7 +610,7 @@ class Consumer:
             self._leave(commit=commit)
         finally:
             self._take_back()
-            self._closed = True
+            self._closed, self._tend_at_ms = True, None
             self._fetcher.set({})
 
     def __enter__(self) -> Self:

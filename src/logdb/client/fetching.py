@@ -8,7 +8,7 @@ it is.
 Threading: one thread at a time, the consumer's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from logdb.codec import Record, RecordIterator
@@ -34,14 +34,27 @@ class Cursor:
         "_isolation_level",
         "_leader_epoch",
         "_offset",
+        "_out_of_range",
         "_records",
         "log",
         "partition",
         "paused",
     )
 
-    def __init__(self, partition: TopicPartition, log: Log, isolation_level: IsolationLevel) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        log: Log,
+        isolation_level: IsolationLevel,
+        out_of_range: "Callable[[Cursor, OffsetOutOfRange], None]",
+    ) -> None:
+        """Stand nowhere yet.
+
+        Args:
+            out_of_range: Seeks another position, or raises, where the log does not hold this one.
+        """
         self.partition, self.log, self.paused = partition, log, False
+        self._out_of_range = out_of_range
         self._isolation_level: IsolationLevel = isolation_level
         self._offset, self._leader_epoch = NOWHERE, -1  # unless there is an iterator
         self._records: RecordIterator | None = None
@@ -85,7 +98,7 @@ class Cursor:
         Where reading fails midway, what came before is returned, and the next call fails.
 
         Raises:
-            OffsetOutOfRange: The position is not in the log: retention was faster, or it was sought.
+            OffsetOutOfRange: The position is not in the log (retention was faster, or it was sought), and is not to be reset.
             LogTruncated: Records before the position were lost (KIP-320).
             CorruptionError, ReadFailed, Closed, UnknownTopic: as ``Log.read``.
         """
@@ -120,20 +133,22 @@ class Cursor:
         if self._records is not None:
             return self._records
         end_offset = self.end_offset()
-        if self._checked and self._offset >= end_offset:
-            return None
+        if not self._checked or self._offset < end_offset:
+            try:
+                records = self._read(end_offset)
+            except OffsetOutOfRange as error:
+                if self._earned and self._offset > error.end_offset:
+                    raise LogTruncated(*self.partition, self._offset, self._leader_epoch, error.end_offset, error.end_offset) from None
+                self._out_of_range(self, error)
+                records = self._read(end_offset)
+            self._checked = True
+            if self._offset < end_offset:
+                self._records, self._end_offset = records, end_offset
+        return self._records
+
+    def _read(self, end_offset: int) -> RecordIterator:
         epoch = self._leader_epoch if self._leader_epoch >= 0 else None
-        try:
-            records = self.log.read(self._offset, end_offset=end_offset, leader_epoch=epoch, isolation_level=self._isolation_level)
-        except OffsetOutOfRange as error:
-            if self._earned and self._offset > error.end_offset:
-                raise LogTruncated(*self.partition, self._offset, self._leader_epoch, error.end_offset, error.end_offset) from None
-            raise
-        self._checked = True
-        if self._offset >= end_offset:
-            return None
-        self._records, self._end_offset = records, end_offset
-        return records
+        return self.log.read(self._offset, end_offset=end_offset, leader_epoch=epoch, isolation_level=self._isolation_level)
 
     def _let_go(self) -> None:
         """Drop the iterator.  If it came to its end, that is the position: past control records, and what compaction left out."""

@@ -68,6 +68,10 @@ class Sender:
 
     # ------------------------------------------------------------ memory
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a delivery of that size could begin at once."""
+        return self._memory_used + size_bytes <= self._options.buffer_memory
+
     def begin(self, accumulator: Accumulator, size_bytes: int) -> Delivery | None:
         """A new delivery, once there is memory for it; see ``Host``.  With ``lock`` held.
 

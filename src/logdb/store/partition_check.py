@@ -379,7 +379,7 @@ class PartitionCheck:
             self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
         if counts < 0:
             return
-        wrong = wrong_snapshot(self._io, self._directory, self._producers, self._begins_at if self._report.ok else None)
+        wrong = wrong_snapshot(self._io, self._directory, self._producers, damaged=not self._report.ok)
         if wrong is not None:
             self._wrong(producer_snapshot.snapshot_path(self._directory, counts), 0 if wrong[0] != "missing" else -1, *wrong)
 

@@ -1064,7 +1064,8 @@ def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFi
 
 def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
     """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
-    segment, epochs, producers = state.end.segment, state.epochs, state.producers
+    segment, epochs = state.end.segment, state.epochs
+    producers = None if segment is None else state.producers
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
         point = Point(segment.base_offset, state.end.offset, state.end.position)
