@@ -524,10 +524,10 @@ def test_we_know_of_its_producers_what_it_knows(kafka: Kafka, tmp_path: Path) ->
         assert (log.last_stable_offset, log.end_offset) == (seen["stable_offset"], seen["end_offset"])
     ours = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
 
-    def timeless(states: ProducerStates) -> list[Producer]:
-        return sorted(producer._replace(timestamp_ms=0, started_ms=0) for producer in states.producers.values())
+    def its_part(states: ProducerStates) -> list[Producer]:
+        return sorted(known._replace(batches=known.batches[-1:], timestamp_ms=0, started_ms=0) for known in states.producers.values())
 
-    assert timeless(ours) == timeless(snapshot)
+    assert its_part(ours) == its_part(snapshot)
 
 
 def test_the_tool_complains_of_its_own_segments_too(kafka: Kafka, tmp_path: Path) -> None:

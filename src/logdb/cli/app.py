@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
+        "compact": "compact:compact",
     },
     "Groups and transactions": {
         "groups": "groups:groups",

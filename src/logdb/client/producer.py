@@ -33,6 +33,7 @@ Acks: TypeAlias = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
+_ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics take by default
 _GATE_CLOSED, _GATE_FORKED, _GATE_NO_TRANSACTION = 1, 2, 3
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
@@ -259,7 +260,7 @@ class Producer(Dispatcher):
 
     def would_wait(self, topic: str) -> bool:
         """Whether a ``send`` might wait now: until the topic is looked up, or until there is room."""
-        return topic not in self._routes or not self._sender.has_room(self._batch_size)
+        return topic not in self._routes or not self._sender.has_room(_ROOM_SIZE_BYTES)
 
     # ------------------------------------------------------------ flush and close
 
