@@ -297,7 +297,6 @@ def quiet(db: logdb.Database) -> logdb.Database:
     if store._recovery is not None:
         store._recovery.join()
     store._flusher.stop()
-    store.housekeeping.stop()
     store.cleaner.background.stop()
     return db
 

@@ -230,11 +230,12 @@ class Log(BatchBuilder):
         return self._transactions is not None
 
     def producers(self) -> list[Producer]:
-        """The producers that are known, as of what is written."""
+        """The producers that are known, as of what is written; those that sent nothing for long are forgotten first."""
         transactions = self._transactions
         if transactions is None:
             return []
         with transactions.lock:
+            transactions.expire(self._clock())
             return list(transactions.written.producers.values())
 
     def written_stable_offset(self) -> int:
