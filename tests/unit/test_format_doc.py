@@ -7,7 +7,7 @@ from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import recovery_point
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
-from logdb.store import topic_file
+from logdb.store import mend, topic_file
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
@@ -46,6 +46,10 @@ def test_the_batch_header_is_what_the_page_says() -> None:
         "magic": 2,
     }
     assert computed_crc == header.crc
+
+
+def test_an_empty_batch_is_what_the_page_says() -> None:
+    assert mend.empty_batch(10, 13, 0) == example("empty batch")
 
 
 def test_the_records_are_what_the_page_says() -> None:

@@ -149,6 +149,8 @@ class Store:
             raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        if cleaner_bytes_per_second < 1:
+            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
         return Store(
             os.path.abspath(path),
             mode=mode,
