@@ -159,6 +159,8 @@ class Store:
             raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        if cleaner_bytes_per_second < 1:
+            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
         return Store(
             os.path.abspath(path),
             mode=mode,
@@ -740,29 +742,40 @@ class Store:
     def swap(self, log: Log, replacement: Replacement) -> bool:
         name = TopicPartition(log.topic, log.partition)
         with self._checkpoint_lock:
-            self._check_writable()
-            if self._logs.get(name) is not log:
-                raise UnknownTopic(log.topic)  # deleted meanwhile
-            if not set(replacement.old) <= set(log.segments):
-                return False
-            sync_directory(self._io, log.directory)
-            intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
-            made = swap.entries_of(log.topic, log.partition, replacement)
-            with self._catalogue_lock:
-                entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
-
-                def commit(txn: WriteTransaction) -> int:
-                    for segment in replacement.old:
-                        txn.delete_segment(*name, segment.base_offset)
-                    txn.put_segments(made)
-                    txn.put_log(entry)
-                    return txn.add_intent(intent)
-
-                number = self._commit(commit)
-                self._entries[name] = entry
+            try:
+                self._check_writable()
+                if self._logs.get(name) is not log:
+                    raise UnknownTopic(log.topic)  # deleted meanwhile
+                if not set(replacement.old) <= set(log.segments):
+                    replacement.discard()
+                    return False
+                sync_directory(self._io, log.directory)
+                intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
+                made = swap.entries_of(log.topic, log.partition, replacement)
+                number = self._commit_swap(name, replacement.old, made, intent)
+            except SyncFailed:
+                raise  # it may have been committed: then opening finishes it
+            except LogdbError:
+                replacement.discard()
+                raise
             self._rename_swapped(log, replacement.old, made, intent)
             self._finish_swap(number, intent)
             return True
+
+    def _commit_swap(self, name: TopicPartition, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> int:
+        with self._catalogue_lock:
+            entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
+
+            def commit(txn: WriteTransaction) -> int:
+                for segment in old:
+                    txn.delete_segment(*name, segment.base_offset)
+                txn.put_segments(made)
+                txn.put_log(entry)
+                return txn.add_intent(intent)
+
+            number = self._commit(commit)
+            self._entries[name] = entry
+            return number
 
     def finish_swaps(self, log: Log) -> None:
         with self._checkpoint_lock:
