@@ -105,6 +105,28 @@ def test_a_topic_deleted_under_its_consumer(db):
             consumer.poll()
 
 
+def test_a_topic_deleted_under_a_pattern(db):
+    db.create_topic("u")
+    fill(db, 0, 10)
+    with db.consumer(pattern="[tu]", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.append("u", b"x")
+        assert values(consumer.poll()) == {TopicPartition("u", 0): [b"x"]}
+        assert consumer.subscription() == ("u",)
+
+
+def test_a_topic_made_anew_under_its_consumer(db):
+    fill(db, 0, 10)
+    with db.consumer("t", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.create_topic("t", partitions=3)
+        fill(db, 0, 2, first=100)
+        assert values(consumer.poll()) == {T0: numbers(100, 102)}
+        assert consumer.position(T0) == 2
+
+
 def test_assign_keeps_positions_of_what_stays(db):
     fill(db, 0, 10)
     fill(db, 1, 10)
