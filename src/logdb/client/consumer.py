@@ -31,6 +31,7 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 T = TypeVar("T")
 
 _ITERATION_WAIT_MS = 1_000
+_DISK_WAIT_MS = 10
 
 
 class Consumer:
@@ -53,6 +54,7 @@ class Consumer:
         self._assignment = Assignment(session, config, self._fetcher, self._feed, self._commits)
         self._membership: Membership | None = None
         self._tend_at_ms: int | None = None  # None: in any case
+        self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
         self._closed = False
 
     def __repr__(self) -> str:
@@ -170,7 +172,10 @@ class Consumer:
             OffsetOutOfRange: The position was deleted by retention, and ``auto_offset_reset`` is "none".
             LogTruncated: Records before the position were lost in a crash; ``seek`` says how to go on.
             SerializationError: The next record cannot be deserialized; ``seek`` behind it to leave it out.
+            FencedInstance: Another consumer has taken over the ``group_instance_id``; this one is to be closed.
+            InconsistentProtocol, InvalidGroup, ReadOnly: The group cannot be joined.
             CorruptionError, ReadFailed, UnknownTopic, Closed: as they say.
+            whatever a listener or an interceptor raises.
         """
         count_max = self._config.max_poll_records if max_records is None else max_records
         if count_max < 1:
@@ -179,13 +184,18 @@ class Consumer:
         now_ms = self._monotonic_ms()
         deadline_ms = now_ms + timeout_ms
         while True:
-            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+            if self._is_due(now_ms):
                 self._tend(now_ms)
-            if taken := self._there(lambda: self._feed.take(count_max)):
+            try:
+                taken = self._feed.take(count_max)
+            except (Closed, UnknownTopic):
+                self._renew()
+                continue
+            if taken:
                 return taken
-            self._tend_at_ms = None
             now_ms = self._monotonic_ms()
             if now_ms >= deadline_ms:
+                self._tend_at_ms = None
                 return {}
             self._wait(deadline_ms - now_ms)
             now_ms = self._monotonic_ms()
@@ -200,31 +210,34 @@ class Consumer:
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
         """Runs of records, from one partition after the other."""
         timeout_ms, now_ms = self._config.iteration_timeout_ms, self._monotonic_ms()
-        idle_since_ms = now_ms
+        idle_since_ms, self._tend_at_ms = now_ms, None
         self._feed.take_back()
         while not self._closed:
-            self._tend(now_ms)
-            for run in self._feed.runs(self._config.max_poll_records):
-                yield run
-                now_ms = idle_since_ms = self._monotonic_ms()
-                if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
-                    break
-            else:
-                self._tend_at_ms = None
-                left_ms = _ITERATION_WAIT_MS if timeout_ms is None else idle_since_ms + timeout_ms - self._monotonic_ms()
-                if left_ms <= 0:
-                    return
-                self._wait(min(left_ms, _ITERATION_WAIT_MS))
-                now_ms = self._monotonic_ms()
+            if self._is_due(now_ms):
+                self._tend(now_ms)
+            try:
+                for run in self._feed.runs(self._config.max_poll_records):
+                    yield run
+                    now_ms = idle_since_ms = self._monotonic_ms()
+                    if self._is_due(now_ms):
+                        break
+                else:
+                    left_ms = _ITERATION_WAIT_MS if timeout_ms is None else idle_since_ms + timeout_ms - self._monotonic_ms()
+                    if left_ms <= 0:
+                        return
+                    self._wait(min(left_ms, _ITERATION_WAIT_MS))
+                    now_ms = self._monotonic_ms()
+            except (Closed, UnknownTopic):
+                self._renew()
 
-    def _there(self, read: Callable[[], T]) -> T:
-        """What ``read`` returns, also where a topic was deleted, and made anew, since it was looked for."""
-        try:
-            return read()
-        except (Closed, UnknownTopic):
-            self._tend(self._monotonic_ms())
-            self._assignment.renew()
-            return read()
+    def _renew(self) -> None:
+        """A log is not there any more: find out whether its topic was made anew, or need not be read any more.
+
+        Raises:
+            UnknownTopic, UnknownPartition, Closed: Neither.
+        """
+        self._tend(self._monotonic_ms())
+        self._assignment.renew()
 
     # ------------------------------------------------------------ for logdb.aio
 
@@ -235,8 +248,12 @@ class Consumer:
 
     def hand_out(self) -> Handed | None:
         """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
-        self._tend(self._monotonic_ms())
-        return self._there(lambda: self._feed.hand_out(self._config.max_poll_records))
+        self._tend(self._monotonic_ms())  # its waits are not this class's: it asks when there may be something to do
+        try:
+            return self._feed.hand_out(self._config.max_poll_records)
+        except (Closed, UnknownTopic):
+            self._renew()
+            return None
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         """Read again what ``poll`` returned to nobody."""
@@ -260,6 +277,9 @@ class Consumer:
 
     # ------------------------------------------------------------ between records
 
+    def _is_due(self, now_ms: int) -> bool:
+        return self._tend_at_ms is None or now_ms >= self._tend_at_ms
+
     def _tend(self, now_ms: int) -> None:
         """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
         self._check_open()
@@ -282,8 +302,13 @@ class Consumer:
             timeout_ms = min(timeout_ms, max(1, self._config.heartbeat_interval_ms))
         if self._membership is not None and (answer := self._membership.answer) is not None:
             futures.wait((answer,), timeout_ms / 1000)
-        else:
-            self._session.wait(self._fetcher.awaited(), timeout_ms, isolation_level=self._config.isolation_level)
+            self._tend_at_ms = None
+            return
+        awaited = self._fetcher.awaited()
+        if self._told and awaited == self._told:  # of a record that cannot be read yet, because the disk takes nothing
+            awaited, timeout_ms = {}, min(timeout_ms, _DISK_WAIT_MS)
+        told = self._session.wait(awaited, timeout_ms, isolation_level=self._config.isolation_level)
+        self._told = awaited if told else {}
 
     # ------------------------------------------------------------ positions
 
