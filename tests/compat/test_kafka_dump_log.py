@@ -22,10 +22,12 @@ from logdb.client.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status
 from logdb.io import IO
-from logdb.log import epochs
+from logdb.log import epochs, producer_snapshot
+from logdb.log.producers import Producer, ProducerStates
 from logdb.model import COMPRESSION_TYPES
 from support.batches import BASE_TIMESTAMP, Rec
 from support.peers import RECORDS, Row, rows_expected
+from support.produced import Sender
 
 CODECS = pytest.mark.parametrize("codec", COMPRESSION_TYPES)
 CONFIG = {"segment.bytes": 4_096, "index.interval.bytes": 512}  # several segments with several index entries, whatever the codec
@@ -273,6 +275,72 @@ def test_room_that_was_reserved_ahead_is_given_back(kafka: Kafka, tmp_path: Path
     check_dump(kafka, tmp_path / "db" / "t-0", rows_expected(RECORDS))
 
 
+def transact(path: Path) -> list[Sender]:
+    """A closed database with transactions in its topic t, over several segments, some aborted and one open; returns the producers."""
+    with logdb.open(path) as db:
+        db.create_topic("t", config=CONFIG)
+        log = db.log("t")
+        senders = [Sender(log, number, transactional=number > 0) for number in range(4)]
+        for sender in senders:
+            sender.timestamp_ms = IO().clock_ms()  # or Kafka would forget them: it counts from the records' time
+        for round_number in range(30):
+            for sender in senders[:3]:
+                sender.send(b"%d" % round_number * 20)
+            senders[1].end(commit=round_number % 3 > 0, coordinator_epoch=1)
+            senders[2].end(commit=round_number % 2 > 0, coordinator_epoch=1)
+        senders[3].send(b"open")
+        log.append(b"behind it")
+    return senders
+
+
+def test_the_tool_prints_what_we_know_of_producers(kafka: Kafka, tmp_path: Path) -> None:
+    senders = transact(tmp_path)
+    directory = tmp_path / "t-0"
+    with logdb.open(tmp_path, mode="r") as db:
+        log = db.log("t")
+        aborted, stable = log.aborted_transactions(0, log.end_offset), log.last_stable_offset
+    indexes = files(directory, ".txnindex")
+    assert len(aborted) == 25 and len(indexes) > 2
+    lines, complaints = kafka.dump(indexes)
+    said = [
+        f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} lastOffset: {entry.last_offset} "
+        f"lastStableOffset: {entry.last_stable_offset}"
+        for entry in aborted
+    ]
+    assert [line for line in lines if not line.startswith("Dumping")] == said
+    assert complaints == []
+    lines, complaints = kafka.dump(files(directory, ".snapshot")[-1:])
+    found = [re.findall(r"(\w+): (?:OptionalLong\[)?([\w.-]+)", line) for line in lines[1:]]
+    assert [(int(row["producerId"]), int(row["lastSequence"]), row["currentTxnFirstOffset"]) for row in map(dict, found)] == [
+        (sender.producer_id, sender.sequence - 1, str(stable) if sender is senders[3] else "OptionalLong.empty") for sender in senders
+    ]
+    assert [dict(row)["coordinatorEpoch"] for row in found] == ["-1", "1", "1", "-1"]
+    assert complaints == []
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
+def test_the_storage_engine_goes_on_with_our_producers(kafka: Kafka, tmp_path: Path, clean: bool) -> None:
+    senders = transact(tmp_path)
+    directory = tmp_path / "t-0"
+    with logdb.open(tmp_path, mode="r") as db:
+        log = db.log("t")
+        stable, end = log.last_stable_offset, log.end_offset
+        first_segment = [[entry.producer_id, entry.first_offset] for entry in log.aborted_transactions(0, log.segments[0].next_offset)]
+    indexes = {file: file.read_bytes() for file in files(directory, ".txnindex")}
+    seen = kafka.read(directory, clean=clean)
+    assert (seen["stable_offset"], seen["end_offset"]) == (stable, end)
+    assert sorted(seen["producers"]) == [
+        [sender.producer_id, 0, sender.sequence - 1, 1 if sender.producer_id in {1, 2} else -1, stable if sender is senders[3] else -1]
+        for sender in senders
+    ]
+    assert seen["aborted"] == first_segment
+    # It took the indexes as they are, or made the same ones.
+    assert {file: file.read_bytes() for file in files(directory, ".txnindex")} == indexes
+    batch = {"codec": "none", "epoch": 0, "records": to_send(RECORDS[:2]), "producer_id": 3, "sequence": 1, "end": "ABORT"}
+    assert kafka.ask("write", directory=directory, batches=[batch])["end_offset"] == end + 3
+    assert kafka.read(directory, clean=True)["stable_offset"] == end + 3
+
+
 def test_kafka_goes_on_where_we_ended(kafka: Kafka, tmp_path: Path) -> None:
     directory = append(tmp_path)
     batch = {"codec": "zstd", "epoch": 5, "records": to_send(RECORDS)}
@@ -325,7 +393,7 @@ def test_its_partitions_are_read_by_us(kafka: Kafka, tmp_path: Path, codec: str)
 
 def test_its_transactions_are_walked(kafka: Kafka, tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    batches = [{"codec": "lz4", "epoch": 0, "records": to_send(RECORDS[:3]), "producer_id": 7, "commit": True}]
+    batches = [{"codec": "lz4", "epoch": 0, "records": to_send(RECORDS[:3]), "producer_id": 7, "end": "COMMIT"}]
     assert kafka.ask("write", directory=directory, batches=batches)["end_offset"] == 4
     (segment,) = files(directory, ".log")
     data, scanner = segment.read_bytes(), Scanner(segment_base_offset=0)
@@ -333,6 +401,42 @@ def test_its_transactions_are_walked(kafka: Kafka, tmp_path: Path) -> None:
     assert (scanner.next_offset, scanner.batch_count, scanner.record_count) == (4, 2, 4)
     assert scanner.attributes == COMPRESSION_TYPES.index("lz4") | TRANSACTIONAL | CONTROL
     assert control.parse(data[-scanner.last_size_bytes :]).type == control.ControlType.COMMIT
+
+
+def test_we_know_of_its_producers_what_it_knows(kafka: Kafka, tmp_path: Path) -> None:
+    directory, parts = tmp_path / "db" / "t-0", [RECORDS[at : at + 10] for at in range(0, 200, 10)]
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+    batches = [
+        {
+            "codec": "none",
+            "epoch": 0,
+            "records": to_send(part),
+            "producer_id": number % 3,
+            "sequence": number // 3 * 10,
+            "roll": number % 7 == 6,
+            **({} if number % 4 == 0 else {"end": "ABORT" if number % 4 == 1 else "COMMIT"}),
+        }
+        for number, part in enumerate(parts)
+    ]
+    kafka.ask("write", directory=directory, batches=batches)
+    seen = kafka.read(directory, clean=True)
+    kept = {file.name: file.read_bytes() for file in files(directory, ".txnindex")}
+    snapshot = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+    for file in (*files(directory, ".snapshot"), *files(directory, ".txnindex")):
+        file.unlink()
+    logdb.repair(tmp_path / "db", execute=True)
+    made = {file.name: file.read_bytes() for file in files(directory, ".txnindex")}
+    assert {name: data for name, data in made.items() if data} == {name: data for name, data in kept.items() if data}
+    with logdb.open(tmp_path / "db") as db:
+        log = db.log("t")
+        assert (log.last_stable_offset, log.end_offset) == (seen["stable_offset"], seen["end_offset"])
+    ours = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+
+    def its_part(states: ProducerStates) -> list[Producer]:
+        return sorted(known._replace(batches=known.batches[-1:], timestamp_ms=0, started_ms=0) for known in states.producers.values())
+
+    assert its_part(ours) == its_part(snapshot)
 
 
 def test_the_tool_complains_of_its_own_segments_too(kafka: Kafka, tmp_path: Path) -> None:

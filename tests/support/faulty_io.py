@@ -43,7 +43,7 @@ class FaultyIO(IO):
     def fill_up(self) -> None:
         """No room for a byte or an inode."""
         self.room = 0
-        for kind in ("allocate", "mkdir", "create"):
+        for kind in ("allocate", "mkdir", "create", "link"):
             self.fail(kind, errno.ENOSPC)
 
     def heal(self) -> None:
@@ -95,6 +95,16 @@ class FaultyIO(IO):
         self._step("pread", self._paths.get(fd, ""))
         return super().pread(fd, size_bytes, position)
 
+    def copy_range(self, source, target, size_bytes, position):
+        path = self._paths.get(target, "")
+        self._step("copy_range", path)
+        if self.room is not None:
+            size_bytes = min(size_bytes, self.room)
+            if not size_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.room -= size_bytes
+        return super().copy_range(source, target, size_bytes, position)
+
     def truncate(self, fd, size_bytes):
         self._step("truncate", self._paths.get(fd, ""))
         super().truncate(fd, size_bytes)
@@ -122,6 +132,10 @@ class FaultyIO(IO):
     def rename(self, old, new):
         self._step("rename", old)
         super().rename(old, new)
+
+    def link(self, old, new):
+        self._step("link", new)
+        super().link(old, new)
 
     def unlink(self, path):
         self._step("unlink", path)

@@ -49,7 +49,7 @@ class Delivery(codec.Delivery):
         self.stamped: bytes | memoryview | None = None  # what is produced; the same bytes at every try
         self.last_error: LogdbError | None = None
         self.kept: range | None = None  # where the log has taken them, though it could not write them
-        self.finished = False  # its callbacks were called, and its memory is free
+        self.awaited = self.finished = False  # finished: its callbacks were called, and its memory is free
         self._settled: threading.Event | None = None
         self._owner = os.getpid()
 

@@ -137,7 +137,7 @@ class TransactionCoordinator:
         """
         return any(
             transaction.producer_id == producer.producer_id
-            and producer.producer_epoch <= transaction.producer_epoch
+            and producer.producer_epoch <= transaction.last_epoch
             and partition in transaction.partitions
             for transaction in self._transactions.values()
         )

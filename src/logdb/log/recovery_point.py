@@ -118,7 +118,6 @@ class RecoveryPointFile(FileHolder):
             except OSError as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 
-
     def settle(self) -> None:
         """Sync what was noted since the file was opened, so that a clean close leaves no torn slot behind.
 

@@ -305,7 +305,7 @@ class PartitionRepair:
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
             self._save_transactions(walk, producers)
-        entry = entry._replace(producers_offset=self._save_snapshot(producers, entry))
+        entry = entry._replace(producers_offset=self._save_snapshot(producers))
         self._save_topic_file(entry)
         self._save_point(entry)
         return entry, self._segments_of(walks, entry)
@@ -356,16 +356,15 @@ class PartitionRepair:
             wrong = wrong_index(data, producers, walk.base_offset, OFFSET_MAX, compacted=self._config.compacted)
         except CorruptionError as error:
             wrong = error.reason
-        if wrong is not None:
+        if wrong is not None or path in self._bad_paths:
             replace_file(self._io, path, transaction_index.encode(producers.aborted.get(walk.base_offset, [])))
 
-    def _save_snapshot(self, producers: ProducerWalk, entry: LogEntry) -> int:
+    def _save_snapshot(self, producers: ProducerWalk) -> int:
         """Make the snapshot that counts anew if it does not fit; returns its offset, -1 where there never were producers."""
         offset = producers.snapshot_offset
         if offset < 0:
             return offset
-        begins_at = self._slots[0].base_offset if self._slots else entry.recovery_offset
-        if wrong_snapshot(self._io, self._directory, producers, begins_at) is not None:
+        if wrong_snapshot(self._io, self._directory, producers) is not None:
             producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
         return offset
 

@@ -24,8 +24,9 @@ from logdb.segment.segment import segment_path
 class ProducerWalk:
     """Follows the batches of one partition, in their order.
 
-    ``at_snapshot``: the producers as they were at ``snapshot_offset``.  ``aborted``: the transactions that were aborted, by
-    the base offset of the marker's segment.  ``markers``: producers of the abort markers, by their offsets.
+    ``begins_at``: the first offset that was walked, -1 before.  ``at_snapshot``: the producers as they were at
+    ``snapshot_offset``.  ``aborted``: the transactions that were aborted, by the base offset of the marker's segment.
+    ``markers``: producers of the abort markers, by their offsets.
     """
 
     def __init__(self, snapshot_offset: int) -> None:
@@ -34,11 +35,12 @@ class ProducerWalk:
         self.markers: dict[int, int] = {}
         self._states = ProducerStates()
         self._at_snapshot: ProducerStates | None = None
-        self._base_offset = 0
+        self._base_offset = self.begins_at = -1
 
     def begin(self, base_offset: int) -> None:
         """What is visited from here on lies in the segment of that base offset."""
         self._base_offset = base_offset
+        self.begins_at = base_offset if self.begins_at < 0 else self.begins_at
 
     def visit(self, head: Header, image: memoryview) -> None:
         """Take over a good batch of a producer."""
@@ -60,12 +62,12 @@ class ProducerWalk:
         return bool(self._states.producers)
 
 
-def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, begins_at: int | None) -> tuple[str, str] | None:
+def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, damaged: bool = False) -> tuple[str, str] | None:
     """What is wrong with the snapshot that the catalogue names: a kind of problem and the reason; None if nothing is.
 
     Args:
         walk: Of all batches that the log has.
-        begins_at: The first offset that was walked; None: the log is damaged, and says nothing of the snapshot.
+        damaged: It is damaged, and says nothing of the snapshot.
     """
     try:
         stored = producer_snapshot.load(io, directory, walk.snapshot_offset).producers
@@ -73,16 +75,16 @@ def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, begins_at: int | 
         return "missing", f"what the log knew of its producers at offset {walk.snapshot_offset}"
     except CorruptionError as error:
         return "damaged", error.reason
-    if begins_at is None:
+    if damaged:
         return None
     for producer_id, seen in walk.at_snapshot.producers.items():
         known = stored.pop(producer_id, None)
         if known is None and seen.first_offset >= 0:
             return "contradiction", f"it lacks producer {producer_id}, which has a transaction open since offset {seen.first_offset}"
-        if known is not None and _contradicts(known, seen, begins_at):
+        if known is not None and _contradicts(known, seen, walk.begins_at):
             return "contradiction", f"it says {known}, the log {seen}"
     for known in stored.values():
-        if known.batches and known.batches[-1].first_offset >= begins_at:
+        if known.batches and known.batches[-1].first_offset >= walk.begins_at:
             return "contradiction", f"it says {known}, of which the log has no batch"
     return None
 
@@ -106,14 +108,19 @@ def wrong_index(data: bytes, walk: ProducerWalk, base_offset: int, judged_below:
     entries = {entry.last_offset: entry for entry in transaction_index.entries(data) if entry.last_offset < judged_below}
     for seen in walk.aborted.get(base_offset, []):
         found = entries.get(seen.last_offset)
-        if seen.last_offset < judged_below and (
-            found is None or found.producer_id != seen.producer_id or found.first_offset > seen.first_offset
-        ):
+        whole = walk.begins_at == 0 and not compacted  # of what the entry was made of, nothing is gone
+        if seen.last_offset < judged_below and (found is None or not (found == seen if whole else _covers(found, seen))):
             return f"the log has {seen}, the index {found}"
     for entry in entries.values():
         if walk.markers.get(entry.last_offset, entry.producer_id if compacted else -1) != entry.producer_id:
             return f"it says {entry}; the log has no such marker"
     return None
+
+
+def _covers(found: AbortedTransaction, seen: AbortedTransaction) -> bool:
+    """Whether an entry hides all that the log has of a transaction, and no search ends at it too early."""
+    reaches = found.first_offset <= seen.first_offset and found.last_stable_offset <= seen.last_stable_offset
+    return found.producer_id == seen.producer_id and reaches
 
 
 def index_path(directory: str, base_offset: int) -> str:

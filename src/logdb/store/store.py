@@ -778,7 +778,7 @@ class Store:
 
         def make() -> list[Segment]:
             try:
-                swap.rename(self._io, log.directory, intent.body)
+                swap.rename(self._io, log.directory, swap.of(intent))
             except OSError as error:
                 failure.append(error)
             interval = log.config.index_interval_bytes
@@ -794,8 +794,8 @@ class Store:
         directory = self._partition_path(intent.topic, intent.body["partition"])
         if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
             with named_errors(directory):
-                swap.rename(self._io, directory, intent.body)
-                swap.remove(self._io, directory, intent.body)
+                swap.rename(self._io, directory, swap.of(intent))
+                swap.remove(self._io, directory, swap.of(intent))
         self._commit(lambda txn: txn.clear_intent(number))
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
@@ -1064,7 +1064,8 @@ def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFi
 
 def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
     """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
-    segment, epochs, producers = state.end.segment, state.epochs, state.producers
+    segment, epochs = state.end.segment, state.epochs
+    producers = None if segment is None else state.producers
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
         point = Point(segment.base_offset, state.end.offset, state.end.position)

@@ -39,7 +39,7 @@ def db(tmp_path, clock):
 def fill(db, topic="t", count=60, *, config=SMALL):
     """A log of several sealed segments and an active one."""
     db.create_topic(topic, config=config, if_not_exists=True)
-    log = db.log(topic)
+    log = db._store.log(topic)  # a database's own would end open transactions that no coordinator knows
     for number in range(count):
         log.append(b"%06d" % number + bytes(200))
         if number % 3 == 2:
