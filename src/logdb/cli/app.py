@@ -30,6 +30,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "delete-records": "delete_records:delete_records",
         "compact": "compact:compact",
     },
+    "Groups and transactions": {
+        "groups": "groups:groups",
+        "transactions": "transactions:transactions",
+    },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",
         "dump": "dump:dump",

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
+from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
@@ -42,7 +43,7 @@ _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-class Database:
+class Database(Administration):
     """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
 
     Any number of threads may use it.  After a fork, the child opens its own.

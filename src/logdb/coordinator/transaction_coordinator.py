@@ -57,9 +57,10 @@ class TransactionCoordinator:
         return step.effects()
 
     def accept(self, effects: Effects, offset: int) -> None:
-        """Make the effects current."""
-        for at, record in enumerate(effects.records, offset):
-            self.apply(record.key, record.value, offset=at)
+        """Make the effects current: ``changes`` has what the records say, but for ids that are forgotten."""
+        for record in effects.records:
+            if record.value is None:
+                self.apply(record.key, None, offset=offset)
         self._transactions.update(effects.changes)
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:  # noqa: ARG002  # the contract's
