@@ -45,6 +45,7 @@ class ReadableLog(BatchBuilder):
     directory: str
     read_only_reason: str | None
     strict: bool
+    _clock: Callable[[], int]
     _host: Host
     _config: LogConfig
     _level: int
