@@ -341,6 +341,16 @@ class View:
             if not self._kept:
                 _remove_files(self.path)
 
+    def delete(self) -> None:
+        """Close it, and leave nothing of it."""
+        with self._reading:
+            if not self._closed:
+                self._closed = True
+                self._lmdb.close()
+        _remove_files(self.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
+
 
 # ---------------------------------------------------------------- keys and values
 

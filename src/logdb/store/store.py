@@ -798,6 +798,11 @@ class Store:
                 swap.remove(self._io, directory, intent.body)
         self._commit(lambda txn: txn.clear_intent(number))
 
+    def clean_offset(self, topic: str, partition: int) -> int:
+        """Up to where a log was compacted, as far as the catalogue knows."""
+        entry = self._catalogue.log(topic, partition)
+        return 0 if entry is None else entry.clean_offset
+
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
