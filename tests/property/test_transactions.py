@@ -196,7 +196,9 @@ class TransactionMachine(RuleBasedStateMachine):
         self.end_as(*data.draw(st.sampled_from(self.given[-4:])), commit=commit, bump=bump)
 
     def end_as(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool) -> None:
-        transaction = self.current.get(transactional_id) if self.known(transactional_id) and self.state(transactional_id) == "Ongoing" else None
+        transaction = (
+            self.current.get(transactional_id) if self.known(transactional_id) and self.state(transactional_id) == "Ongoing" else None
+        )
 
         if transaction is not None and commit and producer == self.runner.coordinator.describe(transactional_id).producer:
             self.asked.add(transaction)

@@ -127,8 +127,8 @@ class View:
         with _named_errors(self.path):
             self._lmdb = _open_lmdb(self.path)
             try:
-                self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
                 self._check_size()
+                self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
                 self._reader = self._lmdb.begin(db=self._entries)
             except BaseException:
                 self._lmdb.close()
