@@ -36,8 +36,7 @@ class Keyed:
         """Records to append: some keys, one in ten a tombstone."""
         rng = self._rng
         return [
-            (b"key %d" % rng.randrange(keys), None if rng.random() < 0.1 else b"%d " % (len(self.rows) + n) * size)
-            for n in range(count)
+            (b"key %d" % rng.randrange(keys), None if rng.random() < 0.1 else b"%d " % (len(self.rows) + n) * size) for n in range(count)
         ]
 
     def append(self, log: Log, count: int, keys: int, size: int = 20) -> None:
