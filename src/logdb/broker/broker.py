@@ -60,8 +60,11 @@ _PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is 
 class Broker:
     """The local session on a store; ``client.session.Session`` says what each call does."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, *, group_config: GroupConfig | None = None, transaction_config: TransactionConfig | None = None
+    ) -> None:
         self._store, self._owner = store, os.getpid()
+        self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(store.io, _fire)
         self._endings = Endings(store, self._append_offsets_marker)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
@@ -348,10 +351,10 @@ class Broker:
     # ------------------------------------------------------------ coordinators
 
     def _group_coordinator(self, _log: Log) -> GroupCoordinator:
-        return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))
+        return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
     def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
-        return TransactionCoordinator(TransactionConfig(abort_on_recovery=True), self._new_producer_id, log.leader_epoch)
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch)
 
 
 def _fire(key: Any) -> None:

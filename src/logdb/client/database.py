@@ -294,6 +294,9 @@ class Database(Administration):
         Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
         and is still at it, is fenced; in a loop it is taken over once, not every time.
 
+        A consumer whose offsets were sent goes back to the last committed ones when they are aborted.  One that was polled
+        for a block that never came to ``send_offsets`` stays where it is: ``consumer.seek_to_committed()``.
+
         Args:
             transactional_id: A name that is this application's, over restarts, too.
             options: Those of ``producer``, such as ``transaction_timeout_ms``.
