@@ -17,7 +17,7 @@ from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
-from logdb.errors import LogdbError, UnknownPartition
+from logdb.errors import InvalidPartitions, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
@@ -128,6 +128,8 @@ class Database(Administration):
         Raises:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
+        if partitions is not None and name in INTERNAL_TOPICS:
+            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
         info = self._store.alter_topic(name, config=config, partitions=partitions)
         self._topic_changed(name)
         return info
@@ -295,6 +297,9 @@ class Database(Administration):
 
         Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
         and is still at it, is fenced; in a loop it is taken over once, not every time.
+
+        A consumer whose offsets were sent goes back to the last committed ones when they are aborted.  One that was polled
+        for a block that never came to ``send_offsets`` stays where it is: ``consumer.seek_to_committed()``.
 
         Args:
             transactional_id: A name that is this application's, over restarts, too.
