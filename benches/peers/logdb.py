@@ -134,6 +134,46 @@ def append_durable_8_threads(work: Work) -> Measure:
         return _append_threads(work, log, 8)
 
 
+# ---------------------------------------------------------------- the producer
+
+
+def send(work: Work) -> Measure:
+    """``producer.send`` with a callback a record, until all have been called."""
+    return _send(work, called_back=True)
+
+
+def send_alone(work: Work) -> Measure:
+    """Without callbacks, and the futures dropped."""
+    return _send(work, called_back=False)
+
+
+def _send(work: Work, *, called_back: bool) -> Measure:
+    import logdb
+
+    keys, values = work.records()
+    delivered = 0
+
+    def delivery(error: Any, metadata: Any) -> None:
+        nonlocal delivered
+        delivered += error is None
+
+    options = {"on_delivery": delivery} if called_back else {}
+    with logdb.open(str(work.directory), durability="os") as db:
+        db.create_topic("t", partitions=4)
+        producer = db.producer()
+        began = work.start()
+        put = producer.send
+        for key, value in zip(keys, values, strict=True):
+            put("t", value, key, **options)
+        producer.flush()
+        seconds = time.perf_counter() - began
+        if called_back and delivered != work.count:
+            raise Wrong(f"{delivered} of {work.count} records were delivered")
+        met = [_scan_values(db.log("t", partition)) for partition in range(4)]
+        work.check((sum(count for count, _ in met), sum(size_bytes for _, size_bytes in met)))
+    return rate(work.count, seconds)
+
+
 # ---------------------------------------------------------------- ready-made batches
 
 
@@ -225,6 +265,52 @@ def scan_all(work: Work) -> Measure:
     """Offset, timestamp, key and value of each record."""
     with _filled(work) as log:
         return work.passes(lambda: _scan_all(log))
+
+
+@contextlib.contextmanager
+def _group(work: Work) -> "Iterator[Callable[[], Any]]":
+    """Makes consumers of a log with all records, each the only member of a group of its own."""
+    import logdb
+
+    with _filled(work):
+        pass
+    numbers = itertools.count()
+    with logdb.open(str(work.directory), durability="os") as db:
+        yield lambda: db.consumer("t", group_id=f"g{next(numbers)}", auto_offset_reset="earliest", iteration_timeout_ms=0)
+
+
+def group_consume(work: Work) -> Measure:
+    """Joins, polls until nothing is left, commits and leaves."""
+    with _group(work) as join:
+
+        def one() -> tuple[int, int]:
+            count = size_bytes = 0
+            with join() as consumer:
+                while taken := consumer.poll():
+                    for records in taken.values():
+                        for record in records:
+                            size_bytes += len(record.value)
+                        count += len(records)
+                consumer.commit()
+            return count, size_bytes
+
+        return work.passes(one)
+
+
+def group_iterate(work: Work) -> Measure:
+    """The same by iterating over the consumer."""
+    with _group(work) as join:
+
+        def one() -> tuple[int, int]:
+            count = size_bytes = 0
+            with join() as consumer:
+                for record in consumer:
+                    size_bytes += len(record.value)
+                    count += 1
+                consumer.commit()
+            return count, size_bytes
+
+        return work.passes(one)
 
 
 def _arrow(work: Work, columns: list[str] | None) -> Measure:
@@ -336,10 +422,14 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     append_many_durable,
     append_durable,
     append_durable_8_threads,
+    send,
+    send_alone,
     append_ready,
     read_batches,
     scan_values,
     scan_all,
+    group_consume,
+    group_iterate,
     arrow_value,
     arrow_all,
     get,

@@ -347,6 +347,14 @@ class BackupDamaged(LogdbError):
         self.path, self.position, self.reason = path, position, reason
 
 
+class BackupMismatch(LogdbError):
+    """Backups that don't make a chain: one is missing, or another database's; nothing was done."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the backup {path} does not fit: {reason}")
+        self.path, self.reason = path, reason
+
+
 # ---------------------------------------------------------------- the handle
 
 

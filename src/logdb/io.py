@@ -11,6 +11,7 @@ share a write position.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -23,6 +24,8 @@ if sys.platform == "win32":  # pragma: no cover
 
 import fcntl
 
+_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF)  # between these two files
+_COPY_SIZE_BYTES = 1 << 20
 _F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
 
 
@@ -80,6 +83,21 @@ class IO:
             fcntl.fcntl(fd, _F_FULLFSYNC)
         else:
             os.fdatasync(fd)
+
+    def copy_range(self, source: int, target: int, size_bytes: int, position: int) -> int:
+        """Copy from one open file to the same place of another, in the kernel where it can.
+
+        Returns the bytes copied, which may be fewer; 0 where the source ends.  File systems that
+        share blocks (btrfs, xfs) copy nothing at all.
+        """
+        if hasattr(os, "copy_file_range"):
+            try:
+                return os.copy_file_range(source, target, size_bytes, position, position)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+        data = os.pread(source, min(size_bytes, _COPY_SIZE_BYTES), position)
+        return os.pwrite(target, data, position) if data else 0
 
     def drop_cache(self, fd: int) -> None:
         """Ask the kernel to forget its clean pages of a file, so that the next read is the disk's."""

@@ -7,9 +7,12 @@
 //   {"do": "dump", "arguments": [...]}         DumpLogSegments -> {"output": "...", "complaints": "..."}
 //   {"do": "read", "directory": "...", "clean": bool, "timestamps": [...]}
 //       UnifiedLog opens the directory (it may change it) and reads all of it
-//       -> {"end_offset", "epochs", "checkpoint", "segment_count", "records", "offsets": [offset or null per timestamp]}
-//   {"do": "write", "directory": "...", "batches": [{"codec", "epoch", "records", "roll", "producer_id", "commit"}, ...]}
-//       UnifiedLog opens the directory, or makes it, and appends as leader -> {"end_offset", "epochs", "segment_count"}
+//       -> {"end_offset", "epochs", "checkpoint", "segment_count", "records", "offsets": [offset or null per timestamp],
+//           "stable_offset", "producers": [[id, epoch, last sequence, coordinator epoch, first offset or -1], ...],
+//           "aborted": [[producer id, first offset], ...] of the first segment}
+//   {"do": "write", "directory": "...", "batches": [{"codec", "epoch", "records", "roll", "producer_id", "sequence", "end"}, ...]}
+//       UnifiedLog opens the directory, or makes it, and appends as leader; "end" is ABORT or COMMIT: a marker behind the records
+//       -> {"end_offset", "epochs", "segment_count"}
 //   {"do": "partition", "keys": [...], "count": n} -> {"partitions": [...]}
 //
 // A record is [timestamp, key, value, [[header key, header value], ...]], with its offset in front where it is read.
@@ -121,6 +124,7 @@ public class KafkaPeer {
                 }
                 if (offset == before) throw new IllegalStateException("no batch at offset " + offset + " of " + end);
             }
+            describeTransactions(log, answer);
             ArrayNode offsets = answer.putArray("offsets");
             for (JsonNode timestamp : request.withArray("timestamps")) {
                 var found = log.fetchOffsetByTimestamp(timestamp.longValue(), Optional.empty()).timestampAndOffsetOpt();
@@ -133,6 +137,20 @@ public class KafkaPeer {
         answer.put("end_offset", log.logEndOffset()).put("segment_count", log.numberOfSegments());
         ArrayNode epochs = answer.putArray("epochs");
         for (EpochEntry entry : log.leaderEpochCache().epochEntries()) epochs.addArray().add(entry.epoch()).add(entry.startOffset());
+    }
+
+    static void describeTransactions(UnifiedLog log, ObjectNode answer) throws Exception {
+        log.updateHighWatermark(log.logEndOffset());  // as a leader without followers
+        answer.put("stable_offset", log.lastStableOffset());
+        ArrayNode producers = answer.putArray("producers");
+        for (var state : log.activeProducers())
+            producers.addArray().add(state.producerId()).add(state.producerEpoch()).add(state.lastSequence())
+                .add(state.coordinatorEpoch()).add(state.currentTxnStartOffset());
+        ArrayNode aborted = answer.putArray("aborted");
+        if (log.lastStableOffset() == log.logStartOffset()) return;
+        var fetched = log.read(log.logStartOffset(), Integer.MAX_VALUE, FetchIsolation.TXN_COMMITTED, true);
+        for (var transaction : fetched.abortedTransactions.orElseThrow())
+            aborted.addArray().add(transaction.producerId()).add(transaction.firstOffset());
     }
 
     static void add(ArrayNode row, Record record) {
@@ -151,12 +169,14 @@ public class KafkaPeer {
                 SimpleRecord[] records = new SimpleRecord[batch.get("records").size()];
                 for (int i = 0; i < records.length; i++) records[i] = record(batch.get("records").get(i));
                 Compression codec = Compression.of(batch.get("codec").textValue()).build();
+                int sequence = batch.path("sequence").asInt(0);
                 log.appendAsLeader(producer < 0 ? MemoryRecords.withRecords(codec, records)
-                    : MemoryRecords.withTransactionalRecords(codec, producer, (short) 0, 0, records), epoch);
-                if (batch.path("commit").booleanValue())
-                    log.appendAsLeader(MemoryRecords.withEndTransactionMarker(producer, (short) 0,
-                        new EndTransactionMarker(ControlRecordType.COMMIT, 0)), epoch, AppendOrigin.COORDINATOR, RequestLocal.noCaching(),
-                        VerificationGuard.SENTINEL, TransactionVersion.TV_0.featureLevel());
+                    : MemoryRecords.withTransactionalRecords(codec, producer, (short) 0, sequence, records), epoch);
+                if (batch.has("end")) {
+                    var marker = new EndTransactionMarker(ControlRecordType.valueOf(batch.get("end").textValue()), 0);
+                    log.appendAsLeader(MemoryRecords.withEndTransactionMarker(producer, (short) 0, marker), epoch, AppendOrigin.COORDINATOR,
+                        RequestLocal.noCaching(), VerificationGuard.SENTINEL, TransactionVersion.TV_0.featureLevel());
+                }
             }
             describe(log, answer);
         }

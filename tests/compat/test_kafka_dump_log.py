@@ -18,14 +18,18 @@ import pytest
 
 import logdb
 from benches.peers.kafka import jars
+from logdb.cli import dump_producers
 from logdb.client.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status
+from logdb.coordinator.consumer_protocol import Assignment, Subscription
 from logdb.io import IO
-from logdb.log import epochs
-from logdb.model import COMPRESSION_TYPES
+from logdb.log import epochs, producer_snapshot
+from logdb.log.producers import Producer, ProducerStates
+from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.batches import BASE_TIMESTAMP, Rec
 from support.peers import RECORDS, Row, rows_expected
+from support.produced import Sender
 
 CODECS = pytest.mark.parametrize("codec", COMPRESSION_TYPES)
 CONFIG = {"segment.bytes": 4_096, "index.interval.bytes": 512}  # several segments with several index entries, whatever the codec
@@ -273,6 +277,75 @@ def test_room_that_was_reserved_ahead_is_given_back(kafka: Kafka, tmp_path: Path
     check_dump(kafka, tmp_path / "db" / "t-0", rows_expected(RECORDS))
 
 
+def transact(path: Path) -> list[Sender]:
+    """A closed database with transactions in its topic t, over several segments, some aborted and one open; returns the producers."""
+    with logdb.open(path) as db:
+        db.create_topic("t", config=CONFIG)
+        log = db.log("t")
+        senders = [Sender(log, number, transactional=number > 0) for number in range(4)]
+        for sender in senders:
+            sender.timestamp_ms = IO().clock_ms()  # or Kafka would forget them: it counts from the records' time
+        for round_number in range(30):
+            for sender in senders[:3]:
+                sender.send(b"%d" % round_number * 20)
+            senders[1].end(commit=round_number % 3 > 0, coordinator_epoch=1)
+            senders[2].end(commit=round_number % 2 > 0, coordinator_epoch=1)
+        senders[3].send(b"open")
+        log.append(b"behind it")
+    return senders
+
+
+def test_the_tool_prints_what_we_know_of_producers(kafka: Kafka, tmp_path: Path) -> None:
+    senders = transact(tmp_path)
+    directory = tmp_path / "t-0"
+    with logdb.open(tmp_path, mode="r") as db:
+        log = db.log("t")
+        aborted, stable = log.aborted_transactions(0, log.end_offset), log.last_stable_offset
+    indexes = files(directory, ".txnindex")
+    assert len(aborted) == 25 and len(indexes) > 2
+    lines, complaints = kafka.dump(indexes)
+    said = [
+        f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} lastOffset: {entry.last_offset} "
+        f"lastStableOffset: {entry.last_stable_offset}"
+        for entry in aborted
+    ]
+    assert [line for line in lines if not line.startswith("Dumping")] == said
+    assert [dump_producers.aborted_line(entry) for file in indexes for entry in dump_producers.aborted_documents(str(file))] == said
+    assert complaints == []
+    newest = files(directory, ".snapshot")[-1]
+    lines, complaints = kafka.dump([newest])
+    assert lines[1:] == [dump_producers.producer_line(entry) for entry in dump_producers.producer_documents(str(newest))]
+    found = [re.findall(r"(\w+): (?:OptionalLong\[)?([\w.-]+)", line) for line in lines[1:]]
+    assert [(int(row["producerId"]), int(row["lastSequence"]), row["currentTxnFirstOffset"]) for row in map(dict, found)] == [
+        (sender.producer_id, sender.sequence - 1, str(stable) if sender is senders[3] else "OptionalLong.empty") for sender in senders
+    ]
+    assert [dict(row)["coordinatorEpoch"] for row in found] == ["-1", "1", "1", "-1"]
+    assert complaints == []
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
+def test_the_storage_engine_goes_on_with_our_producers(kafka: Kafka, tmp_path: Path, clean: bool) -> None:
+    senders = transact(tmp_path)
+    directory = tmp_path / "t-0"
+    with logdb.open(tmp_path, mode="r") as db:
+        log = db.log("t")
+        stable, end = log.last_stable_offset, log.end_offset
+        first_segment = [[entry.producer_id, entry.first_offset] for entry in log.aborted_transactions(0, log.segments[0].next_offset)]
+    indexes = {file: file.read_bytes() for file in files(directory, ".txnindex")}
+    seen = kafka.read(directory, clean=clean)
+    assert (seen["stable_offset"], seen["end_offset"]) == (stable, end)
+    assert sorted(seen["producers"]) == [
+        [sender.producer_id, 0, sender.sequence - 1, 1 if sender.producer_id in {1, 2} else -1, stable if sender is senders[3] else -1]
+        for sender in senders
+    ]
+    assert seen["aborted"] == first_segment
+    # It took the indexes as they are, or made the same ones.
+    assert {file: file.read_bytes() for file in files(directory, ".txnindex")} == indexes
+    batch = {"codec": "none", "epoch": 0, "records": to_send(RECORDS[:2]), "producer_id": 3, "sequence": 1, "end": "ABORT"}
+    assert kafka.ask("write", directory=directory, batches=[batch])["end_offset"] == end + 3
+    assert kafka.read(directory, clean=True)["stable_offset"] == end + 3
+
+
 def test_kafka_goes_on_where_we_ended(kafka: Kafka, tmp_path: Path) -> None:
     directory = append(tmp_path)
     batch = {"codec": "zstd", "epoch": 5, "records": to_send(RECORDS)}
@@ -287,6 +360,96 @@ def test_keys_go_to_the_same_partitions(kafka: Kafka) -> None:
     for count in (1, 3, 16, 1_000):
         partitions = kafka.ask("partition", keys=keys, count=count)["partitions"]
         assert partitions == [partition_for_key(key, count) for key in keys]
+
+
+# ---------------------------------------------------------------- groups and transactions
+
+
+def decoded(kafka: Kafka, path: Path, topic: str, option: str) -> list[Any]:
+    """(key, value) of what the tool finds in an internal topic, and the markers; all of it without complaint."""
+    found: list[Any] = []
+    for file in sorted(path.glob(f"{topic}-*/*.log")):
+        lines, complaints = kafka.dump([file], option, "--deep-iteration")
+        assert complaints == []
+        assert all(line.endswith("isvalid: true") for line in lines if line.startswith("baseOffset: "))
+        for line in lines:
+            if parts := re.search(r" key: (.+) payload: (.+)$", line):
+                found.append((json.loads(parts[1])["data"], None if parts[2] == "<DELETE>" else json.loads(parts[2])))
+            elif parts := re.search(r" endTxnMarker: (\w+)", line):
+                found.append(parts[1])
+    return found
+
+
+def test_the_tool_decodes_groups_and_transactions(kafka: Kafka, tmp_path: Path) -> None:
+    t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    with logdb.open(tmp_path) as db:
+        session = db._session
+        db.create_topic("t", partitions=2)
+        subscription = Subscription(("t",), owned_partitions=(t1,), generation=4)
+        joined = session.join_group(
+            "g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocols=[("range", subscription.encode())],
+            client_id="c",
+            client_host="/10.0.0.7",
+            group_instance_id="i",
+        ).result()
+        of_member = {"generation": joined.generation, "member_id": joined.member_id, "group_instance_id": "i"}
+        session.sync_group("g", **of_member, assignments={joined.member_id: Assignment((t0, t1)).encode()}).result()
+        session.commit_offsets("g", {t0: OffsetAndMetadata(5, 3, "note")}, **of_member).result()
+        producer = session.init_producer_id("x")
+        session.add_partitions("x", producer, [t0])
+        session.add_offsets("x", producer, "g")
+        session.commit_transaction_offsets("x", producer, "g", {t1: OffsetAndMetadata(9)}, **of_member)
+        session.end_transaction("x", producer, commit=True)
+        session.leave_group("g", group_instance_ids=["i"])
+        session.delete_group("g")
+
+    group, first, second, marker, empty_group, *tombstones = decoded(kafka, tmp_path, "__consumer_offsets", "--offsets-decoder")
+    (member,) = group[1]["data"]["members"]
+    assert (group[0], group[1]["version"]) == ({"group": "g"}, "3")
+    assert {key: group[1]["data"][key] for key in ("protocolType", "generation", "protocol", "leader")} == {
+        "protocolType": "consumer",
+        "generation": 1,
+        "protocol": "range",
+        "leader": joined.member_id,
+    }
+    assert member == {
+        "memberId": joined.member_id,
+        "groupInstanceId": "i",
+        "clientId": "c",
+        "clientHost": "/10.0.0.7",
+        "rebalanceTimeout": 60_000,
+        "sessionTimeout": 10_000,
+        "subscription": {
+            "topics": ["t"],
+            "userData": None,
+            "ownedPartitions": [{"topic": "t", "partitions": [1]}],
+            "generationId": 4,
+            "rackId": None,
+        },
+        "assignment": {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}], "userData": None},
+    }
+    assert first[0] == {"group": "g", "topic": "t", "partition": 0}
+    assert {key: first[1]["data"][key] for key in ("offset", "leaderEpoch", "metadata")} == {
+        "offset": 5,
+        "leaderEpoch": 3,
+        "metadata": "note",
+    }
+    assert (second[0]["partition"], second[1]["data"]["offset"], marker) == (1, 9, "COMMIT")
+    assert (empty_group[1]["data"]["generation"], empty_group[1]["data"]["members"]) == (2, [])
+    assert [(key.get("partition"), value) for key, value in tombstones] == [(0, None), (1, None), (None, None)]
+
+    records = decoded(kafka, tmp_path, "__transaction_state", "--transaction-log-decoder")
+    assert {key["transactionalId"] for key, _ in records} == {"x"}
+    states = [value["data"] for _, value in records]
+    assert [state["transactionStatus"] for state in states] == [0, 1, 1, 2, 4]
+    assert [state["producerEpoch"] for state in states] == [0, 0, 0, 1, 1]
+    assert {state["producerId"] for state in states} == {producer.producer_id}
+    topics = [{entry["topic"] for entry in state["transactionPartitions"] or ()} for state in states]
+    assert topics == [set(), {"t"}, {"t", "__consumer_offsets"}, {"t", "__consumer_offsets"}, set()]
+    assert (states[0]["transactionPartitions"], states[3]["clientTransactionVersion"]) == (None, 2)
 
 
 # ---------------------------------------------------------------- Kafka's, read by us
@@ -325,7 +488,7 @@ def test_its_partitions_are_read_by_us(kafka: Kafka, tmp_path: Path, codec: str)
 
 def test_its_transactions_are_walked(kafka: Kafka, tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
-    batches = [{"codec": "lz4", "epoch": 0, "records": to_send(RECORDS[:3]), "producer_id": 7, "commit": True}]
+    batches = [{"codec": "lz4", "epoch": 0, "records": to_send(RECORDS[:3]), "producer_id": 7, "end": "COMMIT"}]
     assert kafka.ask("write", directory=directory, batches=batches)["end_offset"] == 4
     (segment,) = files(directory, ".log")
     data, scanner = segment.read_bytes(), Scanner(segment_base_offset=0)
@@ -333,6 +496,42 @@ def test_its_transactions_are_walked(kafka: Kafka, tmp_path: Path) -> None:
     assert (scanner.next_offset, scanner.batch_count, scanner.record_count) == (4, 2, 4)
     assert scanner.attributes == COMPRESSION_TYPES.index("lz4") | TRANSACTIONAL | CONTROL
     assert control.parse(data[-scanner.last_size_bytes :]).type == control.ControlType.COMMIT
+
+
+def test_we_know_of_its_producers_what_it_knows(kafka: Kafka, tmp_path: Path) -> None:
+    directory, parts = tmp_path / "db" / "t-0", [RECORDS[at : at + 10] for at in range(0, 200, 10)]
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+    batches = [
+        {
+            "codec": "none",
+            "epoch": 0,
+            "records": to_send(part),
+            "producer_id": number % 3,
+            "sequence": number // 3 * 10,
+            "roll": number % 7 == 6,
+            **({} if number % 4 == 0 else {"end": "ABORT" if number % 4 == 1 else "COMMIT"}),
+        }
+        for number, part in enumerate(parts)
+    ]
+    kafka.ask("write", directory=directory, batches=batches)
+    seen = kafka.read(directory, clean=True)
+    kept = {file.name: file.read_bytes() for file in files(directory, ".txnindex")}
+    snapshot = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+    for file in (*files(directory, ".snapshot"), *files(directory, ".txnindex")):
+        file.unlink()
+    logdb.repair(tmp_path / "db", execute=True)
+    made = {file.name: file.read_bytes() for file in files(directory, ".txnindex")}
+    assert {name: data for name, data in made.items() if data} == {name: data for name, data in kept.items() if data}
+    with logdb.open(tmp_path / "db") as db:
+        log = db.log("t")
+        assert (log.last_stable_offset, log.end_offset) == (seen["stable_offset"], seen["end_offset"])
+    ours = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+
+    def its_part(states: ProducerStates) -> list[Producer]:
+        return sorted(known._replace(batches=known.batches[-1:], timestamp_ms=0, started_ms=0) for known in states.producers.values())
+
+    assert its_part(ours) == its_part(snapshot)
 
 
 def test_the_tool_complains_of_its_own_segments_too(kafka: Kafka, tmp_path: Path) -> None:

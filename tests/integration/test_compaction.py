@@ -1,6 +1,7 @@
 """Compaction beside those who read and write, in its own process and in others: nobody waits, nobody misses a key."""
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -97,7 +98,7 @@ def test_a_reader_in_the_middle_of_what_is_compacted(db, mode, held):
             db.compact("t")
             fill(db.log("t"), 99)
         seen += records
-        assert all(one.offset < other.offset for one, other in zip(seen, seen[1:], strict=False))
+        assert all(one.offset < other.offset for one, other in itertools.pairwise(seen))
         assert set(latest(seen).values()) <= {b"19 " * 10, b"99 " * 10}
         assert len(latest(seen)) == KEYS
         again = list(log.read(0))

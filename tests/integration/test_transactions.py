@@ -257,7 +257,7 @@ def test_an_administrator_aborts(db):
         assert db.log("out", 0).last_stable_offset == 2
     with pytest.raises(errors.InvalidTransactionState):
         db._session.abort_transaction("id")
-    with pytest.raises(errors.InvalidTransactionState):
+    with pytest.raises(errors.InvalidProducer):
         db._session.abort_transaction("unknown")
     assert committed(db) == []
 

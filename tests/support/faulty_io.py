@@ -43,7 +43,7 @@ class FaultyIO(IO):
     def fill_up(self) -> None:
         """No room for a byte or an inode."""
         self.room = 0
-        for kind in ("allocate", "mkdir", "create"):
+        for kind in ("allocate", "mkdir", "create", "link"):
             self.fail(kind, errno.ENOSPC)
 
     def heal(self) -> None:
@@ -77,14 +77,14 @@ class FaultyIO(IO):
     def pwrite(self, fd, view, position):
         path = self._paths.get(fd, "")
         self._step("pwrite", path)
-        if self.room is not None:
+        if (room := self.room) is not None:  # another thread may heal it meanwhile
             grows = max(0, position + len(view) - os.fstat(fd).st_size)
-            if grows > self.room:
-                view = memoryview(view)[: len(view) - grows + self.room]
-                grows = self.room
+            if grows > room:
+                view = memoryview(view)[: len(view) - grows + room]
+                grows = room
             if not len(view):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-            self.room -= grows
+            self.room = None if self.room is None else room - grows
         return super().pwrite(fd, view, position)
 
     def preadinto(self, fd, view, position):
@@ -95,16 +95,26 @@ class FaultyIO(IO):
         self._step("pread", self._paths.get(fd, ""))
         return super().pread(fd, size_bytes, position)
 
+    def copy_range(self, source, target, size_bytes, position):
+        path = self._paths.get(target, "")
+        self._step("copy_range", path)
+        if self.room is not None:
+            size_bytes = min(size_bytes, self.room)
+            if not size_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.room -= size_bytes
+        return super().copy_range(source, target, size_bytes, position)
+
     def truncate(self, fd, size_bytes):
         self._step("truncate", self._paths.get(fd, ""))
         super().truncate(fd, size_bytes)
 
     def allocate(self, fd, position, size_bytes):
         self._step("allocate", self._paths.get(fd, ""))
-        if self.room is not None:
-            if size_bytes > self.room:
+        if (room := self.room) is not None:
+            if size_bytes > room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._paths.get(fd, ""))
-            self.room -= size_bytes
+            self.room = None if self.room is None else room - size_bytes
         super().allocate(fd, position, size_bytes)
 
     def fdatasync(self, fd):
@@ -122,6 +132,10 @@ class FaultyIO(IO):
     def rename(self, old, new):
         self._step("rename", old)
         super().rename(old, new)
+
+    def link(self, old, new):
+        self._step("link", new)
+        super().link(old, new)
 
     def unlink(self, path):
         self._step("unlink", path)

@@ -31,6 +31,7 @@ class DirNode:
     durable: dict[str, Node] = field(default_factory=dict)
     current: dict[str, Node] = field(default_factory=dict)
     pending: list[list[tuple[str, Node | None]]] = field(default_factory=list)  # each at once: (name, node), None: gone
+    committed: dict[str, bytes] = field(default_factory=dict)  # of a catalogue: its files after LMDB's last commit
 
 
 Node = FileNode | DirNode
@@ -41,22 +42,20 @@ class Killed(BaseException):
 
 
 class PowerCutIO(IO):
-    """Real I/O under ``root``, which remembers what is durable.  ``catalogue`` is copied after each commit.
+    """Real I/O under ``root``, which remembers what is durable.  Catalogues in it are copied after each commit.
 
     ``calls`` counts what changes or syncs something; the one with the number ``kill_at`` kills the
     process before it, or, if it is a write, in the middle of it.
     """
 
     def __init__(self, root: str, *, boot: str = "boot") -> None:
-        self.root, self._catalogue = root, os.path.join(root, "catalogue")
+        self.root = root
         self._fds: dict[int, Node] = {}
         self._tree = self._load(root)
-        self._committed: dict[str, bytes] = {}
         self.boot = boot
         self.calls: list[str] = []
         self.kill_at: int | None = None
         self.dead = False
-        self.note_commit()
 
     def _step(self, what: str, path: str = "") -> bool:
         """Count a call; True where the process dies in it."""
@@ -101,6 +100,15 @@ class PowerCutIO(IO):
         if dies:
             raise Killed
         return written
+
+    def copy_range(self, source, target, size_bytes, position):
+        dies = self._step("copy_range")
+        copied = super().copy_range(source, target, size_bytes // 2 if dies else size_bytes, position)
+        if (node := self._fds.get(target)) is not None:
+            node.pending.append((position, os.pread(source, copied, position)))
+        if dies:
+            raise Killed
+        return copied
 
     def truncate(self, fd, size_bytes):
         self._die_or("truncate")
@@ -148,6 +156,14 @@ class PowerCutIO(IO):
             self._enter(parent, name, node)
             parent.pending[-1] = gone + parent.pending[-1]
 
+    def link(self, old, new):
+        self._die_or("link", old)
+        super().link(old, new)
+        parent, name = self._parent(new)
+        node = self._find(old)
+        if parent is not None and node is not None:
+            self._enter(parent, name, node)
+
     def fsync_dir(self, path):
         self._die_or("fsync_dir", path)
         node = self._find(path)
@@ -159,13 +175,12 @@ class PowerCutIO(IO):
 
     # ------------------------------------------------------------ LMDB
 
-    def note_commit(self) -> None:
-        """Remember the catalogue as it is: its last commit has just returned."""
-        self._committed = {}
-        if os.path.isdir(self._catalogue):
-            for name in os.listdir(self._catalogue):
-                with open(os.path.join(self._catalogue, name), "rb") as file:
-                    self._committed[name] = file.read()
+    def note_commit(self, path: str | None = None) -> None:
+        """Remember the catalogue in ``path`` (None: the root's) as it is: its last commit has just returned."""
+        path = path or os.path.join(self.root, "catalogue")
+        node = self._find(path)
+        if isinstance(node, DirNode):
+            node.committed = _files(path)
 
     # ------------------------------------------------------------ the cut
 
@@ -174,12 +189,6 @@ class PowerCutIO(IO):
         shutil.rmtree(target, ignore_errors=True)
         os.makedirs(target)
         self._build(self._tree, target, rng)
-        if self._committed:
-            os.makedirs(os.path.join(target, "catalogue"), exist_ok=True)
-            for name, data in self._committed.items():
-                if name != "lock.mdb":
-                    with open(os.path.join(target, "catalogue", name), "wb") as file:
-                        file.write(data)
 
     def _build(self, node: DirNode, path: str, rng: random.Random) -> None:
         entries = dict(node.durable)
@@ -192,14 +201,17 @@ class PowerCutIO(IO):
                         entries[name] = child
         for name, child in entries.items():
             where = os.path.join(path, name)
-            if where.endswith("/catalogue"):
+            if isinstance(child, FileNode):
+                _write(where, survivor(child, rng))
                 continue
-            if isinstance(child, DirNode):
-                os.makedirs(where, exist_ok=True)
+            if name == "catalogue" and not child.committed:
+                continue
+            os.makedirs(where, exist_ok=True)
+            for file, data in child.committed.items():
+                if file != "lock.mdb":
+                    _write(os.path.join(where, file), data)
+            if name != "catalogue":
                 self._build(child, where, rng)
-            else:
-                with open(where, "wb") as file:
-                    file.write(survivor(child, rng))
 
     # ------------------------------------------------------------ the tree
 
@@ -209,6 +221,8 @@ class PowerCutIO(IO):
             where = os.path.join(path, name)
             if os.path.isdir(where):
                 entries[name] = self._load(where)
+                if name == "catalogue":
+                    entries[name].committed = _files(where)
             else:
                 with open(where, "rb") as file:
                     entries[name] = FileNode(file.read())
@@ -226,7 +240,7 @@ class PowerCutIO(IO):
         return node
 
     def _parent(self, path: str) -> tuple[DirNode | None, str]:
-        if os.path.realpath(path).startswith(self._catalogue + "/"):
+        if os.path.basename(os.path.dirname(path)) == "catalogue":
             return None, ""
         node = self._find(os.path.dirname(path))
         return (node if isinstance(node, DirNode) else None), os.path.basename(path)
@@ -241,6 +255,19 @@ class PowerCutIO(IO):
             return None
         parent.pending.append([(name, None)])
         return parent.current.pop(name, None)
+
+
+def _files(path: str) -> dict[str, bytes]:
+    found = {}
+    for name in os.listdir(path):
+        with open(os.path.join(path, name), "rb") as file:
+            found[name] = file.read()
+    return found
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 def survivor(node: FileNode, rng: random.Random) -> bytes:
@@ -280,7 +307,7 @@ class commits_noted:  # noqa: N801 -- read as a phrase: with commits_noted(io)
         def noted(catalogue, function):
             io._die_or("commit")
             result = write(catalogue, function)
-            io.note_commit()
+            io.note_commit(catalogue.path)
             io._die_or("committed")
             return result
 
@@ -297,7 +324,10 @@ def quiet(db: logdb.Database) -> logdb.Database:
     if store._recovery is not None:
         store._recovery.join()
     store._flusher.stop()
-    store.cleaner.background.stop()
+    for keeper in (store.housekeeping, store.cleaner.background):
+        keeper.stop()
+        keeper._begin = lambda: None
+        keeper._stopped.clear()  # what a test asks for itself is done all the same
     return db
 
 

@@ -416,7 +416,7 @@ class Dispatcher:
             headers: Pairs of a name and bytes or None.
             timestamp_ms: The record's time, milliseconds since 1970; None: now.
             on_delivery: Called with (None, RecordMetadata) or (exception, None), once, in the producer's thread; what
-                it raises is logged.
+                it raises is logged.  It may send, but does not wait for room then.
 
         Returns:
             The future of its offset.
@@ -511,3 +511,28 @@ class RecordIterator:
             StopIteration: At the end, and after any exception of the source.
             ValueError: The bytes contradict themselves, with an offset; or another thread is in here.
         """
+
+    def take(self, count: int, /) -> list[Record]:
+        """The next records, at most ``count``; fewer at the end, and where an exception ends it.
+
+        An exception is raised only if there is no record before it: then it has not ``exhausted`` what there is, and
+        reading from ``next_offset`` meets it again.
+
+        Raises:
+            as ``__next__``, but no StopIteration.
+        """
+
+    def close(self) -> None:
+        """End it, and let go of what it reads from."""
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the last record; where it began before the first."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record; -1 before the first."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all records were returned: it has ended, and neither ``close`` nor an exception ended it."""

@@ -38,20 +38,36 @@ static PyTypeObject *metadata_type_get(void)
     return (PyTypeObject *)metadata_type;
 }
 
+/* the fields in a tuple of one, or NULL */
+static PyObject *metadata_fields(const send_future *f)
+{
+    const delivery *d = f->of;
+    PyObject *outer = PyTuple_New(1), *fields = PyTuple_New(4);
+    PyObject *offset = PyLong_FromLongLong(d->base_offset >= 0 ? d->base_offset + f->index : -1);
+    PyObject *timestamp_ms = PyLong_FromLongLong(d->timestamp_ms >= 0 ? d->timestamp_ms : f->timestamp_ms);
+    if (outer == NULL || fields == NULL || offset == NULL || timestamp_ms == NULL) {
+        Py_XDECREF(outer);
+        Py_XDECREF(fields);
+        Py_XDECREF(offset);
+        Py_XDECREF(timestamp_ms);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(fields, 0, Py_NewRef(d->topic));
+    PyTuple_SET_ITEM(fields, 1, Py_NewRef(d->partition));
+    PyTuple_SET_ITEM(fields, 2, offset);
+    PyTuple_SET_ITEM(fields, 3, timestamp_ms);
+    PyTuple_SET_ITEM(outer, 0, fields);
+    return outer;
+}
+
 /* tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp_ms)) */
 static PyObject *metadata_new(const send_future *f)
 {
-    const delivery *d = f->of;
     PyTypeObject *type = metadata_type_get();
-    if (type == NULL)
-        return NULL;
-    int64_t offset = d->base_offset >= 0 ? d->base_offset + f->index : -1;
-    PyObject *fields = Py_BuildValue("((OOLL))", d->topic, d->partition, (long long)offset,
-                                     (long long)(d->timestamp_ms >= 0 ? d->timestamp_ms : f->timestamp_ms));
-    if (fields == NULL)
-        return NULL;
-    PyObject *metadata = PyTuple_Type.tp_new(type, fields, NULL);
-    Py_DECREF(fields);
+    PyObject *fields = type != NULL ? metadata_fields(f) : NULL, *metadata = NULL;
+    if (fields != NULL)
+        metadata = PyTuple_Type.tp_new(type, fields, NULL);
+    Py_XDECREF(fields);
     return metadata;
 }
 
@@ -239,11 +255,10 @@ static PyObject *delivery_settle(PyObject *self, PyObject *args)
 
 static PyObject *on_delivery_call(PyObject *function, send_future *f, PyObject *error)
 {
-    if (error != Py_None)
-        return PyObject_CallFunctionObjArgs(function, error, Py_None, NULL);
-    PyObject *metadata = metadata_new(f), *result = NULL;
+    PyObject *metadata = error != Py_None ? Py_NewRef(Py_None) : metadata_new(f), *result = NULL;
+    PyObject *args[] = {NULL, error, metadata};
     if (metadata != NULL)
-        result = PyObject_CallFunctionObjArgs(function, Py_None, metadata, NULL);
+        result = PyObject_Vectorcall(function, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_XDECREF(metadata);
     return result;
 }
@@ -288,6 +303,8 @@ static PyObject *delivery_call_all(PyObject *self, PyObject *args)
 static PyObject *delivery_future(PyObject *self, PyObject *timestamp)
 {
     int64_t timestamp_ms;
+    if (((delivery *)self)->topic == NULL)
+        return PyErr_Format(PyExc_RuntimeError, "Delivery.__init__ was not called");
     if (int64_get(timestamp, "timestamp_ms", &timestamp_ms))
         return NULL;
     return future_new((delivery *)self, 0, timestamp_ms);

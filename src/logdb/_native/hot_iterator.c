@@ -19,13 +19,17 @@ typedef struct {
     uint32_t left;       /* records of this batch that are still to come */
     uint32_t last_offset_delta;
     int32_t leader_epoch;
+    int32_t last_epoch;  /* of the record before, -1 before the first */
     bool busy, done;
+    bool exhausted;      /* done, and not because of an exception */
     int64_t base_offset, base_timestamp;
     int64_t delta_mask;  /* -1: a record's timestamp delta counts; 0: log append time */
     int64_t next_offset, end_offset;
     int64_t timestamp_ms; /* of the record before */
     PyObject *timestamp;  /* the same as an int, NULL before the first: most records share it with their neighbour */
 } iterator;
+
+static const char in_use[] = "the iterator is in use by another thread";
 
 static inline int64_t timestamp_of(int64_t base, int64_t mask, int64_t delta)
 {
@@ -111,8 +115,10 @@ static PyObject *point_read(iterator *it)
         Py_DECREF(at.file);
     }
     Py_DECREF(positions);
-    if (found != NULL)
+    if (found != NULL) {
         it->next_offset++;
+        it->last_epoch = at.leader_epoch;
+    }
     return found;
 }
 
@@ -221,12 +227,13 @@ static PyObject *iterator_next(PyObject *self)
             if (UNLIKELY(timestamp == NULL))
                 goto finish;
             it->next_offset = offset + 1;
+            it->last_epoch = it->leader_epoch;
             return record_new(&r, offset, timestamp, it->leader_epoch, it->origin);
         }
         if (it->done)
             return NULL;
         if (it->busy) {
-            PyErr_SetString(PyExc_ValueError, "the iterator is in use by another thread");
+            PyErr_SetString(PyExc_ValueError, in_use);
             return NULL;
         }
         if (it->positions != NULL) {
@@ -239,9 +246,61 @@ static PyObject *iterator_next(PyObject *self)
     }
 finish:;
     PyObject *exception = exception_take(); /* closing the source runs Python */
+    it->exhausted = exception == NULL;
     iterator_finish(it);
     exception_give(exception);
     return NULL;
+}
+
+/* ---------------------------------------------------------------- many records at once */
+
+enum { TAKE_RESERVED_MAX = 1024 }; /* places of a list that are reserved before it is known that they are needed */
+
+/* Records until there are `count`, or no more.  An exception that comes after some is dropped: the iterator is done but not
+ * exhausted, and whoever reads on from next_offset meets it again. */
+static PyObject *iterator_take(PyObject *self, PyObject *argument)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(argument), taken = 0;
+    if (count == -1 && PyErr_Occurred())
+        return NULL;
+    if (count < 0)
+        return PyErr_Format(PyExc_ValueError, "count=%zd is negative", count);
+    Py_ssize_t reserved = count < TAKE_RESERVED_MAX ? count : TAKE_RESERVED_MAX;
+    PyObject *list = PyList_New(reserved), *next = NULL;
+    if (list == NULL)
+        return NULL;
+    for (; taken < count && (next = iterator_next(self)) != NULL; taken++) {
+        if (taken < reserved) {
+            PyList_SET_ITEM(list, taken, next);
+            continue;
+        }
+        int appended = PyList_Append(list, next);
+        Py_DECREF(next);
+        if (appended != 0)
+            goto failed;
+    }
+    if (PyErr_Occurred()) {
+        if (taken == 0 || !PyErr_ExceptionMatches(PyExc_Exception))
+            goto failed;
+        PyErr_Clear();
+    }
+    if (taken < reserved && PyList_SetSlice(list, taken, reserved, NULL) != 0)
+        goto failed;
+    return list;
+failed:
+    Py_DECREF(list);
+    return NULL;
+}
+
+static PyObject *iterator_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (((iterator *)self)->busy) {
+        PyErr_SetString(PyExc_ValueError, in_use);
+        return NULL;
+    }
+    iterator_finish((iterator *)self);
+    Py_RETURN_NONE;
 }
 
 /* ---------------------------------------------------------------- the type */
@@ -269,6 +328,7 @@ static PyObject *iterator_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     it->positions = positions != Py_None ? Py_NewRef(positions) : NULL;
     it->next_offset = offset;
     it->end_offset = end_offset;
+    it->last_epoch = -1;
     return (PyObject *)it;
 }
 
@@ -299,6 +359,19 @@ static void iterator_dealloc(PyObject *self)
     Py_TYPE(self)->tp_free(self);
 }
 
+static PyMethodDef iterator_methods[] = {
+    {"take", iterator_take, METH_O, "take(count): the next records as a list, fewer where they end"},
+    {"close", iterator_close, METH_NOARGS, "end it"},
+    {0},
+};
+
+static PyMemberDef iterator_members[] = {
+    {"next_offset", T_LONGLONG, offsetof(iterator, next_offset), READONLY, "behind the last record"},
+    {"leader_epoch", T_INT, offsetof(iterator, last_epoch), READONLY, "of the last record, -1 before the first"},
+    {"exhausted", T_BOOL, offsetof(iterator, exhausted), READONLY, "it has ended, and no exception ended it"},
+    {0},
+};
+
 PyTypeObject RecordIterator_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "logdb._native._hot.RecordIterator",
     .tp_doc = "RecordIterator(source, offset, end_offset, topic, partition, positions=None)\n\n"
@@ -312,4 +385,6 @@ PyTypeObject RecordIterator_Type = {
     .tp_clear = iterator_clear,
     .tp_iter = PyObject_SelfIter,
     .tp_iternext = iterator_next,
+    .tp_methods = iterator_methods,
+    .tp_members = iterator_members,
 };

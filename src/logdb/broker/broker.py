@@ -46,7 +46,7 @@ from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
-from logdb.errors import InvalidTopic, InvalidTransactionState, LogdbError
+from logdb.errors import InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
@@ -192,7 +192,7 @@ class Broker:
         group_instance_id: str | None = None,
     ) -> None:
         self.add_offsets(transactional_id, producer, group_id)
-        self._group(group_id).call(
+        self._groups.of(group_id).call(
             CommitTransactionOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -228,7 +228,7 @@ class Broker:
         client_host: str = "",
     ) -> "Future[JoinResult]":
         return _future(
-            self._group(group_id),
+            self._groups.of(group_id),
             JoinGroup(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -253,7 +253,7 @@ class Broker:
         assignments: Mapping[str, bytes],
     ) -> "Future[SyncResult]":
         return _future(
-            self._group(group_id),
+            self._groups.of(group_id),
             SyncGroup(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -265,7 +265,7 @@ class Broker:
         )
 
     def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
-        self._group(group_id).call(
+        self._groups.of(group_id).call(
             Heartbeat(
                 ticket=next(tickets), group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id
             )
@@ -273,7 +273,7 @@ class Broker:
 
     def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
         members = (*(LeavingMember(member_id) for member_id in member_ids), *(LeavingMember("", name) for name in group_instance_ids))
-        for error in self._group(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
+        for error in self._groups.of(group_id).call(LeaveGroup(ticket=next(tickets), group_id=group_id, members=members)):
             if error is not None:
                 raise error
 
@@ -287,7 +287,7 @@ class Broker:
         group_instance_id: str | None = None,
     ) -> "Future[None]":
         return _future(
-            self._group(group_id),
+            self._groups.of(group_id),
             CommitOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
@@ -302,7 +302,11 @@ class Broker:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = None if partitions is None else tuple(partitions)
-        return self._group(group_id).query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
+        shard = self._groups.find(group_id)
+        if shard is None:
+            return {}
+        self.log(_OFFSETS, shard.log.partition)  # which settles what an earlier process left pending
+        return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
 
     # ------------------------------------------------------------ administration
 
@@ -310,31 +314,35 @@ class Broker:
         return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.groups))
 
     def describe_group(self, group_id: str) -> GroupInfo:
-        return self._group(group_id).query(lambda coordinator: coordinator.describe(group_id))
+        shard = self._groups.find(group_id)
+        if shard is None:
+            raise UnknownGroup(group_id)
+        return shard.query(lambda coordinator: coordinator.describe(group_id))
 
     def delete_group(self, group_id: str) -> None:
-        self._group(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
+        self.describe_group(group_id)
+        self._groups.of(group_id).call(DeleteGroup(ticket=next(tickets), group_id=group_id))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        self.describe_group(group_id)
         event = DeleteOffsets(ticket=next(tickets), group_id=group_id, partitions=tuple(partitions))
-        for error in self._group(group_id).call(event).values():
+        for error in self._groups.of(group_id).call(event).values():
             raise error
 
     def transactions(self) -> list[TransactionInfo]:
         return sorted(info for shard in self._transactions.all() for info in shard.query(TransactionCoordinator.transactions))
 
     def describe_transaction(self, transactional_id: str) -> TransactionInfo:
-        return self._transactions.of(transactional_id).query(lambda coordinator: coordinator.describe(transactional_id))
+        shard = self._transactions.find(transactional_id)
+        if shard is None:
+            raise InvalidProducer(f"unknown transactional id {transactional_id!r}")
+        return shard.query(lambda coordinator: coordinator.describe(transactional_id))
 
     def abort_transaction(self, transactional_id: str) -> None:
+        self.describe_transaction(transactional_id)
         self._transactions.of(transactional_id).call(AbortTransaction(ticket=next(tickets), transactional_id=transactional_id))
 
     # ------------------------------------------------------------ coordinators
-
-    def _group(self, group_id: str) -> Shard[GroupCoordinator]:
-        shard = self._groups.of(group_id)
-        self.log(_OFFSETS, shard.log.partition)  # nothing of an earlier process is pending in it
-        return shard
 
     def _group_coordinator(self, _log: Log) -> GroupCoordinator:
         return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))

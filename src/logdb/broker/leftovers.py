@@ -78,7 +78,7 @@ class Leftovers:
             topics = self._store.topics(internal=True)
         except LogdbError:
             return  # closed already
-        for topic, partition in ((topic.name, partition) for topic in topics for partition in range(topic.partition_count)):
+        for topic, partition in ((info.name, partition) for info in topics for partition in range(info.partition_count)):
             if self._stopped.is_set():
                 return
             try:

@@ -38,15 +38,26 @@ class Shards(Generic[C]):
         self._lock = threading.Lock()
 
     def of(self, name: str) -> Shard[C]:
-        """The shard that keeps ``name``; makes the topic where there is none yet."""
+        """The shard that keeps ``name``, to change something; makes the topic where there is none yet.
+
+        Raises:
+            Closed, Forked, ReadOnly, SyncFailed: Nothing can be changed.
+        """
         return self.at(self.partition_of(name))
 
     def partition_of(self, name: str) -> int:
-        """The number of the partition that keeps ``name``; makes the topic where there is none yet."""
-        self._store.check_open()
+        """The number of the partition that keeps ``name``; otherwise as ``of``."""
+        self._store.check_open(writable=True)
         if not self._partition_count:
             self._find(create=True)
         return partition_of(name, self._partition_count)
+
+    def find(self, name: str) -> Shard[C] | None:
+        """The shard that keeps ``name``, to look at; None where the topic does not exist."""
+        self._store.check_open()
+        if not self._partition_count:
+            self._find(create=False)
+        return self.at(partition_of(name, self._partition_count)) if self._partition_count else None
 
     def at(self, partition: int) -> Shard[C]:
         """The shard of a partition that exists."""
@@ -84,6 +95,5 @@ class Shards(Generic[C]):
             self._partition_count = self._store.partition_count(self.topic)
         except UnknownTopic:
             if create:
-                self._store.check_open(writable=True)
                 info = self._store.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
                 self._partition_count = info.partition_count

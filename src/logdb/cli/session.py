@@ -21,6 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What the disk did, as against what the caller asked for: exit code 1, not 2.
 FAILURES = (
+    errors.BackupDamaged,
     errors.CatalogueDamaged,
     errors.CloseIncomplete,
     errors.CodecMissing,

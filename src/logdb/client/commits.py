@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from logdb.client.group_membership import GroupMetadata
 from logdb.client.session import Session
-from logdb.errors import InvalidGroup, LogdbError
+from logdb.errors import LogdbError
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -24,12 +24,12 @@ class Commits:
     """Commits for one consumer.
 
     Args:
-        metadata: Tells who the consumer is now; None where it has no group.
+        metadata: Tells who the consumer is now, or raises InvalidGroup where it has no group.
         interval_ms: Between automatic commits; None: there are none.
     """
 
     def __init__(
-        self, session: Session, metadata: Callable[[], GroupMetadata | None], interval_ms: int | None, monotonic_ms: Callable[[], int]
+        self, session: Session, metadata: Callable[[], GroupMetadata], interval_ms: int | None, monotonic_ms: Callable[[], int]
     ) -> None:
         self._session, self._metadata, self._interval_ms, self._monotonic_ms = session, metadata, interval_ms, monotonic_ms
         self._due_ms = monotonic_ms() + (interval_ms or 0)
@@ -42,8 +42,6 @@ class Commits:
             InvalidGroup: The consumer has no group.
         """
         metadata = self._metadata()
-        if metadata is None:
-            raise InvalidGroup("a consumer without group_id has nothing to commit to")
         future: Future[None]
         if offsets:
             future = self._session.commit_offsets(

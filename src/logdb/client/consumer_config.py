@@ -3,15 +3,15 @@
 Knows names, defaults and ranges.  Does not know what they lead to.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from logdb.client.interceptor import Interceptor
 from logdb.errors import InvalidConfig
 from logdb.log.isolation import IsolationLevel
+from logdb.serde import Deserializer
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
-Deserializer: TypeAlias = Callable[[bytes | None], Any]
 
 _CHOICES = {"auto_offset_reset": ("earliest", "latest", "none"), "isolation_level": ("read_uncommitted", "read_committed")}
 _LEAST = {
@@ -42,8 +42,9 @@ class ConsumerConfig:
             subscription whether there are new topics and partitions.
         partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
             cooperative, a rebalance takes away only what moves to another member (KIP-429).
-        key_deserializer, value_deserializer: Called with bytes, or None for none; records are then ``ConsumedRecord``.
-        interceptors: See ``interceptor``.
+        key_deserializer, value_deserializer: One of ``logdb.serde``, or what turns bytes into something else; records are
+            then of class ``ConsumedRecord``.
+        interceptors: See all records last, after they were deserialized.
         iteration_timeout_ms: ``for record in consumer`` ends when no record came for so long; None: never.
         client_id: What the group's description calls this member.
     """
@@ -60,7 +61,7 @@ class ConsumerConfig:
     partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
-    interceptors: tuple[Any, ...] = ()
+    interceptors: tuple[Interceptor, ...] = ()
     iteration_timeout_ms: int | None = None
     client_id: str = "logdb"
 

@@ -11,9 +11,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
+from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
@@ -22,22 +23,30 @@ from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
     from logdb.client.consumer import Consumer
-    from logdb.client.consumer_config import Deserializer, OffsetReset
+    from logdb.client.consumer_config import OffsetReset
+    from logdb.client.interceptor import Interceptor
+    from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.table import Table
+    from logdb.client.table_view import TopicViews
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.serde import Deserializer
+
+    P = TypeVar("P", bound=Producer)
 
 logger = logging.getLogger(__name__)
+_PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that takes nothing
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-class Database:
+class Database(Administration):
     """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
 
     Any number of threads may use it.  After a fork, the child opens its own.
@@ -50,6 +59,8 @@ class Database:
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
+        self._views: TopicViews | None = None
+        self._producers: set[Producer] = set()  # open
         if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             self._session.settle_leftovers()
         _open_databases.add(self)
@@ -118,7 +129,7 @@ class Database:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
         info = self._store.alter_topic(name, config=config, partitions=partitions)
-        self._partition_counts.pop(name, None)
+        self._topic_changed(name)
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -128,7 +139,12 @@ class Database:
             UnknownTopic: There is none of that name.
         """
         self._session.delete_topic(name)
+        self._topic_changed(name)
+
+    def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)
+        for producer in list(self._producers):
+            producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics, by name; Kafka's internal ones only if asked for."""
@@ -228,6 +244,48 @@ class Database:
                 placed[row] = RecordMetadata(topic, partition, offset, -1 if times is None else times[row])
         return [metadata for metadata in placed if metadata is not None]
 
+    # ------------------------------------------------------------ producers, transactions, consumers
+
+    @overload
+    def producer(self, *, transactional_id: None = None, **options: "Unpack[ProducerOptions]") -> "Producer": ...
+
+    @overload
+    def producer(
+        self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
+    ) -> "TransactionalProducer": ...
+
+    def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
+        """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
+
+        Args:
+            transactional_id: Of an application whose records count when their transaction is committed: the producer
+                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
+                ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
+                the shorter way.
+            options: See ``ProducerOptions``.
+
+        Returns:
+            A context manager that closes itself; closing the database closes it, too.
+
+        Raises:
+            ValueError: An option is out of range; it says which, and what is allowed.
+            ReadOnly, Closed, Forked: as they say.
+
+        Source: Kafka's producer configs of these names.
+        """
+        if transactional_id is not None:
+            return self._transactional_producer(transactional_id=transactional_id, **options)
+        from logdb.client.producer import Producer
+
+        return self._open_producer(Producer, options)
+
+    def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
+        """A producer of a kind, which is told of changes of topics and closed with the database."""
+        self._store.check_open(writable=True)
+        producer = kind(self._session, io=self._store.io, clock=self._store.clock, on_close=self._producers.discard, **options)
+        self._producers.add(producer)
+        return producer
+
     def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
         """Several records, and the offsets of consumers, all or nothing: a context manager.
 
@@ -255,7 +313,7 @@ class Database:
     def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
         from logdb.client.transaction import TransactionalProducer
 
-        return TransactionalProducer(self._session, io=self._store.io, clock=self._store.clock_ms, **options)
+        return self._open_producer(TransactionalProducer, options)
 
     def consumer(
         self,
@@ -273,7 +331,7 @@ class Database:
         partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
-        interceptors: Sequence[Any] = (),
+        interceptors: "Sequence[Interceptor]" = (),
         iteration_timeout_ms: int | None = None,
         client_id: str = "logdb",
     ) -> "Consumer":
@@ -339,6 +397,34 @@ class Database:
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
 
+    def table(
+        self, topic: str, *, key_deserializer: "Deserializer | None" = None, value_deserializer: "Deserializer | None" = None
+    ) -> "Table":
+        """A topic as a mapping from its keys to their latest values, kept current.
+
+        The first look reads the topic; what was read stays in ``views/``, so that the next time goes on from there.
+        With ``mode="r"`` it lies in a temporary directory.
+
+        Args:
+            topic: With or without compaction.
+            key_deserializer, value_deserializer: What makes keys and values of bytes, as those of ``logdb.serde``; None: they
+                stay bytes, and a str is looked up as UTF-8.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        from logdb.client.table import Table  # few programs need it
+        from logdb.client.table_view import TopicViews
+
+        self._store.partition_count(topic)
+        session, store = self._session, self._store
+        with self._broker_lock:
+            if self._views is None:
+                directory = os.path.join(store.path, "views") if store.mode == "a" else None
+                self._views = TopicViews(session, directory, clean_offset=store.clean_offset, io=store.io, clock_ms=store.clock_ms)
+            view = self._views.of(topic)
+        return Table(session, view, store.io, key_deserializer, value_deserializer)
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
 
@@ -389,17 +475,87 @@ class Database:
         """Check every byte of every file against its neighbours, beside the work that goes on."""
         return verify(self.path, progress=progress)
 
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+        """Make a frozen copy of the database, under load, in a second or so.
+
+        Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
+        rolled first).  On another device, or where the file system has no links, all is copied.  A transaction
+        is in the copy as a whole or not at all.  What was acknowledged before the call is in it.  Opened with
+        ``mode="r"``, on a read-only file system too; ``logdb.restore`` makes a database of it.
+
+        Args:
+            path: A directory that is not there yet, or empty; outside of the database's.
+            progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
+
+        Returns:
+            How much is in it, and how much of that was copied.
+
+        Raises:
+            TargetNotEmpty: Something is there already.
+            DirectoryLocked: Another snapshot to the same place is under way.
+            CorruptionError: A partition is damaged.
+            ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
+            DiskFull, WriteFailed, SyncFailed: There is no snapshot.
+        """
+        from logdb.store.snapshot import snapshot  # few programs need it
+
+        return snapshot(self._store, os.fspath(path), progress)
+
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
+        """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
+
+        It is of one moment, as a snapshot is.
+
+        Args:
+            path: A file that is not there yet.
+            base: An earlier backup of this database, full or not: what it has is left out.  To restore,
+                it will be needed, and those that it goes onto.
+            progress: Called now and then with bytes done, bytes in all, and what is being read.
+
+        Returns:
+            How much is in it, and how large the file is.
+
+        Raises:
+            TargetNotEmpty: The file is there already.
+            BackupMismatch: ``base`` is of another database.
+            BackupDamaged: ``base`` is no backup, or damaged.
+            CorruptionError: The database is damaged; nothing of it is carried into a backup.
+            ReadOnly: as ``snapshot``.
+            DiskFull, WriteFailed, SyncFailed: There is no backup.
+        """
+        from logdb.store.backup import backup  # few programs need it
+
+        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.
 
         Raises:
             CloseIncomplete: Records could not be written; it says how many are lost.
+            what a producer's record failed with, of those since its last flush.
         """
+        failure = self._close_producers()
         if self._transactions is not None:
             self._transactions.close()
         if self._broker is not None:
             self._broker.close()
+        if self._views is not None:
+            self._views.close()
         self._store.close()
+        if failure is not None:
+            raise failure
+
+    def _close_producers(self) -> Exception | None:
+        """Have written what producers have taken; returns what the first of them failed with."""
+        failure: Exception | None = None
+        for producer in list(self._producers):
+            try:
+                producer.close(_PRODUCER_CLOSE_MS)
+            except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
+                failure = failure or error
+        return failure
 
 
 def open_database(

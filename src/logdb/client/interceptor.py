@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logdb.codec import Record
+from logdb.client.records import AnyRecord
 from logdb.model import Buffer
 
 
@@ -38,16 +38,17 @@ class Interceptor:
     """
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord | None:
-        """Return the record to send, another one in its place, or None to drop it.
+        """Return the record to send, another one in its place, or None to drop it: its future is done, with offset -1.
 
         Called in the thread that sends, before key and value are serialized and the partition is chosen.
         """
         return record
 
-    def on_consume(self, records: list[Record]) -> list[Record]:
+    def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """Return what the application is to see of the records of one partition, in the order of their offsets.
 
-        Called in the thread that polls.  What is left out counts as read: it is not seen again.
+        Called in the thread that polls, after keys and values were deserialized.  What is left out counts as read: it is
+        not seen again.  ``ConsumedRecord.of(record, value=…)`` makes a changed one.
         """
         return records
 

@@ -4,9 +4,10 @@ Knows nothing itself: what does the work is imported when it is called, since fe
 """
 
 import os
+from collections.abc import Iterable
 
 from logdb.io import IO
-from logdb.store.report import Progress, Report
+from logdb.store.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -30,6 +31,41 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
     return work(path, io=io, progress=progress)
 
 
+def restore(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
+    *,
+    io: IO | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Make a database of a backup or a snapshot; afterwards it opens for writing.
+
+    Every byte is checked.  Each partition begins a new leader epoch, so that a position in what was
+    lost behind its end is told from one in what will be written (``LogTruncated``).
+
+    Args:
+        sources: A backup's file, with all those that it goes onto, in any order; or the directory of a snapshot.
+        path: A directory that is not there yet, or empty.
+        io: What touches the files; for tests.
+        progress: as ``verify``.
+
+    Returns:
+        How much was restored.
+
+    Raises:
+        TargetNotEmpty: Something is there already.
+        BackupDamaged, CorruptionError: A byte is not as it was written; nothing is left in ``path``.
+        BackupMismatch: The files are not one full backup and the increments onto it.
+        UnsupportedFormat: A newer logdb wrote it.
+        DiskFull, WriteFailed, SyncFailed: There is no database.
+    """
+    from logdb.store.restore import restore as work
+
+    if isinstance(sources, (str, os.PathLike)):
+        sources = (sources,)
+    return work([os.fspath(source) for source in sources], os.fspath(path), io=io, progress=progress)
+
+
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
     """Mend a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
 
@@ -42,6 +78,7 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
 
     Raises:
         DirectoryLocked: Somebody has it open for writing.
+        ReadOnly: It is a snapshot.
         NotADatabase: There is none.
     """
     from logdb.store.repair import repair as work

@@ -7,35 +7,78 @@ it asks here for what it does not know yet: ``_route``, ``_accumulator``, ``_ref
 Threading: any number of threads may call anything.  Callbacks are called by the sender's thread.
 """
 
+import logging
 import os
 import random
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypedDict
 
 from logdb import serde
 from logdb.client import partitioner as partitioners
-from logdb.client.accumulator import Accumulator
+from logdb.client.accumulator import Accumulator, Delivery
 from logdb.client.interceptor import Interceptor, OutgoingRecord, outgoing
 from logdb.client.partitioner import Partitioner
 from logdb.client.sender import Sender, SenderOptions
 from logdb.client.session import Session
-from logdb.codec import Delivery, Dispatcher, Route, SendFuture
+from logdb.codec import Dispatcher, Route, SendFuture
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 Acks: TypeAlias = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
+_ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics take by default
 _GATE_CLOSED, _GATE_FORKED, _GATE_NO_TRANSACTION = 1, 2, 3
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
+class ProducerOptions(TypedDict, total=False):
+    """What ``Database.producer`` takes.
+
+    Attributes:
+        acks: ``"all"`` and 1: a future is done when its record is written, and synced if its topic's level is
+            ``"fsync"``.  0: it is done at once, with offset -1, and nobody is told of a failure.  Default ``"all"``.
+        enable_idempotence: What is tried again after an error is not written twice.  Default True.
+        linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.  Default 5.
+        batch_size: Bytes at which a batch is closed, 101 to 1,048,576.  Default 16,384.
+        compression_type: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; default None: the topic's.
+        buffer_memory: Bytes of records that may wait to be written; where they do, ``send`` waits.  Default 32 MiB.
+        max_block_ms: How long it waits before it raises BufferExhausted.  Default 60,000.
+        delivery_timeout_ms: How long after ``send`` a record is tried; at least ``linger_ms``.  Default 120,000.
+        retries: How often it is tried again within that time.  Default 2^31 - 1.
+        retry_backoff_ms: How long after the last try, 0 to 60,000.  Default 100.
+        partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one), ``"round_robin"``, or a
+            callable (serialized key, partition_count) -> partition.
+        key_serializer, value_serializer: One of ``logdb.serde``, or a callable that returns bytes; None is passed by.
+        interceptors: Called in this order; see ``Interceptor``.
+
+    Source: Kafka's producer configs of these names.
+    """
+
+    acks: Acks
+    enable_idempotence: bool
+    linger_ms: int
+    batch_size: int
+    compression_type: str | None
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    partitioner: str | Partitioner | None
+    key_serializer: serde.Serializer | None
+    value_serializer: serde.Serializer | None
+    interceptors: Iterable[Interceptor]
+
+
 class Producer(Dispatcher):
-    """Sends records to topics.  Made by ``Database.producer``, which says what the options are; a context manager."""
+    """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself."""
 
     def __init__(
         self,
@@ -86,6 +129,7 @@ class Producer(Dispatcher):
             raise ValueError(f"compression_type={compression_type!r}: allowed are {', '.join(COMPRESSION_TYPES)}")
         self.transactional_id, self.transaction_timeout_ms = transactional_id, transaction_timeout_ms
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
+        self._configs: dict[str, LogConfig] = {}
         self._owner = os.getpid()
         options = SenderOptions(
             acknowledged=str(acks) != "0",
@@ -111,7 +155,12 @@ class Producer(Dispatcher):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            logger.error("closing %r: %s", self, failure)  # the block's own error goes on
 
     # ------------------------------------------------------------ sending: what C asks for
 
@@ -130,7 +179,7 @@ class Producer(Dispatcher):
         given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         record = outgoing(self._interceptors, given)
         if record is None:
-            return _dropped(topic, partition)
+            return _dropped(given, on_delivery)
         return self._dispatch(
             record.topic,
             record.value,
@@ -157,7 +206,7 @@ class Producer(Dispatcher):
         Raises:
             UnknownPartition: The topic has fewer.
         """
-        with self._sender.changed:
+        with self._sender.lock:
             self._grow(route)
             if not 0 <= partition < len(route.accumulators):
                 raise UnknownPartition(route.topic, partition, len(route.accumulators))
@@ -178,14 +227,19 @@ class Producer(Dispatcher):
         route.accumulators.extend([None] * missing)
 
     def _config(self, topic: str) -> LogConfig:
-        return LogConfig.of(self._session.describe_topic(topic).config, "interval")
+        """What the topic takes, as it was when this producer first heard of it, or since it was refreshed."""
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = LogConfig.of(self._session.describe_topic(topic).config, "interval")
+        return config
 
     def refresh(self, topic: str) -> None:
         """The topic was changed: take its partitions and configs as they are now, or forget it."""
         route = self._routes.get(topic)
         if route is None:
             return
-        with self._sender.changed:
+        with self._sender.lock:
+            self._configs.pop(topic, None)
             try:
                 self._grow(route)
                 config = self._config(topic)
@@ -203,6 +257,10 @@ class Producer(Dispatcher):
         if gate == _GATE_NO_TRANSACTION:
             raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction was begun")
         raise Closed("the producer is closed")
+
+    def would_wait(self, topic: str) -> bool:
+        """Whether a ``send`` might wait now: until the topic is looked up, or until there is room."""
+        return topic not in self._routes or not self._sender.has_room(_ROOM_SIZE_BYTES)
 
     # ------------------------------------------------------------ flush and close
 
@@ -275,9 +333,14 @@ class Producer(Dispatcher):
         self._gate = _GATE_FORKED
 
 
-def _dropped(topic: str, partition: int | None) -> SendFuture:
+def _dropped(record: OutgoingRecord, on_delivery: OnDelivery | None) -> SendFuture:
     """The future of a record that an interceptor dropped: done, with offset -1."""
-    return Delivery(topic, -1 if partition is None else partition, 0, False)._future(-1)
+    partition = -1 if record.partition is None else record.partition
+    delivery = Delivery(record.topic, partition, 0, False)
+    future = delivery._future(-1 if record.timestamp_ms is None else record.timestamp_ms)
+    if on_delivery is not None:
+        delivery._call(lambda done: on_delivery(None, done.result()), future)
+    return future
 
 
 def _after_fork_in_child() -> None:

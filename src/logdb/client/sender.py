@@ -10,7 +10,7 @@ Only the oldest delivery of a partition is tried, each time with the same bytes 
 and the log knows a duplicate.  Where one fails for good nobody knows whether it is in the log; what follows goes out
 under a new producer id, or, in a transaction, not at all.
 
-Threading: ``changed`` guards all state.  The session and callbacks are called without it, by the one thread.
+Threading: ``lock`` guards all state.  The session and callbacks are called without it, by the one thread.
 """
 
 import contextlib
@@ -27,6 +27,8 @@ from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
 
 logger = logging.getLogger(__name__)
+
+_NEVER_MS = 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,11 @@ class Sender:
     """Has written what accumulators hold, in a thread that begins with the first record."""
 
     def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self._freed = threading.Condition(self.lock)  # there is memory again
+        self._finished = threading.Condition(self.lock)  # a delivery that somebody waits for is finished
+        self._work = threading.Condition(self.lock)  # what the thread waits for
+        self._wake_ms = 0  # when it looks again on its own; 0: it is at work
         self._session, self._options, self._io, self._name = session, options, io, name
         self._active: dict[Accumulator, None] = {}  # those that hold something
         self._memory_used = 0
@@ -63,8 +69,12 @@ class Sender:
 
     # ------------------------------------------------------------ memory
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a delivery of that size could begin at once."""
+        return self._memory_used + size_bytes <= self._options.buffer_memory
+
     def begin(self, accumulator: Accumulator, size_bytes: int) -> Delivery | None:
-        """A new delivery, once there is memory for it; see ``Host``.  With ``changed`` held.
+        """A new delivery, once there is memory for it; see ``Host``.  With ``lock`` held.
 
         Raises:
             BufferExhausted: There was none within ``max_block_ms``.
@@ -80,26 +90,32 @@ class Sender:
             self._release(size_bytes)
             raise
         self._active[accumulator] = None
-        self.changed.notify_all()
-        topic, partition = accumulator.partition
-        return Delivery(topic, partition, self._io.monotonic_ms(), self._options.acknowledged)
+        now = self._io.monotonic_ms()
+        self._wake(0 if accumulator.ready else now + self._options.linger_ms)
+        return Delivery(*accumulator.partition, now, self._options.acknowledged)
+
+    def _wake(self, at_ms: int) -> None:
+        """There is something to do at that time; with ``lock`` held."""
+        if at_ms < self._wake_ms:
+            self._work.notify()
 
     def _reserve(self, size_bytes: int) -> None:
         options, until = self._options, None
-        while self._memory_used + size_bytes > options.buffer_memory:
+        while not self._stopping and self._memory_used + size_bytes > options.buffer_memory:
             now = self._io.monotonic_ms()
             until = now + options.max_block_ms if until is None else until
             # this very thread would wait for itself, and what is larger than all memory for ever
             if now >= until or threading.current_thread() is self._thread or size_bytes > options.buffer_memory:
                 raise BufferExhausted(size_bytes, options.buffer_memory, options.max_block_ms)
-            self.changed.wait((until - now) / 1000)
+            self._freed.wait((until - now) / 1000)
         if self._stopping:
             raise Closed("the producer is closed")
         self._memory_used += size_bytes
 
     def _release(self, size_bytes: int) -> None:
         self._memory_used -= size_bytes
-        self.changed.notify_all()
+        if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a thread that wakes for each buffer costs more than it sends
+            self._freed.notify_all()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -115,7 +131,7 @@ class Sender:
         Raises:
             what the first record failed with that was not written since the last flush.
         """
-        with self.changed:
+        with self.lock:
             self._check_thread("flush()")
             self._hurried += 1
             try:
@@ -128,8 +144,9 @@ class Sender:
 
     def begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
         """What comes from now on belongs to the transaction of ``producer``, its sequences begin at 0."""
-        with self.changed:
-            assert not self._active, f"{self._left()} records of the transaction before this one are not written"
+        with self.lock:
+            self._wait_for(self._seal_all(), None)  # buffers that were begun for records which then came too late
+            assert not self._left(), f"{self._left()} records of the transaction before this one are not written"
             self._producer, self._given_up, self._failure, self.has_stamped = producer, None, None, False
 
     def finish_transaction(self) -> None:
@@ -144,7 +161,7 @@ class Sender:
 
     def drop(self, error: LogdbError) -> None:
         """Let all that is not written yet fail with ``error``; returns when none is left."""
-        with self.changed:
+        with self.lock:
             self._check_thread("an abort")
             self._given_up = error
             self._hurried += 1
@@ -156,15 +173,16 @@ class Sender:
 
     def stop(self, timeout_ms: int | None) -> int:
         """Have all written that is there, then end; returns how many records were given up when the time was over."""
-        with self.changed:
+        with self.lock:
             self._stopping = True
+            self._freed.notify_all()  # who waits for memory is to be told
             last = self._seal_all()
             if threading.current_thread() is self._thread:
                 return 0  # a callback closes its producer: the thread ends when all is written
             lost = 0 if self._wait_for(last, timeout_ms) else self._left()
             if lost and self._given_up is None:
                 self._given_up = Closed(f"the producer was closed, and the record not written within timeout_ms={timeout_ms}")
-            self.changed.notify_all()
+            self._wake(0)
         if self._thread is not None and not lost:
             self._thread.join()
         return lost
@@ -184,18 +202,19 @@ class Sender:
     def _seal_all(self) -> list[Delivery]:
         """Close what is open; returns the last delivery of each partition."""
         last = [accumulator.seal() for accumulator in self._active]
-        self.changed.notify_all()
+        self._wake(0)
         return [delivery for delivery in last if delivery is not None]
 
     def _wait_for(self, deliveries: list[Delivery], timeout_ms: int | None) -> bool:
         """Wait until they are finished; False if the time is over first."""
         until = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         for delivery in deliveries:
+            delivery.awaited = True
             while not delivery.finished:
                 now = self._io.monotonic_ms()
                 if until is not None and now >= until:
                     return False
-                self.changed.wait(None if until is None else (until - now) / 1000)
+                self._finished.wait(None if until is None else (until - now) / 1000)
         return True
 
     # ------------------------------------------------------------ the thread
@@ -207,7 +226,7 @@ class Sender:
 
     def _due(self) -> list[Accumulator]:
         """Wait until something is to be written; nothing: all is, and no more comes."""
-        with self.changed:
+        with self.lock:
             while True:
                 now = self._io.monotonic_ms()
                 times = {accumulator: self._due_ms(accumulator) for accumulator in self._active}
@@ -217,7 +236,10 @@ class Sender:
                         accumulator.seal()
                 if due or (self._stopping and not times):
                     return due
-                self.changed.wait((min(times.values()) - now) / 1000 if times else None)
+                self._freed.notify_all()  # no more will be free for now
+                self._wake_ms = min(times.values(), default=_NEVER_MS)
+                self._work.wait((self._wake_ms - now) / 1000 if times else None)
+                self._wake_ms = 0
 
     def _due_ms(self, accumulator: Accumulator) -> int:
         if accumulator.ready:
@@ -294,7 +316,7 @@ class Sender:
             if not self._options.acknowledged:
                 logger.warning("%d records for %s-%d are lost: %s", delivery.record_count, *accumulator.partition, error)
         delivery.settle(base_offset, timestamp_ms, error)
-        with self.changed:
+        with self.lock:
             accumulator.ready.popleft()
             accumulator.retry_at_ms = 0
             if not accumulator.ready and accumulator.opened_ms is None:
@@ -305,4 +327,6 @@ class Sender:
                     self._given_up = TransactionAborted(f"a record of the transaction could not be written: {error}")
                     self._given_up.__cause__ = error
             delivery.finished = True
+            if delivery.awaited:
+                self._finished.notify_all()
             self._release(delivery.size_bytes)

@@ -245,7 +245,7 @@ class Session(Protocol):
         """State, producer and partitions of a transactional id.
 
         Raises:
-            UnknownTransaction: Nobody has used the id.
+            InvalidProducer: Nobody has used the id.
         """
 
     def abort_transaction(self, transactional_id: str) -> None:
@@ -253,4 +253,5 @@ class Session(Protocol):
 
         Raises:
             InvalidTransactionState: None is ongoing.
+            InvalidProducer: Nobody has used the id.
         """

@@ -258,6 +258,10 @@ class Transaction:
         """Commit what ``consumer`` has been given so far with the transaction; see ``TransactionalProducer.send_offsets``."""
         self._begun().send_offsets(consumer)
 
+    def would_wait(self, topic: str) -> bool:
+        """As ``Producer.would_wait``."""
+        return self._begun().would_wait(topic)
+
     def flush(self, timeout_ms: int | None = None) -> None:
         """Return once everything sent so far is written (and still part of the open transaction)."""
         self._begun().flush(timeout_ms)

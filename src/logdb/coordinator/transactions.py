@@ -71,7 +71,7 @@ class TransactionConfig:
     timeout_ms_max: int = 900_000  # (transaction.max.timeout.ms)
     expiration_ms: int = 604_800_000  # (transactional.id.expiration.ms)
     sweep_interval_ms: int = 3_600_000  # (transaction.remove.expired.transaction.cleanup.interval.ms)
-    abort_on_recovery: bool = True  # no producer outlives the process; a server's may, and then their timeout decides
+    abort_on_recovery: bool = True  # what is open then; a server whose machine did not stop leaves it to the producers, who live on
 
 
 class Ending(NamedTuple):
@@ -179,10 +179,15 @@ class Transaction:
             producer == (self.previous_producer_id, EPOCH_MAX) and self.producer_epoch == 0 and not self.state.prepared
         )
 
+    @property
+    def last_epoch(self) -> int:
+        """The highest that records of the transaction, open or prepared, can have."""
+        return self.producer_epoch - 1 if self.bump and self.state.prepared else self.producer_epoch
+
     def markers(self, coordinator_epoch: int) -> WriteMarkers:
         """The action that a prepared transaction asks for."""
-        last_epoch = self.producer_epoch - 1 if self.bump else self.producer_epoch
-        return WriteMarkers(self.transactional_id, self.producer, self.partitions, self.state.commits, coordinator_epoch, last_epoch)
+        commit = self.state.commits
+        return WriteMarkers(self.transactional_id, self.producer, self.partitions, commit, coordinator_epoch, self.last_epoch)
 
 
 class Step:
@@ -242,7 +247,7 @@ class Step:
                 producer_epoch=0,
                 timeout_ms=event.transaction_timeout_ms,
             )
-            self.reply(event.ticket, self.record(transaction, sync=True).producer)
+            self.reply(event.ticket, self.record(transaction, sync=False).producer)  # nobody else ever gets this producer id
             return
         _check_goes_on(transaction, event.producer)
         waiting = (*transaction.waiting, replace(event, producer=None))  # it was checked: who comes later is fenced by it

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from logdb.codec import convert
-from logdb.errors import CorruptionError
+from logdb.errors import CorruptionError, InvalidBatch
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
@@ -47,7 +47,12 @@ def replay(
         reader = SegmentReader(segment, max(offset, segment.base_offset), end_offset, epochs)
         while (view := reader.read(buffers.READ_SIZE_BYTES)) is not None:
             if reader.produced_count:
-                for aborted in _apply(states, view, offset, now_ms):
+                try:
+                    found = _apply(states, view, offset, now_ms)
+                except InvalidBatch as error:
+                    position = reader.position - len(view)
+                    raise CorruptionError(segment.path, position, f"here, or in a batch behind it: {error.reason}") from None
+                for aborted in found:
                     if note is None:
                         segment.transactions.add(aborted)
                     else:
@@ -106,6 +111,7 @@ class TailProducers:
     def __init__(self, io: IO, directory: str, entry: LogEntry) -> None:
         self._io, self._directory, self._entry = io, directory, entry
         self.states = ProducerStates()
+        self.began = entry.producers_offset >= 0  # there was one when the log was opened
         self._offset = -1  # up to which the states are; -1: nothing was read yet
 
     def advance(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:

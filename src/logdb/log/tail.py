@@ -16,7 +16,8 @@ from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import End, Log, View
+from logdb.log.host import Captured, End, View
+from logdb.log.log import Log
 from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers
@@ -31,9 +32,14 @@ _UNSETTLED = -1  # instead of a generation: files are getting their names, so ea
 
 
 class TailLog(Log):
-    """A log that another process may be appending to; takes no records itself."""
+    """A log that another process may be appending to; takes no records itself.
 
-    def __init__(self, *, config: LogConfig, view: View, io: IO, directory: str, **rest: Any) -> None:
+    ``frozen``: it is that of a snapshot.  What is undecided in it stays so: its end is stable, its open transactions
+    count as aborted.
+    """
+
+    def __init__(self, *, config: LogConfig, view: View, io: IO, directory: str, frozen: bool = False, **rest: Any) -> None:
+        self._frozen = frozen
         entry, sealed, pending = view
         segments = [self._make(io, directory, named, config, pending) for named in sealed]
         point = RecoveryPointFile(io, directory, writable=False)
@@ -90,14 +96,33 @@ class TailLog(Log):
 
     def open_transactions(self) -> list[OpenTransaction]:
         self._catch_up()
-        self._stable_end()
-        return self._producers.states.open_transactions()
+        self._advance()
+        return [] if self._frozen else self._producers.states.open_transactions()
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        self._stable_end()
-        return super().aborted_transactions(offset, end_offset)
+        end = self._advance()
+        found = super().aborted_transactions(offset, end_offset)
+        if self._frozen:
+            begun = [(left.producer_id, left.first_offset) for left in self._producers.states.open_transactions()]
+            found += [AbortedTransaction(producer_id, first, end) for producer_id, first in begun if first < end_offset]
+        return found
+
+    def capture(self) -> Captured:
+        with self._refresh_lock:
+            self._catch_up()
+            self._advance()
+            end, states = self._end, self._producers.states
+            known = states.copy() if states.producers or self._producers.began else None
+            return Captured(end, self._epochs, known, b"" if end.segment is None else end.segment.transactions.below(end.offset))
 
     def _stable_end(self) -> int:
+        with self._refresh_lock:
+            end = self._advance()
+            first = None if self._frozen else self._producers.states.first_unstable
+            return end if first is None else min(first, end)
+
+    def _advance(self) -> int:
+        """Bring what is known of producers up to the end, and return that."""
         with self._refresh_lock:
             while True:
                 end = self._end.offset
@@ -107,8 +132,7 @@ class TailLog(Log):
                     if not self._refresh():
                         raise
                 else:
-                    first = self._producers.states.first_unstable
-                    return end if first is None else min(first, end)
+                    return end
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
         known = self._end.offset

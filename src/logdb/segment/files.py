@@ -12,13 +12,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from errno import EDQUOT, EFBIG, ENOENT, ENOSPC
+from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOENT, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 
-from logdb.errors import Closed, DiskFull, SyncFailed, WriteFailed
+from logdb.errors import Closed, CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
 
 logger = logging.getLogger(__name__)
+
+COPY_SIZE_BYTES = 16 << 20  # of one call of the kernel's, so that a test, or a Ctrl-C, gets a word in
+_NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
 
 
 class File:
@@ -76,28 +79,42 @@ class FileCache:
         """Note that ``holder`` keeps ``file`` open, after making room for it."""
         with self._lock:
             self._holders.append((weakref.ref(holder), weakref.ref(file)))
-            surplus = len(self._holders) - self._limit
-            chances = 2 * len(self._holders)
-            victims = []
-            while surplus > 0 and chances > 0:
-                chances -= 1
-                oldest_holder, oldest_file = self._holders.popleft()
-                owner, old = oldest_holder(), oldest_file()
-                if owner is None or old is None or owner.file is not old:
-                    surplus -= 1
-                elif old.used or old is file:
-                    old.used = False
-                    self._holders.append((oldest_holder, oldest_file))
-                else:
-                    victims.append((owner, old))
-                    surplus -= 1
-        for owner, old in victims:
-            if old.dirty:
-                old.sync()
-            if owner.file is old:
-                owner.file = None
-                if old.dirty:  # written to since: whoever syncs must still find it
-                    owner.open().dirty = True
+            victims = self._victims(len(self._holders) - self._limit, file)
+        _close(victims)
+
+    def give_way(self) -> None:
+        """Close half of the files: the process has no descriptors left."""
+        with self._lock:
+            victims = self._victims(len(self._holders) // 2, None)
+        _close(victims)
+
+    def _victims(self, surplus: int, spared: File | None) -> list[tuple["FileHolder", File]]:
+        """Take so many out, under the lock; fewer where not so many are open."""
+        chances = 2 * len(self._holders)
+        victims = []
+        while surplus > 0 and chances > 0:
+            chances -= 1
+            oldest_holder, oldest_file = self._holders.popleft()
+            owner, old = oldest_holder(), oldest_file()
+            if owner is None or old is None or owner.file is not old:
+                surplus -= 1
+            elif old.used or old is spared:
+                old.used = False
+                self._holders.append((oldest_holder, oldest_file))
+            else:
+                victims.append((owner, old))
+                surplus -= 1
+        return victims
+
+
+def _close(victims: list[tuple["FileHolder", File]]) -> None:
+    for owner, old in victims:
+        if old.dirty:
+            old.sync()
+        if owner.file is old:
+            owner.file = None
+            if old.dirty:  # written to since: whoever syncs must still find it
+                owner.open().dirty = True
 
 
 class FileHolder:
@@ -117,13 +134,19 @@ class FileHolder:
         Raises:
             Closed: It was given up for good.
             FileNotFoundError: It is gone, or another one has its name by now.
+            ReadFailed: The process has no descriptor left for it.
         """
         file = self.file
         if file is None:
             if self.retired:
                 raise Closed(f"{self.path} was closed")
             flags = (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0)
-            file = File(self.io, self.path, flags)
+            try:
+                file = File(self.io, self.path, flags)
+            except OSError as error:
+                if error.errno not in (EMFILE, ENFILE):
+                    raise
+                file = self._open_scarce(flags)
             file_id = self.io.file_id(file.fd)
             if self.file_id not in (None, file_id):
                 raise FileNotFoundError(ENOENT, "another file has its name", self.path)
@@ -131,6 +154,16 @@ class FileHolder:
             FILES.add(self, file)
         file.used = True
         return file
+
+    def _open_scarce(self, flags: int) -> File:
+        """Open the file once others have given their descriptors up."""
+        FILES.give_way()
+        try:
+            return File(self.io, self.path, flags)
+        except OSError as error:
+            if error.errno in (EMFILE, ENFILE):
+                raise ReadFailed(self.path, 0, str(error)) from error
+            raise
 
     def retire(self) -> None:
         """Let go of the file for good: whoever still reads it gets an error, not another file of the same name."""
@@ -234,6 +267,57 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     except OSError as error:
         raise write_error(path, len(data), error) from error
     sync_directory(io, os.path.dirname(path))
+
+
+def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[[int], None] | None = None) -> None:
+    """Copy the first ``size_bytes`` of a file into a new one, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        tell: Called with the bytes copied since the last call.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        CorruptionError: ``source`` is shorter than that.
+        DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of it.
+    """
+    read = io.open(source, os.O_RDONLY)
+    try:
+        try:
+            fd = io.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            try:
+                position = 0
+                while position < size_bytes:
+                    copied = io.copy_range(read, fd, min(COPY_SIZE_BYTES, size_bytes - position), position)
+                    if copied <= 0:
+                        raise CorruptionError(source, position, f"the file ends before its {size_bytes} bytes")
+                    position += copied
+                    if tell is not None:
+                        tell(copied)
+                _sync(io, fd, target)
+            finally:
+                io.close(fd)
+        except OSError as error:
+            raise write_error(target, size_bytes, error) from error
+    finally:
+        io.close(read)
+
+
+def link_file(io: IO, source: str, target: str) -> bool:
+    """Give a file a second name; False where the system cannot: another device, no right to, too many names, no such file system.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        DiskFull, WriteFailed: as they say.
+    """
+    try:
+        io.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise write_error(target, 0, error) from error
+    return True
 
 
 def _sync(io: IO, fd: int, path: str) -> None:

@@ -11,7 +11,7 @@ Threading: one writer at a time (the log's); any number of readers, since ``_dat
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from logdb.codec import crc32c
 from logdb.errors import CorruptionError
@@ -19,6 +19,7 @@ from logdb.io import IO, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
 from logdb.segment.files import write_file
 
+SUFFIX = ".txnindex"
 ENTRY_SIZE_BYTES = 34
 _ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET = struct.Struct(">18xq8x")
@@ -55,8 +56,7 @@ class TransactionIndex:
         """
         data, found = self._loaded(), []
         slot = bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
-        for _, *numbers in _ENTRY.iter_unpack(data[slot * ENTRY_SIZE_BYTES :]):
-            entry = AbortedTransaction(*numbers)
+        for entry in entries(data[slot * ENTRY_SIZE_BYTES :]):
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
@@ -69,14 +69,18 @@ class TransactionIndex:
 
     def checksum(self) -> tuple[int, int]:
         """Count of the entries, and CRC-32C of the file that holds them; 0 and 0 without any."""
+        return summary(self._loaded())
+
+    def below(self, offset: int) -> bytes:
+        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
         data = self._loaded()
-        return len(data) // ENTRY_SIZE_BYTES, crc32c(data)
+        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
 
     def _loaded(self) -> bytes:
         data = self._data
         if data is None:
             data = load(self._io, self._path)
-            found = len(data) // ENTRY_SIZE_BYTES, crc32c(data)
+            found = summary(data)
             if found != self._noted:
                 form = "{} entries with CRC {:08x}"
                 raise CorruptionError(self._path, 0, f"{form.format(*found)}; the catalogue says {form.format(*self._noted)}")
@@ -102,9 +106,9 @@ class TransactionIndex:
         if not data or _last_offset(data, len(data) // ENTRY_SIZE_BYTES - 1) < entry.last_offset:
             self._data, self.unsaved = data + _ENTRY.pack(0, *entry), True
 
-    def rebuilt(self, entries: Iterable[AbortedTransaction]) -> None:
+    def rebuilt(self, found: Iterable[AbortedTransaction]) -> None:
         """Have these entries, as they were found in the log, instead of a file that is not what was noted of it."""
-        self._data = b"".join(_ENTRY.pack(0, *entry) for entry in entries)
+        self._data = encode(found)
 
     def save(self) -> None:
         """Bring the file up to date, and sync it; the directory entry is the caller's to sync.
@@ -122,16 +126,40 @@ class TransactionIndex:
             raise
 
 
+def summary(data: bytes) -> tuple[int, int]:
+    """Count of the entries of a file, and its CRC-32C; 0 and 0 of none."""
+    return len(data) // ENTRY_SIZE_BYTES, crc32c(data)
+
+
+def encode(found: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(0, *entry) for entry in found)
+
+
+def entries(data: bytes) -> Iterator[AbortedTransaction]:
+    """The entries of a whole file, or from the begin of one on."""
+    return (AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(data))
+
+
 def load(io: IO, path: str) -> bytes:
     """The entries in a file; none where there is no file.
 
     Raises:
-        CorruptionError: They are not entries, or not in the order of their markers.
+        CorruptionError: As ``check``.
     """
     try:
         data = read_file(io, path, SEGMENT_SIZE_BYTES_MAX)
     except FileNotFoundError:
         return b""
+    check(data, path)
+    return data
+
+
+def check(data: bytes, path: str) -> None:
+    """Look whether a file is one.
+
+    Raises:
+        CorruptionError: It has no whole entries, or they are not in the order of their markers.
+    """
     if len(data) % ENTRY_SIZE_BYTES:
         raise CorruptionError(path, len(data), f"{len(data)} bytes are no whole entries of {ENTRY_SIZE_BYTES}")
     before = -1
@@ -140,7 +168,6 @@ def load(io: IO, path: str) -> bytes:
             numbers = f"version {version}, producer {producer_id}, offsets {first} to {last} after {before}, stable {stable}"
             raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"no entry of an aborted transaction: {numbers}")
         before = last
-    return data
 
 
 def _last_offset(data: bytes, slot: int) -> int:

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from logdb.codec import Header, Scanner, Status, check, convert, crc32c, explain, find_batch, header, records_check
+from logdb.codec import Header, Scanner, Status, check, control, convert, crc32c, explain, find_batch, header, records_check
+from logdb.codec.batch import CONTROL
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.io import IO, pread_exact
 from logdb.log.epochs import LeaderEpochs
@@ -69,6 +70,7 @@ class SegmentWalk:
         index_interval_bytes: int = 4096,
         decompressed_size_bytes_max: int = DECOMPRESSED_SIZE_BYTES_MAX,
         progress: Callable[[int], None] | None = None,
+        visit: Callable[[Header, memoryview], None] | None = None,
     ) -> None:
         """Prepare a walk.
 
@@ -80,11 +82,12 @@ class SegmentWalk:
             boundary: The first end of a batch at or after this offset is kept in ``boundary_found``, as (offset, position).
             index, time_index: The segment's index files.
             progress: Called with the number of bytes walked since the last call.
+            visit: Called with each good batch of a producer, borrowed for the call.
         """
         self.path, self.base_offset = path, base_offset
         self.size_bytes = self.crc = self.position = 0
         self.next_offset = base_offset
-        self.batch_count = self.record_count = 0
+        self.batch_count = self.record_count = self.produced_count = 0
         self.max_timestamp = -1
         self.flaws: list[Flaw] = []
         self.torn: Flaw | None = None
@@ -100,7 +103,7 @@ class SegmentWalk:
         self._limit, self._strict_below, self._boundary = offset_limit, strict_below, boundary
         self._reserve_allowed = reserve_allowed
         self._decompressed_size_bytes_max = decompressed_size_bytes_max
-        self._progress = progress
+        self._progress, self._visit = progress, visit
         self._fd = -1
 
     def run(self) -> "SegmentWalk":
@@ -156,8 +159,7 @@ class SegmentWalk:
         if self.torn is not None:
             return False
         if len(self.flaws) == flawed or self.flaws[-1].status is not Status.RECORD:
-            self.batch_count += 1
-            self.record_count += head.record_count
+            self._count(image, head)
         if not self.flaws:
             self._index(image, head)
         if not self.epoch_runs or self.epoch_runs[-1][0] != head.leader_epoch:
@@ -167,6 +169,14 @@ class SegmentWalk:
         self._move_to(self.position + head.size_bytes, head.last_offset + 1)
         self.good_end = self.position
         return True
+
+    def _count(self, image: memoryview, head: Header) -> None:
+        self.batch_count += 1
+        self.record_count += head.record_count
+        if head.producer_id >= 0:
+            self.produced_count += 1
+            if self._visit is not None:
+                self._visit(head, image)
 
     def _index(self, image: memoryview, head: Header) -> None:
         self.scanner.scan(image)
@@ -223,6 +233,11 @@ class SegmentWalk:
                 self.codec_missing = str(error)
                 return None
         status = records_check(body, head)
+        if status is Status.OK and head.attributes & CONTROL and head.record_count:
+            try:
+                control.parse(image)
+            except InvalidBatch as error:
+                return error.reason
         return None if status is Status.OK else explain(status, head)
 
     # ------------------------------------------------------------ over damage

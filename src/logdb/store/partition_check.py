@@ -12,16 +12,18 @@ from logdb.codec import Status
 from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
-from logdb.log import recovery_point
+from logdb.log import producer_snapshot, recovery_point
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
+from logdb.segment import transaction_index
 from logdb.segment.segment import CLEANED, segment_path
 from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
+from logdb.store.producer_check import ProducerWalk, index_path, wrong_index, wrong_snapshot
 from logdb.store.report import Report
 from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
@@ -78,6 +80,7 @@ class PartitionCheck:
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
         self._torn = False
+        self._producers = ProducerWalk(entry.producers_offset)
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""
@@ -95,6 +98,7 @@ class PartitionCheck:
         if epochs_found:
             self._check_epoch_bounds()
         self._check_end()
+        self._check_producers(names)
         self._check_names(names, bases)
         return self._report
 
@@ -234,6 +238,7 @@ class PartitionCheck:
             form = "size {}, CRC {:08x}, next offset {}, max timestamp {}"
             self._wrong(path, 0, "contradiction", f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
         self._check_indexes(walk, complete=True)
+        self._check_transactions(walk, named)
 
     def _check_unsealed(self, base: int, following: int | None) -> None:
         """A segment that the catalogue does not name: the active one, or one not sealed yet."""
@@ -256,6 +261,7 @@ class PartitionCheck:
             reason = f"byte {at[0]} is offset {at[1]}; the recovery point says byte {point.position}, offset {point.offset}"
             self._wrong(path, at[0], "contradiction", reason)
         self._check_indexes(walk, complete=self._closed)
+        self._check_transactions(walk, None)
 
     def _check_follows(self, path: str, base: int) -> None:
         if self._begins_at is None:
@@ -295,7 +301,9 @@ class PartitionCheck:
             index_interval_bytes=self._config.index_interval_bytes,
             decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
+            visit=self._producers.visit,
         )
+        self._producers.begin(base)
         try:
             walk.run()
         except FileNotFoundError:
@@ -347,6 +355,44 @@ class PartitionCheck:
         else:
             self._report.notes.append(f"{path}: made with another index.interval.bytes than the topic has now")
 
+    # ------------------------------------------------------------ producers
+
+    def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
+        """The index of aborted transactions against what the catalogue says of it, and against the log."""
+        path = index_path(self._directory, walk.base_offset)
+        data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+        if walk.flaws:
+            return  # what should be in it cannot be told
+        try:
+            transaction_index.check(data or b"", path)
+        except CorruptionError as error:
+            self._wrong(path, error.position, "damaged", error.reason)
+            return
+        found = transaction_index.summary(data or b"")
+        wanted = found if named is None else (named.aborted_count, named.aborted_crc)
+        if found != wanted:
+            form = "{} entries with CRC {:08x}"
+            kind = "missing" if data is None else "damaged"
+            self._wrong(path, 0, kind, f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
+            return
+        judged_below = OFFSET_MAX if named is not None else self._entry.producers_offset
+        reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._config.compacted)
+        if reason is not None:
+            self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
+
+    def _check_producers(self, names: Sequence[str]) -> None:
+        """The snapshot that counts, against the log; the one before it against itself."""
+        counts = self._entry.producers_offset
+        if counts < 0 and self._producers.any:
+            self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
+        for offset in producer_snapshot.offsets(names):
+            self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
+        if counts < 0:
+            return
+        wrong = wrong_snapshot(self._io, self._directory, self._producers, damaged=not self._report.ok)
+        if wrong is not None:
+            self._wrong(producer_snapshot.snapshot_path(self._directory, counts), 0 if wrong[0] != "missing" else -1, *wrong)
+
     # ------------------------------------------------------------ the whole
 
     def _check_end(self) -> None:
@@ -358,15 +404,12 @@ class PartitionCheck:
             self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:
-        segment_names = {f"{base:020d}{suffix}" for base in bases for suffix in (".log", ".index", ".timeindex")}
-        for name in sorted(set(names) - segment_names - set(_SMALL_FILES)):
-            what = (
-                "set aside"
-                if name.endswith(_ASIDE)
-                else "unfinished work"
-                if name.endswith((".tmp", CLEANED)) or name in self._swap.removed
-                else "no part of the log"
-            )
+        suffixes = (".log", ".index", ".timeindex", transaction_index.SUFFIX)
+        known = {f"{base:020d}{suffix}" for base in bases for suffix in suffixes} | set(_SMALL_FILES)
+        known |= {os.path.basename(producer_snapshot.snapshot_path("", offset)) for offset in producer_snapshot.offsets(names)}
+        for name in sorted(set(names) - known):
+            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed
+            what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if unfinished else "no part of the log"
             self._report.notes.append(f"{self._path(name)}: {what}")
 
 

@@ -15,13 +15,14 @@ from logdb.codec import Status
 from logdb.errors import CorruptionError
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
-from logdb.log import recovery_point
+from logdb.log import producer_snapshot, recovery_point
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
+from logdb.segment import transaction_index
 from logdb.segment.files import File, replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
@@ -29,7 +30,9 @@ from logdb.store.census import Partition
 from logdb.store.inspect import SegmentWalk, listed, log_base
 from logdb.store.mend import Edit, edits_of, filler, rewrite
 from logdb.store.partition_check import bad_slots, reach_behind, topic_file_fits, topic_file_of
+from logdb.store.producer_check import ProducerWalk, index_path, newest_snapshot, wrong_index, wrong_snapshot
 
+_DERIVED = (".index", ".timeindex", transaction_index.SUFFIX, producer_snapshot.SUFFIX)
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
 
@@ -109,7 +112,7 @@ class PartitionRepair:
             else:
                 self.actions.extend(f"{path} at byte {edit.position}: {edit.what}" for edit in slot.edits)
         self.actions.extend(f"{path}: no part of the log; set aside as .orphan" for path in self._strays)
-        self.actions.extend(f"{path}: made anew" for path in sorted(self._bad_paths) if path.endswith((".index", ".timeindex")))
+        self.actions.extend(f"{path}: made anew" for path in sorted(self._bad_paths) if path.endswith(_DERIVED))
         for name in (topic_file.FILE_NAME, recovery_point.FILE_NAME):
             if self._path(name) in self._bad_paths:
                 self.actions.append(f"{self._path(name)}: made anew")
@@ -255,11 +258,21 @@ class PartitionRepair:
 
     def provisional_entry(self) -> LogEntry:
         """What a new catalogue may say before anything is mended: of a log that was closed, how far it reached."""
+        entry = self._entry._replace(producers_offset=self._producers_offset())
         if not self._closed or not self._slots:
-            return self._entry
+            return entry
         last = self._slots[-1]
         position = last.walk.size_bytes if last.walk else 0
-        return self._entry._replace(recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position)
+        return entry._replace(recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position)
+
+    def _producers_offset(self) -> int:
+        """The snapshot that counts: the catalogue's, or the newest; without one, all that the log has of producers counts."""
+        if self._entry.producers_offset >= 0:
+            return self._entry.producers_offset
+        found = newest_snapshot(self._io, self._directory, self._names, self._ends_at())
+        if found is not None:
+            return found
+        return self._entry.start_offset if any(slot.walk.produced_count for slot in self._slots if slot.walk) else -1
 
     # ------------------------------------------------------------ carrying it out
 
@@ -287,9 +300,12 @@ class PartitionRepair:
         walks = [self._read_back(slot) for slot in self._slots]
         for walk in walks[:-1]:
             self._cut_reserve(walk)
+        entry = self._entry_of(walks)
+        producers = self._walk_producers(walks, entry)
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
-        entry = self._entry_of(walks)
+            self._save_transactions(walk, producers)
+        entry = entry._replace(producers_offset=self._save_snapshot(producers))
         self._save_topic_file(entry)
         self._save_point(entry)
         return entry, self._segments_of(walks, entry)
@@ -317,6 +333,41 @@ class PartitionRepair:
             if not self._io.exists(path) or read_file(self._io, path, len(data) + 1) != data:
                 replace_file(self._io, path, bytes(data))
 
+    def _walk_producers(self, walks: list[SegmentWalk], entry: LogEntry) -> ProducerWalk:
+        """What the log, as it is now, says of its producers."""
+        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset))
+        for walk in walks:
+            producers.begin(walk.base_offset)
+            if walk.produced_count:
+                SegmentWalk(
+                    self._io,
+                    walk.path,
+                    walk.base_offset,
+                    strict_below=walk.next_offset,
+                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
+                    visit=producers.visit,
+                ).run()
+        return producers
+
+    def _save_transactions(self, walk: SegmentWalk, producers: ProducerWalk) -> None:
+        path = index_path(self._directory, walk.base_offset)
+        try:
+            data = transaction_index.load(self._io, path)
+            wrong = wrong_index(data, producers, walk.base_offset, OFFSET_MAX, compacted=self._config.compacted)
+        except CorruptionError as error:
+            wrong = error.reason
+        if wrong is not None or path in self._bad_paths:
+            replace_file(self._io, path, transaction_index.encode(producers.aborted.get(walk.base_offset, [])))
+
+    def _save_snapshot(self, producers: ProducerWalk) -> int:
+        """Make the snapshot that counts anew if it does not fit; returns its offset, -1 where there never were producers."""
+        offset = producers.snapshot_offset
+        if offset < 0:
+            return offset
+        if wrong_snapshot(self._io, self._directory, producers) is not None:
+            producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
+        return offset
+
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
         """The log's entry: its point is the end where the last writer had closed, otherwise where it was."""
         segment, offset, position = self._point
@@ -343,6 +394,9 @@ class PartitionRepair:
             if walk.torn is not None or walk.next_offset > entry.recovery_offset:
                 break
             known = before.get(walk.base_offset)
+            aborted_count, aborted_crc = transaction_index.summary(
+                transaction_index.load(self._io, index_path(self._directory, walk.base_offset))
+            )
             sealed.append(
                 SegmentEntry(
                     topic=entry.topic,
@@ -353,6 +407,8 @@ class PartitionRepair:
                     next_offset=walk.next_offset,
                     max_timestamp=walk.max_timestamp,
                     append_ms=known.append_ms if known else now_ms,
+                    aborted_count=aborted_count,
+                    aborted_crc=aborted_crc,
                 )
             )
         return sealed

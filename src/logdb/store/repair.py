@@ -19,14 +19,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.errors import CorruptionError, ReadOnly, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
 from logdb.meta.dump import read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
 from logdb.segment.files import File, sync_directory, write_error
-from logdb.store import lock, swap, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.census import Census, take_census
 from logdb.store.inspect import listed
 from logdb.store.partition_check import Left
@@ -52,6 +52,7 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
 
     Raises:
         NotADatabase: Nothing of a database is there.
+        ReadOnly: It is a snapshot.
         DirectoryLocked: Someone writes to it.
         UnsupportedFormat: A newer logdb wrote it; only that one may repair it.
         DiskFull, WriteFailed, SyncFailed: It could not be finished; run it again.
@@ -69,7 +70,8 @@ class Repairer:
         self._lock_path = os.path.join(path, "LOCK")
 
     def run(self) -> Report:
-        database_names(self._io, self._path)
+        if snapshot_file.FILE_NAME in database_names(self._io, self._path):
+            raise ReadOnly(f"{self._path} is a snapshot and may share its files with a database: restore it, and repair the copy")
         with self._locked() as held:
             if self._execute:
                 self._finish_swaps()

@@ -1,4 +1,4 @@
-"""What ``verify`` and ``repair`` say.
+"""What ``verify``, ``repair`` and those that copy a database say.
 
 Knows words and numbers.  Does not know files.
 """
@@ -22,6 +22,20 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         where = self.path if self.position < 0 else f"{self.path} at byte {self.position}"
         return f"{where}: {self.kind}: {self.reason}"
+
+
+class Copied(NamedTuple):
+    """What a snapshot, a backup or a restore made.
+
+    ``id``: of the snapshot or backup, or of the database that was restored.  ``size_bytes``: of the segments in it.
+    ``written_bytes``: of those, what was not linked; for a backup, the size of its file.
+    """
+
+    path: str
+    id: str
+    partition_count: int
+    size_bytes: int
+    written_bytes: int
 
 
 class Checked(NamedTuple):

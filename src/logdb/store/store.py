@@ -40,8 +40,11 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
+from logdb.log.appending import AppendableLog
 from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Log, View
+from logdb.log.host import View
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log.reading import ReadableLog
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
@@ -64,11 +67,13 @@ from logdb.model import (
 )
 from logdb.segment.files import Watcher, spread, sync_directory, write_error
 from logdb.segment.segment import Segment
-from logdb.store import lock, swap, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND, Cleaner
+from logdb.store.directories import make_directory, named_errors, remove_tree
 from logdb.store.flusher import Flusher
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS, Retention
+from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 
 logger = logging.getLogger(__name__)
@@ -100,6 +105,7 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
+        self._viewed: weakref.WeakKeyDictionary[ReadableLog, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
         self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
@@ -114,6 +120,7 @@ class Store:
         self._stop_recovery = threading.Event()
         self._clean, self._recovered, self._distrust_cache = True, True, False
         self.reports: list[str] = []
+        self.snapshot: SnapshotFile | None = None  # where the directory is one
         if mode == "a":
             self._open_for_writing(linger_ms)
             self.retention = Retention(io, self, self._catalogue, self.housekeeping, retention_check_ms)
@@ -174,6 +181,11 @@ class Store:
         """Whether the last writer had closed it, so that nothing was to be recovered."""
         return self._clean
 
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock that was injected; None: the machine's, which records take coarsely."""
+        return self._clock
+
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""
         return self._clock() if self._clock is not None else self._io.clock_ms()
@@ -210,8 +222,10 @@ class Store:
 
     def _open_for_writing(self, linger_ms: int) -> None:
         io = self._io
-        _make_directory(io, self.path)
+        make_directory(io, self.path)
         names = set(io.listdir(self.path))
+        if snapshot_file.FILE_NAME in names:
+            raise ReadOnly(f"{self.path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
         new = not names - {"LOCK"}
         if not new and "LOCK" not in names and "catalogue" not in names and not self._holds_partitions(names):
             raise NotADatabase(f"{self.path} is not empty and holds no logdb database")
@@ -247,6 +261,11 @@ class Store:
         io = self._io
         if not io.exists(self._file("LOCK")) and not io.exists(self._file("catalogue")):
             raise NotADatabase(f"{self.path} holds no logdb database" if io.exists(self.path) else f"{self.path} does not exist")
+        self.snapshot = snapshot_file.load(io, self.path)
+        if self.snapshot is not None:
+            check_file(io, self._file("catalogue"), (self.snapshot.catalogue_size, self.snapshot.catalogue_crc))
+            self._catalogue = Catalogue.open(self._file("catalogue"), create=False, read_only=True, no_lock=True, io=io)
+            return
         state = lock.read_state(io, self._file("LOCK"))
         lock.check_format(self._file("LOCK"), state)
         if state.clean and state.catalogue_size is not None and state.catalogue_crc is not None:
@@ -282,7 +301,7 @@ class Store:
                     raise CatalogueDamaged(self._catalogue.path, f"unknown intent {other!r}")
         for name in self._io.listdir(self.path):
             if name.endswith(_UNFINISHED):
-                self._remove_tree(self._file(name))
+                remove_tree(self._io, self._file(name))
 
     def _recover_rest(self) -> None:
         """After an unclean stop: open the logs that nobody has asked for yet, so that all are known to be whole."""
@@ -405,8 +424,8 @@ class Store:
                 raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
             temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
             if io.exists(temporary):
-                self._remove_tree(temporary)
-            with _named_errors(temporary):
+                remove_tree(self._io, temporary)
+            with named_errors(temporary):
                 io.mkdir(temporary)
             topic_file.create(io, temporary, _topic_file(entry, partition, 0))
             sync_directory(io, temporary)
@@ -432,7 +451,7 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
             if self._io.exists(temporary):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self.path)
         self._commit(lambda txn: txn.clear_intent(number))
@@ -468,12 +487,12 @@ class Store:
             path = self._partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._io.exists(path) and self._is_of(path, intent.body["topic_id"]):
-                with _named_errors(path):
+                with named_errors(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self.path)
         for path in doomed:
             if self._io.exists(path):
-                self._remove_tree(path)
+                remove_tree(self._io, path)
         self._commit(lambda txn: txn.clear_intent(number))
 
     def _is_of(self, path: str, topic_id: str) -> bool:
@@ -489,13 +508,6 @@ class Store:
             self._replay_intents()
             self._load_entries()
             self._interrupted = False
-
-    def _remove_tree(self, path: str) -> None:
-        """Remove a partition's directory; it holds files only."""
-        with _named_errors(path):
-            for name in self._io.listdir(path):
-                self._io.unlink(os.path.join(path, name))
-            self._io.rmdir(path)
 
     def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
         """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""
@@ -542,7 +554,7 @@ class Store:
             config,
             clean=self._clean,
             distrust_cache=self._distrust_cache,
-            now_ms=self.clock_ms(),
+            now_ms=self.now_ms(),
         )
         self.reports += found.reports
         log = Log(
@@ -607,6 +619,7 @@ class Store:
             topic=topic.name,
             partition=partition,
             batch_size=self._batch_size,
+            frozen=self.snapshot is not None,
         )
         log.read_only_reason = entry.read_only_reason
         return log
@@ -624,14 +637,14 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
-    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
             if name not in self._entries:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
 
-    def refusal(self, log: Log) -> LogdbError:
+    def refusal(self, log: ReadableLog) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
             return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
@@ -645,14 +658,20 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> View | None:
+    def view(self, log: ReadableLog, generation: int) -> View | None:
         def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
             return None if entry.generation == generation else self._view(txn, entry)
 
-        return self._catalogue.read(read)
+        number = self._catalogue.number()
+        if self._viewed.get(log) == number:
+            return None
+        found = self._catalogue.read(read)
+        if found is None or not found.pending:  # while a swap is pending, files change without the catalogue
+            self._viewed[log] = number
+        return found
 
     def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
         pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
@@ -664,6 +683,9 @@ class Store:
         """Move the start of a log; see ``Database.delete_records``."""
         self._check_writable()
         return self.retention.delete_records(topic, partition, before_offset)
+
+    def now_ms(self) -> int:
+        return (self._clock or self._io.clock_ms)()
 
     def begin_at(self, log: Log, start_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
@@ -761,13 +783,17 @@ class Store:
     def finish_swaps(self, log: Log) -> None:
         with self._checkpoint_lock:
             self._check_writable()
-            for number, intent in self._catalogue.intents():
-                if swap.concerns(intent, log.topic, log.partition):
-                    unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
-                    made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
-                    if made:
-                        self._rename_swapped(log, tuple(unnamed.values()), made, intent)
-                    self._finish_swap(number, intent)
+            self._finish_swaps(lambda intent: swap.concerns(intent, log.topic, log.partition))
+
+    def _finish_swaps(self, concerned: Callable[[Intent], bool]) -> None:
+        for number, intent in self._catalogue.intents():
+            if concerned(intent):
+                log = self.log(intent.topic, intent.body["partition"])
+                unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
+                made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
+                if made:
+                    self._rename_swapped(log, tuple(unnamed.values()), made, intent)
+                self._finish_swap(number, intent)
 
     def _rename_swapped(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
         """Let readers find the new segments, even if not all of them could be given their names."""
@@ -790,10 +816,15 @@ class Store:
     def _finish_swap(self, number: int, intent: Intent) -> None:
         directory = self._partition_path(intent.topic, intent.body["partition"])
         if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
-            with _named_errors(directory):
+            with named_errors(directory):
                 swap.rename(self._io, directory, swap.of(intent))
                 swap.remove(self._io, directory, swap.of(intent))
         self._commit(lambda txn: txn.clear_intent(number))
+
+    def clean_offset(self, topic: str, partition: int) -> int:
+        """Up to where a log was compacted, as far as the catalogue knows."""
+        entry = self._catalogue.log(topic, partition)
+        return 0 if entry is None else entry.clean_offset
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         name = TopicPartition(log.topic, log.partition)
@@ -811,32 +842,35 @@ class Store:
 
         Raises what the first log failed with, after the others were seen to.
         """
+        with self._checkpoint_lock:
+            self._checkpoint(logs)
+
+    def _checkpoint(self, logs: Sequence[Log]) -> None:
         failure: LogdbError | None = None
         sealed: dict[Log, list[Segment]] = {}
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
-        with self._checkpoint_lock:
-            for log in logs:
-                if TopicPartition(log.topic, log.partition) not in self._entries:
-                    continue  # deleted meanwhile
-                try:
-                    sealed[log] = log.take_sealing()
-                    entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                    points[log] = log.save_active_indexes()
-                    segments += entries_of_log
-                except LogdbError as error:
-                    failure = failure or error
+        for log in logs:
+            if TopicPartition(log.topic, log.partition) not in self._entries:
+                continue  # deleted meanwhile
+            try:
+                sealed[log] = log.take_sealing()
+                entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
+                points[log] = log.save_active_indexes()
+                segments += entries_of_log
+            except LogdbError as error:
+                failure = failure or error
 
-            def commit(txn: WriteTransaction) -> None:
-                txn.put_segments(segments)
-                txn.put_logs(entries)
+        def commit(txn: WriteTransaction) -> None:
+            txn.put_segments(segments)
+            txn.put_logs(entries)
 
-            with self._catalogue_lock:
-                entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
-                self._commit(commit)
-                self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
-            for log, point in points.items():
-                log.checkpoint_done(point, sealed[log])
+        with self._catalogue_lock:
+            entries = [self._entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()]
+            self._commit(commit)
+            self._entries.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+        for log, point in points.items():
+            log.checkpoint_done(point, sealed[log])
         if failure is not None:
             raise failure
 
@@ -900,6 +934,51 @@ class Store:
         for log in list(self._logs.values()):
             if log.read_only_reason is None and self.mode == "a":
                 log.flush(sync)
+
+    # ------------------------------------------------------------ standing still (store.frozen)
+
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin; its snapshots and backups have it too."""
+        return self._catalogue.database_id
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self._catalogue
+
+    @contextlib.contextmanager
+    def still(self, capture: Callable[[], T]) -> Iterator[T]:
+        """Run ``capture`` while no transaction's marker is written, and yield what it returns.
+
+        Until the block is left no file is removed or replaced, and no topic comes or goes; what was rolled
+        over is sealed.  Appends go on.
+
+        Raises:
+            DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
+        """
+        with contextlib.ExitStack() as locks:
+            with self.transaction_gate.alone():
+                locks.enter_context(self._lock)
+                locks.enter_context(self._checkpoint_lock)
+                self._check_writable()
+                self._finish_interrupted()
+                self._finish_swaps(lambda intent: intent.kind == swap.SWAP)
+                found = capture()
+            self._checkpoint([log for log in self._logs.values() if log.take_sealing()])
+            yield found
+
+    def check_unchanging(self) -> None:
+        """See that a directory that was opened for reading does not change.
+
+        Raises:
+            ReadOnly: It is written to, or was not closed cleanly.
+        """
+        self._check_open()
+        if self.snapshot is not None:
+            return
+        path = self._file("LOCK")
+        if lock.writer_alive(self._io, path) or not lock.read_state(self._io, path).clean:
+            raise ReadOnly(f"{self.path} is open for writing, or was not closed cleanly: only what writes to it can freeze it")
 
     # ------------------------------------------------------------ closing
 
@@ -982,27 +1061,6 @@ class Store:
         finally:
             self._lock_file.release()
         return failures
-
-
-@contextlib.contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """Turn what a change of directories raises into DiskFull or WriteFailed."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(path, 0, error) from error
-
-
-def _make_directory(io: IO, path: str) -> None:
-    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
-    parent = os.path.dirname(path)
-    if io.exists(path):
-        return
-    _make_directory(io, parent)
-    with _named_errors(path):
-        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-            io.mkdir(path)
-        io.fsync_dir(parent)
 
 
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:

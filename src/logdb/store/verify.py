@@ -14,8 +14,9 @@ from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import lock, swap, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.inspect import listed
+from logdb.store.lock import LockState
 from logdb.store.partition_check import NEWER_FORMAT, Left, PartitionCheck
 from logdb.store.report import Progress, Report
 
@@ -66,6 +67,8 @@ class Verifier:
         self._report = Report()
         self._done_bytes = self._total_bytes = 0
         self._state = lock.read_state(io, self._file("LOCK"))
+        if self._is_snapshot():
+            self._state, written_to = self._snapshot_state(), False
         if written_to is None:
             written_to = lock.writer_alive(io, self._file("LOCK"))
         if written_to is None:  # the system cannot tell
@@ -112,7 +115,27 @@ class Verifier:
 
     # ------------------------------------------------------------ LOCK and catalogue
 
+    def _is_snapshot(self) -> bool:
+        return snapshot_file.FILE_NAME in self._names
+
+    def _snapshot_state(self) -> LockState:
+        """What a snapshot's mark says, in the words of the ``LOCK`` of a closed database."""
+        try:
+            mark = snapshot_file.load(self._io, self._path)
+        except UnsupportedFormat as error:
+            self._report.add(self._file(snapshot_file.FILE_NAME), 0, NEWER_FORMAT, str(error))
+        except CorruptionError as error:
+            self._report.add(error.path, error.position, "damaged", error.reason)
+        else:
+            if mark is not None:
+                return LockState(clean=True, catalogue_size=mark.catalogue_size, catalogue_crc=mark.catalogue_crc)
+        return LockState(clean=True)
+
     def _check_lock(self) -> None:
+        if self._is_snapshot():
+            self._report.file_count += 1
+            self._report.size_bytes += self._size(self._file(snapshot_file.FILE_NAME))
+            return
         path = self._file("LOCK")
         if "LOCK" not in self._names:
             self._report.add(path, -1, "missing", "without it, nobody knows how the last writer left")
@@ -140,7 +163,7 @@ class Verifier:
         found = file_checksum(self._io, path)
         self._report.file_count += 1
         self._report.size_bytes += found[0]
-        if self.left is Left.CLOSED and found != (state.catalogue_size, state.catalogue_crc):
+        if self.left is Left.CLOSED and state.catalogue_size is not None and found != (state.catalogue_size, state.catalogue_crc):
             reason = f"{found[0]} bytes with CRC {found[1]:08x}; closed with {state.catalogue_size} and {state.catalogue_crc or 0:08x}"
             self._report.add(data_path, 0, "damaged", reason)
         self.dump = read_in_child(path, lock=self.left is Left.WRITTEN_TO)
@@ -209,7 +232,7 @@ class Verifier:
 
     def _check_strays(self) -> None:
         """What lies in the directory that the catalogue does not name."""
-        known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views"}
+        known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views", snapshot_file.FILE_NAME}
         unfinished = {intent.topic for _, intent in self.dump.intents}
         for name in sorted(set(listed(self._io, self._path)) - known):
             path = self._file(name)

@@ -2,9 +2,8 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.broker.runner import _Memory
-from logdb.codec.convert import stamp_producer
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.transactional import Writer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -140,25 +139,6 @@ def test_a_closed_database_answers_whoever_waits(db, broker):
 
 
 # ---------------------------------------------------------------- transactions
-
-
-class Writer:
-    """A transactional producer, by hand."""
-
-    def __init__(self, broker, transactional_id="tx", **options):
-        self.broker, self.id = broker, transactional_id
-        self.producer = broker.init_producer_id(transactional_id, **options)
-        self.sequences = {}
-
-    def write(self, partition, *values):
-        memory = _Memory(1_700_000_000_000)
-        memory.append_many(values)
-        sequence = self.sequences.get(partition, 0)
-        self.sequences[partition] = stamp_producer(memory.batches, self.producer, sequence, transactional=True)
-        return self.broker.produce(*partition, memory.batches, transactional_id=self.id)
-
-    def end(self, *, commit):
-        self.producer, self.sequences = self.broker.end_transaction(self.id, self.producer, commit=commit), {}
 
 
 def committed(db, partition):

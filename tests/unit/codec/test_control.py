@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.codec.control import ControlRecord, ControlType, parse
+from logdb.codec import Status, check
+from logdb.codec.control import ControlRecord, ControlType, build, parse
 from logdb.errors import InvalidBatch
+from logdb.model import ProducerIdAndEpoch
 from support.batches import Rec, encode_batch, varint
 
 CONTROL = 32 | 16
@@ -24,6 +26,17 @@ def test_transaction_markers(kind: int, name: ControlType, epoch: int) -> None:
     found = parse(encode_marker(kind, epoch))
     assert found == ControlRecord(name, epoch)
     assert isinstance(found.type, ControlType)
+
+
+@pytest.mark.parametrize("kind", ControlType)
+@pytest.mark.parametrize("epoch", [0, 2**31 - 1])
+def test_a_marker_that_was_built(kind: ControlType, epoch: int) -> None:
+    batch = build(kind, ProducerIdAndEpoch(9, 3), epoch, 1_700_000_000_000)
+    assert parse(batch) == (kind, epoch)
+    status, head, _ = check(batch)
+    assert (status, head is not None) == (Status.OK, True)
+    record = Rec(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, epoch))
+    assert batch == encode_batch([record], attributes=CONTROL, base_timestamp=1_700_000_000_000, producer_id=9, producer_epoch=3)
 
 
 def test_the_worked_example() -> None:

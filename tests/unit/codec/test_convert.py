@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from logdb.codec import compression, convert
 from logdb.codec.batch import Status, check
 from logdb.errors import InvalidBatch, RecordTooLarge
-from logdb.model import COMPRESSION_TYPES, OFFSET_MAX
+from logdb.model import COMPRESSION_TYPES, OFFSET_MAX, ProducerIdAndEpoch
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log, encode_records, varint
 
 CODECS = pytest.mark.parametrize("codec", range(5), ids=COMPRESSION_TYPES)
@@ -297,3 +297,48 @@ def test_append_time_is_stamped_on_every_batch(codec: int) -> None:
 def test_no_time_outside_its_range(timestamp: int) -> None:
     with pytest.raises(ValueError, match=f"timestamp_ms={timestamp}"):
         convert.stamp_append_time(bytearray(encode_batch(RECORDS)), timestamp)
+
+
+# ---------------------------------------------------------------- stamp_producer
+
+
+@CODECS
+def test_a_producers_stamp(codec: int) -> None:
+    before = [encode_compressed(RECORDS, codec, base_offset=base, attributes=attributes) for base, attributes in ((0, 0), (3, 8), (6, 0))]
+    for transactional in (True, False):
+        batches = bytearray(b"".join(before))
+        assert convert.stamp_producer(batches, ProducerIdAndEpoch(2**62, 2**15 - 1), 41, transactional=transactional) == 50
+        for number, (image, head) in enumerate(convert.headers(memoryview(batches))):
+            status, found, _ = check(image)
+            assert (status, found) == (Status.OK, head)
+            assert (head.producer_id, head.producer_epoch, head.base_sequence) == (2**62, 2**15 - 1, 41 + 3 * number)
+            assert head.attributes == codec | (8 if number == 1 else 0) | 16 * transactional
+            assert image[61:] == before[number][61:]
+    assert convert.stamp_producer(batches, ProducerIdAndEpoch(1, 0), 0, transactional=False) == 9  # again, as another's
+    assert check_incoming(bytes(batches)).produced[2] == (6, check(memoryview(batches)[-len(before[2]) :])[1])
+
+
+@pytest.mark.parametrize(("base", "following"), [(2**31 - 3, 0), (2**31 - 2, 1), (2**31 - 1, 2), (2**31 - 4, 2**31 - 1)])
+def test_sequences_of_a_stamp_wrap_around(base: int, following: int) -> None:
+    batches = bytearray(encode_batch(RECORDS))
+    assert convert.stamp_producer(batches, ProducerIdAndEpoch(1, 0), base, transactional=False) == following
+
+
+def test_what_cannot_be_stamped() -> None:
+    good = encode_batch(RECORDS)
+    for position, bad in ((0, b"x" * 70), (len(good), good + good[:-1]), (len(good), good + b"x")):
+        with pytest.raises(InvalidBatch) as caught:
+            convert.stamp_producer(bytearray(bad), ProducerIdAndEpoch(1, 0), 0, transactional=False)
+        assert caught.value.position == position
+    assert convert.stamp_producer(bytearray(), ProducerIdAndEpoch(1, 0), 5, transactional=False) == 5
+    for producer, sequence in (
+        (ProducerIdAndEpoch(-1, 0), 0),
+        (ProducerIdAndEpoch(1, -1), 0),
+        (ProducerIdAndEpoch(1, 2**15), 0),
+        (ProducerIdAndEpoch(1, 0), -1),
+        (ProducerIdAndEpoch(1, 0), 2**31),
+    ):
+        with pytest.raises(ValueError, match="out of range"):
+            convert.stamp_producer(bytearray(good), producer, sequence, transactional=False)
+    with pytest.raises(BufferError):
+        convert.stamp_producer(memoryview(good), ProducerIdAndEpoch(1, 0), 0, transactional=False)

@@ -3,6 +3,7 @@
 import array
 import itertools
 import random
+import threading
 import time
 from typing import Any
 
@@ -501,3 +502,56 @@ def test_many_raw_batches_of_an_unwritable_log() -> None:
         kept += len(getattr(failed.value, "offsets", ()))
     full = False
     assert len(sink.rows()) == kept == 1
+
+
+# ---------------------------------------------------------------- admit
+
+
+def test_raw_batches_are_admitted_once_their_offsets_are_known() -> None:
+    sink, asked = Sink(next_offset=5), list[int]()
+    sink.append(b"open")
+    data = encode_batch([b"a", b"b"])
+    assert raw(sink, data, 2, admit=asked.append) == range(6, 8)
+    assert asked == [6]
+    assert raw(sink, data, 2, admit=None) == range(8, 10)
+
+
+def test_what_is_not_admitted_is_not_appended() -> None:
+    def refuse(_first: int) -> None:
+        raise KeyError
+
+    sink = Sink()
+    data = encode_batch([b"a"])
+    with pytest.raises(KeyError):
+        raw(sink, data, 1, admit=refuse)
+    with pytest.raises(TypeError):
+        raw(sink, data, 1, admit=7)
+    assert (sink._next_offset, sink.out) == (0, b"")
+    assert raw(sink, data, 1) == range(1)
+    asked: list[int] = []
+    with pytest.raises(Rejected, match="expected_offset"):
+        raw(sink, data, 1, expected_offset=7, admit=asked.append)
+    assert asked == []
+
+
+def test_while_one_is_asked_for_nobody_else_gets_the_offsets() -> None:
+    sink = Sink()
+    inside, others = threading.Event(), list[int]()
+    other = threading.Thread(target=lambda: (inside.wait(), others.append(sink.append(b"other"))))
+    other.start()
+
+    def admit(first: int) -> None:
+        inside.set()
+        other.join(0.05)
+        assert (first, others) == (0, [])
+
+    assert raw(sink, encode_batch([b"a"]), 1, admit=admit) == range(1)
+    other.join()
+    assert others == [1]
+
+
+def test_who_is_asked_may_not_append_himself() -> None:
+    sink = Sink()
+    with pytest.raises(RuntimeError, match="same thread"):
+        raw(sink, encode_batch([b"a"]), 1, admit=lambda _first: sink.append(b"x"))
+    assert sink._next_offset == 0

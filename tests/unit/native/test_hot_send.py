@@ -208,9 +208,8 @@ def test_keys_go_where_the_default_partitioner_sends_them() -> None:
         for number in range(300):
             key = rng.randbytes(number % 20)
             topic.send("t", key, key)
-        rows = [
-            (delivery.partition, row.key) for delivery in topic.seal() for batch in decode(bytes(delivery.batches)) for row in batch.rows
-        ]
+        found = [(delivery.partition, batch.rows) for delivery in topic.seal() for batch in decode(bytes(delivery.batches))]
+        rows = [(partition, row.key) for partition, batch in found for row in batch]
         assert len(rows) == 300
         assert all(partition == partition_for_key(key or b"", count) for partition, key in rows)
 
@@ -283,6 +282,21 @@ def test_hooks_that_return_something_else_are_caught() -> None:
         Wrong().send("none", b"v")
     with pytest.raises(TypeError, match="_accumulator\\(\\) must return an Accumulator, not object"):
         Wrong().send("t", b"v")
+
+
+def test_a_topic_has_one_route_whoever_comes_first() -> None:
+    class Slow(Topic):
+        overtaken = False
+
+        def _route(self, topic: str) -> Route:
+            if not self.overtaken:
+                self.overtaken = True
+                self.send("t", b"first", partition=0)  # as another thread might
+            return super()._route(topic)
+
+    topic = Slow()
+    topic.send("t", b"second", partition=0)
+    assert [row.value for row in topic.rows()] == [b"first", b"second"]
 
 
 def test_an_unknown_topic_is_what_its_hook_says() -> None:
@@ -391,7 +405,37 @@ def test_begin_and_seal_are_checked() -> None:
     assert empty is not None and empty.record_count == 0 and bytes(empty.batches) == b""
 
 
+def test_what_a_batch_builder_can_do_by_itself_breaks_nothing() -> None:
+    topic = Topic()
+    topic.send("t", b"in")
+    partition = topic.partition()
+    with pytest.raises(NotImplementedError):
+        partition._drain()
+    assert partition._seal() is None
+    partition._discard()
+    topic.send("t", b"another")
+    assert [row.value for row in topic.rows()] == [b"another"]
+    partition._dirty = True
+    partition.append(b"beside")
+    with pytest.raises(RuntimeError, match="a buffer is open"):
+        topic.send("t", b"v")
+    assert partition._seal() is None
+
+
 def test_constructors_are_checked() -> None:
+    with pytest.raises(ValueError, match="partition_count=0"):
+        Route("t", 0, 1)
+    unmade = Delivery.__new__(Delivery)
+    with pytest.raises(RuntimeError, match="__init__ was not called"):
+        unmade._future(0)
+    topic = Topic()
+    topic.send("t", b"v")
+    topic.seal()
+    with pytest.raises(RuntimeError, match="not a new delivery"):
+        topic.partition()._begin(unmade, 100)
+    topic._routes["t"].accumulators.clear()
+    with pytest.raises(SystemError, match="emptied"):
+        topic.send("t", b"v")
     with pytest.raises(TypeError):
         Delivery("t", "0", 0, True)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -410,7 +454,7 @@ def test_a_future_has_no_result_until_its_delivery_is_settled() -> None:
     future = topic.send("t", b"v", timestamp_ms=5)
     assert not future.done() and repr(future) == "<SendFuture t-0 pending>"
     for call in (future.result, future.exception):
-        with pytest.raises(TimeoutError, match="0.5"):
+        with pytest.raises(TimeoutError, match=r"0\.5"):
             call(0.5)
         with pytest.raises(TimeoutError, match="None"):
             call()
@@ -510,9 +554,8 @@ def test_callbacks_are_called_once_in_order_and_what_they_raise_is_reported() ->
 
 def test_callbacks_of_what_failed() -> None:
     topic, called = Topic(), []
-    topic.send("t", b"v", on_delivery=lambda *arguments: called.append(arguments)).add_done_callback(
-        lambda future: called.append(future.exception())
-    )
+    future = topic.send("t", b"v", on_delivery=lambda *arguments: called.append(arguments))
+    future.add_done_callback(lambda future: called.append(future.exception()))
     delivery = topic.seal()[0]
     assert isinstance(delivery, Parcel)
     error = OSError(5)
@@ -558,7 +601,12 @@ def test_threads_that_send_at_once_lose_nothing() -> None:
             with lock:
                 super()._refill(size_bytes)
 
-    topic = Topic(partition=Locked)
+    class Single(Topic):
+        def _accumulator(self, route: Route, partition: int) -> Accumulator:
+            with lock:
+                return route.accumulators[partition] or super()._accumulator(route, partition)
+
+    topic = Single(partition=Locked)
     futures: dict[int, list[SendFuture]] = {}
 
     def send(name: int) -> None:

@@ -137,6 +137,14 @@ def test_attributes_and_codecs_are_gathered() -> None:
     assert (scan.attributes, scan.codecs) == (0, 1)
 
 
+def test_batches_of_producers_are_counted() -> None:
+    # More than there is room for entries in one call of the core.
+    log = b"".join(encode_batch([bytes(20)], base_offset=number, producer_id=number if number % 3 else -1) for number in range(200))
+    scan = Scanner(segment_base_offset=0, index_interval_bytes=0)
+    assert (scan.scan(log), scan.batch_count, scan.produced_count) == (Status.OK, 200, 133)
+    assert (scan.scan(encode_batch([b"plain"], base_offset=200)), scan.produced_count) == (Status.OK, 0)
+
+
 def test_the_largest_timestamp_and_its_batch() -> None:
     stamps = [5, 9, 9, 3]
     log = b"".join(encode_batch([b"", b""], base_offset=2 * at, base_timestamp=stamp) for at, stamp in enumerate(stamps))

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from logdb.errors import DiskFull, SyncFailed, WriteFailed
+from logdb.errors import DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.segment import files
 from logdb.segment.files import FileCache, FileHolder, Watcher, replace_file, sync_directory, write_file
 from support.faulty_io import FaultyIO
@@ -44,6 +44,28 @@ def test_a_file_in_use_stays_open(io, tmp_path):
         holder.open(create=True)
     held.write(b"x", 0)
     assert os.pread(held.fd, 1, 0) == b"x"
+
+
+def test_without_descriptors_others_give_way(io, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FILES", FileCache(100))
+    made = holders(io, tmp_path, 8)
+
+    def before(kind, path):
+        if kind == "create" and sum(holder.file is not None for holder in made) >= 8:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    io.before = before
+    made.append(FileHolder(io, str(tmp_path / "one more"), writable=True))
+    assert os.fstat(made[-1].open(create=True).fd).st_size == 0
+    assert sum(holder.file is not None for holder in made) == 5
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_no_descriptor_at_all_is_said_by_name(io, tmp_path, number):
+    holder = FileHolder(io, str(tmp_path / "x"), writable=True)
+    io.fail("create", number)
+    with pytest.raises(ReadFailed, match="open files"):
+        holder.open(create=True)
 
 
 @pytest.mark.usefixtures("cache")

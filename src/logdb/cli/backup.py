@@ -1,0 +1,82 @@
+"""``logdb snapshot``, ``logdb backup`` and ``logdb restore``: copies of a database, and back."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, progress, say, size_text
+from logdb.cli.session import Session, common, pass_session
+from logdb.errors import ReadOnly
+
+
+@contextlib.contextmanager
+def opened(session: Session) -> Iterator["logdb.Database"]:
+    """Open to write, which recovers; what cannot be written to (a snapshot, a read-only disk), to read."""
+    with contextlib.ExitStack() as stack:
+        try:
+            db = stack.enter_context(session.write())
+        except ReadOnly:
+            db = stack.enter_context(session.read())
+        yield db
+
+
+def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> None:
+    if session.as_json:
+        sizes = {"partitions": done.partition_count, "size_bytes": done.size_bytes, "written_bytes": done.written_bytes}
+        emit({"path": done.path, "id": done.id, **sizes, **more})
+    else:
+        say(f"{what} {done.path}: {counted(done.partition_count, 'partition')}, {size_text(done.size_bytes)}")
+
+
+@click.command(short_help="Make a frozen copy in a directory, by links.")
+@common
+@click.argument("directory", metavar="DIR", type=click.Path())
+@pass_session
+def snapshot(session: Session, directory: str) -> None:
+    """Make a frozen copy of the database in DIR, which is not there yet, or empty.
+
+    Sealed segments are linked, so it takes a moment and hardly any room; on another disk all is
+    copied.  It is opened for reading only: logdb --data-dir DIR consume ...  A database to write
+    to is made of it by 'logdb restore'.
+
+    A process that has the database open makes its own snapshots: db.snapshot(DIR).
+    """
+    with opened(session) as db, progress("copying") as bar:
+        done = db.snapshot(directory, progress=bar)
+    show(session, "snapshot", done)
+
+
+@click.command(short_help="Write the database into one file.")
+@common
+@click.argument("file", type=click.Path())
+@click.option("--base", metavar="FILE", type=click.Path(dir_okay=False), help="An earlier backup: only what it lacks is written.")
+@pass_session
+def backup(session: Session, file: str, base: str | None) -> None:
+    """Write the database, or a snapshot, into the new FILE: compressed, with checksums.
+
+    With --base, FILE holds only what an earlier backup lacks, and restoring takes both.
+    A process that has the database open makes its own backups: db.backup(FILE).
+    """
+    with opened(session) as db, progress("backing up") as bar:
+        done = db.backup(file, base=base, progress=bar)
+    show(session, "backup", done, base=base)
+    if not session.as_json:
+        say(f"{size_text(done.written_bytes)} written" + (f"; restoring takes {base} too" if base else ""))
+
+
+@click.command(short_help="Make a database of a backup or a snapshot.")
+@common
+@click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("directory", metavar="DIR", type=click.Path())
+@pass_session
+def restore(session: Session, sources: Sequence[str], directory: str) -> None:
+    """Make a database in DIR, which is not there yet, or empty.
+
+    FILE is a backup; of an increment, all files that it goes onto are given too, in any order.
+    Or it is the directory of a snapshot.  Every byte is checked; where one is wrong, DIR stays as it was.
+    """
+    with progress("restoring") as bar:
+        done = logdb.restore(sources, directory, progress=bar)
+    show(session, "restored", done)

@@ -1,0 +1,485 @@
+"""The view of one topic: its latest value per key, in LMDB.
+
+    views/<topic id>/data.mdb, lock.mdb    entries and positions
+    views/<topic id>/mark                  whether data.mdb can be believed
+
+A view is a cache: it can be made anew from the topic, so nothing is synced while it is used.  Up to where
+each partition is in it is written in the same transaction as the entries, so a process that dies loses
+nothing but time.  A power cut may tear the file; ``mark`` tells:
+
+    clean, size, CRC    it was synced and closed: believed if the file is that long and adds up to that
+    open, boot id       a process died: believed while the machine has not been started anew
+    anything else       made anew
+
+    database   key                                     value
+    entries    00 key                                  entry, value
+               01 BLAKE2b-256 of a key over 510 bytes  entry, key size (4), key, value
+    positions  partition (4)                           position
+
+    entry      partition (4), offset (8), timestamp (8), CRC (4) of the key above and of what else is here
+    position   offset (8), leader epoch (4), log start offset (8), time of the last catch-up (8), CRC (4) likewise
+
+Numbers are big-endian; the CRC of an entry is CRC-32, which from Python costs a third of CRC-32C.  One environment
+for each topic, so that they are written side by side, and one that is damaged or deleted goes as a whole.
+
+Knows LMDB.  Does not know logs, nor when a view is behind.
+Threading: any number of threads read; ``update`` and ``purge`` are the caller's to do one at a time.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+import lmdb
+
+from logdb.codec.batch import crc32c
+from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
+from logdb.io import IO, pwrite_all, read_file
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAP_SIZE_BYTES = 64 << 30  # of address space; as much of it as there is
+_MAP_SIZE_BYTES_MIN = 1 << 20
+_KEY_SIZE_MAX = 510
+_READER_COUNT_MAX = 1024  # iterators open at a time, and threads that read
+_CHECKED_SIZE_BYTES_MAX = 1 << 30  # a larger file is not read as a whole before it is used; its entries have their own CRCs
+_PURGED_COUNT = 10_000  # entries looked at in one transaction
+_ENTRY = struct.Struct(">iqqI")
+_POSITION = struct.Struct(">qiqqI")
+_CRC_SIZE = 4
+_MARK = "mark"
+
+
+class Entry(NamedTuple):
+    """What one key has: the value of its latest record, and where that lies.  ``value`` None: a tombstone, which is not kept."""
+
+    value: bytes | None
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Position(NamedTuple):
+    """Up to where one partition is in the view.
+
+    ``offset``: the next one to be read; ``leader_epoch``: of the record before it, -1 if there is none; ``start_offset``: the
+    log's, when entries before it were last purged; ``caught_up_ms``: when the view last had all that there was, since 1970.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    start_offset: int = 0
+    caught_up_ms: int = 0
+
+
+class ViewDamaged(LogdbError):
+    """The view contradicts itself: it is to be made anew.  No application sees it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the view {path} is damaged: {reason}")
+
+
+class View:
+    """One view, open.  Made by ``View.open``."""
+
+    def __init__(self, path: str, io: IO, *, kept: bool) -> None:
+        self.path = path
+        self._io, self._kept = io, kept
+        self._pid = os.getpid()
+        self._reading = threading.RLock()  # whoever uses _reader, begins a snapshot, or changes what these stand on
+        self._snapshot_count = 0
+        self._marked_open = self._closed = False
+        self._open()
+
+    @staticmethod
+    def open(path: str, io: IO, *, kept: bool = True) -> "View":
+        """Open the view in the directory ``path``, made with the one above it if need be; empty unless it can be believed.
+
+        Args:
+            kept: It is to be found again after ``close``; otherwise it begins empty, and nothing is said of it on the disk.
+
+        Raises:
+            DiskFull, WriteFailed: It could not be made.
+        """
+        with _named_errors(path):
+            os.makedirs(path, exist_ok=True)
+        if not (kept and _is_believed(path, io)):
+            _remove_files(path)
+        try:
+            return View(path, io, kept=kept)
+        except ViewDamaged as error:
+            logger.warning("%s; it is made anew", error)
+            _remove_files(path)
+            return View(path, io, kept=kept)
+
+    def _open(self) -> None:
+        with _named_errors(self.path):
+            self._lmdb = _open_lmdb(self.path)
+            try:
+                self._check_size()
+                self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
+                self._reader = self._lmdb.begin(db=self._entries)
+            except BaseException:
+                self._lmdb.close()
+                raise
+
+    def _check_size(self) -> None:
+        """See that all pages that LMDB counts are in the file: to touch another one is a SIGBUS."""
+        size_bytes = (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+        if os.path.getsize(os.path.join(self.path, "data.mdb")) < size_bytes:
+            raise ViewDamaged(self.path, f"data.mdb has not the {size_bytes} bytes that its meta page says")
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, key: bytes) -> Entry | None:
+        """The entry of a key; None if there is none.
+
+        Raises:
+            ViewDamaged: Make it anew.
+            Closed, Forked: It is of no use any more.
+        """
+        stored = _stored_key(key)
+        try:
+            with self._reading:
+                self._check()
+                data = self._reader.get(stored)
+        except lmdb.Error as error:
+            raise _named(error, self.path) from error
+        return None if data is None else _decoded(self.path, stored, data)[1]
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        with _named_errors(self.path), self._reading:
+            self._check()
+            return int(self._reader.stat(self._entries)["entries"])
+
+    def positions(self) -> dict[int, Position]:
+        """Up to where each partition is in the view."""
+        with _named_errors(self.path), self._reading:
+            self._check()
+            with self._lmdb.begin(db=self._positions) as txn, txn.cursor() as cursor:
+                rows = list(cursor)
+        found = {}
+        for key, data in rows:
+            *numbers, crc = _POSITION.unpack(data) if len(data) == _POSITION.size else (0, 0, 0, 0, -1)
+            if crc != crc32(data[:-_CRC_SIZE], crc32(key)):
+                raise ViewDamaged(self.path, f"the position of partition {key.hex()} is {data.hex()}")
+            found[int.from_bytes(key, "big")] = Position(*numbers)
+        return found
+
+    def scan(self) -> Iterator[tuple[bytes, Entry]]:
+        """All keys with their entries as of the first ``next``, whatever is written meanwhile; sorted, long keys last."""
+        with self._reading, _named_errors(self.path):
+            self._check()
+            environment = self._lmdb
+            txn = environment.begin(db=self._entries)
+            self._snapshot_count += 1
+        try:
+            for stored, data in txn.cursor():
+                yield _decoded(self.path, stored, data)
+        except lmdb.Error as error:
+            if self._closed or self._lmdb is not environment:
+                raise Closed(f"the view {self.path} was closed, or made anew, under the iterator") from error
+            raise _named(error, self.path) from error
+        finally:
+            if self._pid == os.getpid():  # a forked child would give up its parent's place among LMDB's readers
+                with self._reading:
+                    self._snapshot_count -= 1
+                    if not self._closed and self._lmdb is environment:
+                        txn.abort()
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise Forked(f"the view {self.path} was opened by process {self._pid}: open the database anew in process {os.getpid()}")
+        if self._closed:
+            raise Closed(f"the view {self.path} was closed")
+
+    # ------------------------------------------------------------ writing
+
+    def update(self, changes: Mapping[bytes, Entry], positions: Mapping[int, Position], *, mixed: bool = False) -> None:
+        """Put entries, and take out the keys of tombstones, together with the positions up to which they are all there is.
+
+        Args:
+            mixed: A key may have been in another partition before: whichever record is younger counts.
+
+        Raises:
+            DiskFull, WriteFailed: Nothing has changed.
+            ViewDamaged, Closed, Forked: as ``get``.
+        """
+
+        def write(txn: "lmdb.Transaction[bytes]") -> None:
+            rows = [(_stored_key(key), key, entry) for key, entry in changes.items()]
+            if mixed:
+                rows = [row for row in rows if not self._is_older(txn, row[0], row[2])]
+            for stored, _, entry in rows:
+                if entry.value is None:
+                    txn.delete(stored)
+            with txn.cursor() as cursor:
+                cursor.putmulti(sorted((stored, _encoded(stored, key, entry)) for stored, key, entry in rows if entry.value is not None))
+            self._put_positions(txn, positions)
+
+        self._write(write)
+
+    def _is_older(self, txn: "lmdb.Transaction[bytes]", stored: bytes, entry: Entry) -> bool:
+        """Whether the key has a younger record, in another partition, already."""
+        data = txn.get(stored)
+        known = entry if data is None else _decoded(self.path, stored, data)[1]
+        return known.partition != entry.partition and known.timestamp_ms > entry.timestamp_ms
+
+    def purge(self, positions: Mapping[int, Position]) -> None:
+        """Take out the entries of records before the log start offsets in ``positions``, then note those; raises as ``update``."""
+        starts = {partition: position.start_offset for partition, position in positions.items()}
+        place: bytes | None = b""
+        while place is not None:
+            place = self._write(partial(self._purge_some, starts, place))
+        self._write(lambda txn: self._put_positions(txn, positions))
+
+    def _purge_some(self, starts: Mapping[int, int], begin: bytes, txn: "lmdb.Transaction[bytes]") -> bytes | None:
+        """Purge a number of entries from the key ``begin`` on; returns where to go on, None at the end."""
+        gone, follows = [], None
+        with txn.cursor() as cursor:
+            if not cursor.set_range(begin):
+                return None
+            for number, (stored, data) in enumerate(cursor):
+                if number == _PURGED_COUNT:
+                    follows = stored
+                    break
+                entry = _decoded(self.path, stored, data)[1]
+                if entry.offset < starts.get(entry.partition, 0):
+                    gone.append(stored)
+        for stored in gone:
+            txn.delete(stored)
+        return follows
+
+    def clear(self) -> None:
+        """Be empty, at once; raises as ``update``.  Who iterates goes on with what was there."""
+
+        def write(txn: "lmdb.Transaction[bytes]") -> None:
+            txn.drop(self._entries, delete=False)
+            txn.drop(self._positions, delete=False)
+
+        self._write(write)
+
+    def recreate(self) -> None:
+        """Be empty, in a new file: what was there cannot be read any more, nor by who iterates."""
+        with self._reading:
+            self._check()
+            self._lmdb.close()
+            _remove_files(self.path)
+            self._marked_open = False
+            self._open()
+
+    def _put_positions(self, txn: "lmdb.Transaction[bytes]", positions: Mapping[int, Position]) -> None:
+        for partition, position in positions.items():
+            key = partition.to_bytes(4, "big")
+            body = _POSITION.pack(*position, 0)[:-_CRC_SIZE]
+            txn.put(key, body + crc32(body, crc32(key)).to_bytes(_CRC_SIZE, "big"), db=self._positions)
+
+    def _write(self, function: Callable[["lmdb.Transaction[bytes]"], T]) -> T:
+        """Run ``function`` in a write transaction, again with a larger map where that was too small; readers see it afterwards."""
+        with _named_errors(self.path):
+            with self._reading:
+                self._check()
+            if self._kept and not self._marked_open:
+                _mark(self.path, self._io, {"state": "open", "boot": self._io.boot_id()})
+                self._marked_open = True
+            while True:
+                try:
+                    with self._lmdb.begin(db=self._entries, write=True) as txn:
+                        result = function(txn)
+                    break
+                except lmdb.MapFullError:
+                    self._grow()
+            with self._reading:
+                self._check()
+                self._reader.abort()
+                self._reader = self._lmdb.begin(db=self._entries)
+        return result
+
+    def _grow(self) -> None:
+        """Double the map, which nobody may be reading."""
+        with self._reading:
+            self._check()
+            size_bytes = 2 * int(self._lmdb.info()["map_size"])
+            if self._snapshot_count:
+                raise WriteFailed(self.path, f"its map has to grow to {size_bytes} bytes, and {self._snapshot_count} iterators are open")
+            self._reader.abort()
+            try:
+                self._lmdb.set_mapsize(size_bytes)
+            finally:
+                self._reader = self._lmdb.begin(db=self._entries)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Let go of it; where it is kept, so that it is believed when it is opened again.  Closing twice is no error."""
+        with self._reading:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+            try:
+                if self._marked_open:
+                    self._lmdb.sync(True)
+            except lmdb.Error as error:
+                logger.warning("the view %s is made anew next time: %s", self.path, error)
+                self._marked_open = False
+                _remove_files(self.path)
+            self._lmdb.close()
+            if self._marked_open:
+                with contextlib.suppress(OSError):  # it stays marked as open
+                    _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})
+            if not self._kept:
+                _remove_files(self.path)
+
+    def delete(self) -> None:
+        """Close it, and leave nothing of it."""
+        with self._reading:
+            if not self._closed:
+                self._closed = True
+                self._lmdb.close()
+        _remove_files(self.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
+
+
+# ---------------------------------------------------------------- keys and values
+
+
+def _stored_key(key: bytes) -> bytes:
+    if len(key) <= _KEY_SIZE_MAX:
+        return b"\0" + key
+    return b"\1" + hashlib.blake2b(key, digest_size=32).digest()
+
+
+def _encoded(stored: bytes, key: bytes, entry: Entry) -> bytes:
+    value = entry.value or b""
+    body = value if stored[0] == 0 else len(key).to_bytes(4, "big") + key + value
+    head = _ENTRY.pack(entry.partition, entry.offset, entry.timestamp_ms, 0)[:-_CRC_SIZE]
+    return head + crc32(body, crc32(stored + head)).to_bytes(_CRC_SIZE, "big") + body
+
+
+def _decoded(path: str, stored: bytes, data: bytes) -> tuple[bytes, Entry]:
+    """Key and entry; raises ViewDamaged."""
+    at = _ENTRY.size
+    partition, offset, timestamp_ms, crc = _ENTRY.unpack_from(data) if len(data) >= at else (0, 0, 0, -1)
+    body = data[at:]
+    computed = crc32(body, crc32(stored + data[: at - _CRC_SIZE]))
+    if crc != computed:
+        raise ViewDamaged(path, f"stored CRC {crc:08x}, computed {computed:08x} over an entry of {len(data)} bytes")
+    if stored[0] == 0:
+        return stored[1:], Entry(body, partition, offset, timestamp_ms)
+    size = 4 + int.from_bytes(body[:4], "big")
+    return body[4:size], Entry(body[size:], partition, offset, timestamp_ms)
+
+
+# ---------------------------------------------------------------- files
+
+
+def _open_lmdb(path: str) -> lmdb.Environment:
+    """Open LMDB with as much address space as there is."""
+    size_bytes = MAP_SIZE_BYTES
+    while True:
+        try:
+            return lmdb.open(
+                path,
+                map_size=size_bytes,
+                max_dbs=2,
+                max_readers=_READER_COUNT_MAX,
+                sync=False,
+                metasync=False,
+                readahead=False,  # what is larger than memory is looked up here and there
+            )
+        except lmdb.MemoryError:
+            size_bytes //= 2
+            if size_bytes < _MAP_SIZE_BYTES_MIN:
+                raise
+
+
+def _remove_files(path: str) -> None:
+    """Leave nothing of a view that is not to be believed; the mark goes first."""
+    with _named_errors(path):
+        for name in (_MARK, "data.mdb", "lock.mdb"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, name))
+
+
+def _is_believed(path: str, io: IO) -> bool:
+    """Whether what the files hold is what was written to them."""
+    try:
+        fields: dict[str, object] = json.loads(read_file(io, os.path.join(path, _MARK), 4096))
+        crc = fields.pop("crc")
+        if crc != crc32c(json.dumps(fields).encode()):
+            return False
+        if fields["state"] == "clean":
+            return fields == {"state": "clean", **_sum(path, io)}
+        boot_id = io.boot_id()
+        return boot_id != "" and fields == {"state": "open", "boot": boot_id}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _mark(path: str, io: IO, fields: dict[str, object]) -> None:
+    """Replace the mark, durably; raises OSError."""
+    line = json.dumps({**fields, "crc": crc32c(json.dumps(fields).encode())}).encode()
+    temporary = os.path.join(path, _MARK + ".tmp")
+    fd = io.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        pwrite_all(io, fd, line, 0)
+        io.fdatasync(fd)
+    finally:
+        io.close(fd)
+    io.rename(temporary, os.path.join(path, _MARK))
+    io.fsync_dir(path)
+
+
+def _sum(path: str, io: IO) -> dict[str, int]:
+    """Size of ``data.mdb`` and, unless it is too large to be read now and then, the CRC-32C of its bytes; raises OSError."""
+    fd = io.open(os.path.join(path, "data.mdb"), os.O_RDONLY)
+    try:
+        size_bytes, at, crc = io.size_bytes(fd), 0, 0
+        while size_bytes <= _CHECKED_SIZE_BYTES_MAX and (part := io.pread(fd, 1 << 20, at)):
+            at, crc = at + len(part), crc32c(part, crc)
+    finally:
+        io.close(fd)
+    return {"size_bytes": size_bytes, "data_crc": crc}
+
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+    lmdb.IncompatibleError,
+    lmdb.BadTxnError,
+    lmdb.PanicError,
+)
+
+
+@contextlib.contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Errors of LMDB, and of the system around it, as ours."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        raise _named(error, path) from error
+
+
+def _named(error: lmdb.Error | OSError, path: str) -> LogdbError:
+    if isinstance(error, _DAMAGE):
+        return ViewDamaged(path, str(error))
+    if (getattr(error, "errno", None) or getattr(error, "code", 0)) in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(path, 0, str(error))
+    return WriteFailed(path, str(error))

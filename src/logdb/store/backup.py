@@ -1,0 +1,192 @@
+"""``db.backup``: a database, or what an earlier backup lacks of it, in one file.
+
+Knows what goes into a backup and when it is durable.  Does not know bytes of the file: ``backup_file`` and
+``backup_list`` do.
+
+    1. the database is frozen (``snapshot.held``): files that no longer change
+    2. what the base has is found by its list alone; the rest is read, held against its CRC, and written to ``<file>.tmp``
+    3. list and trailer; synced
+    4. renamed to the file, the directory synced: the commit point
+"""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from logdb.codec import crc32c
+from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, TargetNotEmpty
+from logdb.io import IO, pread_exact
+from logdb.segment.files import condemn, sync_directory
+from logdb.segment.segment import segment_path
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
+from logdb.store import backup_list
+from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
+from logdb.store.backup_list import ListedLog, LogKey, Part
+from logdb.store.directories import named_errors
+from logdb.store.frozen import Frozen, FrozenLog
+from logdb.store.report import Copied, Progress
+from logdb.store.snapshot import held
+
+if TYPE_CHECKING:
+    from logdb.store.store import Store
+
+
+def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
+    """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
+    io, path = store.io, os.path.abspath(path)
+    if io.exists(path):
+        raise TargetNotEmpty(path)
+    info = Info(store.database_id, str(uuid.uuid4()), store.now_ms(), None)
+    known: dict[LogKey, ListedLog] = {}
+    if base is not None:
+        with BackupReader(io, os.path.abspath(base)) as reader:
+            if reader.info.database_id != info.database_id:
+                raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {info.database_id}")
+            known = {log.key: log for log in listed(reader)}
+            info = info._replace(base=(reader.info.backup_id, reader.checksum))
+    with held(store) as frozen, _new_file(io, path) as fd:
+        plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
+        writer = BackupWriter(io, fd, path, info)
+        tell = _teller(frozen, plan, progress)
+        for source, log in zip(frozen.logs, plan, strict=True):
+            _write_log(io, writer, source, log, tell)
+        writer.finish(backup_list.encode(plan))
+        return Copied(path, info.backup_id, len(plan), frozen.size_bytes, writer.size_bytes)
+
+
+def listed(reader: BackupReader) -> list[ListedLog]:
+    """The logs in a backup's list; raises BackupDamaged."""
+    try:
+        return backup_list.decode(reader.content)
+    except ValueError as error:
+        raise reader.damaged(reader.list_position, f"the list says what cannot be: {error}") from None
+
+
+def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
+    """What of ``log`` is to be stored, beside a base that has ``base``."""
+    end, parts = log.end, []
+    if log.tail_path is not None:
+        parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
+    if log.tail_aborted:
+        parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
+    if log.producers is not None:
+        parts.append(Part("snapshot", end.offset, len(log.producers), crc32c(log.producers), True))
+    known = set() if base is None else {part._replace(stored=True) for part in base.parts}
+    rows = {} if base is None else base.rows
+    return ListedLog(
+        topic=log.topic,
+        entry=log.entry,
+        epochs=log.epochs,
+        sealed=log.sealed,
+        stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows),
+        parts=tuple(part._replace(stored=part not in known) for part in parts),
+    )
+
+
+def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, tell: Callable[[str, int], None]) -> None:
+    for row in sorted(log.stored):
+        segment = log.sealed[row]
+        files = [Part("log", segment.base_offset, segment.size_bytes, segment.crc, True)]
+        if segment.aborted_count:
+            size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
+            files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
+        for file in files:
+            path = segment_path(source.directory, segment.base_offset, f".{file.kind}")
+            _write_file(writer, log, file, path, _pieces(io, path, file.size_bytes), tell)
+    for part in log.parts:
+        if part.stored:
+            path = source.tail_path or source.directory
+            pieces = _pieces(io, path, part.size_bytes)
+            if part.kind != "log":
+                pieces = _cut((source.tail_aborted if part.kind == "txnindex" else source.producers) or b"")
+            _write_file(writer, log, part, path, pieces, tell)
+
+
+def _write_file(
+    writer: BackupWriter, log: ListedLog, file: Part, path: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
+) -> None:
+    """Store a file of ``log``; ``path`` is where it lies, for a message."""
+    writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes)
+    crc = 0
+    for piece in pieces:
+        writer.add(piece)
+        crc = crc32c(piece, crc)
+        tell(path, len(piece))
+    if crc != file.crc:
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it should be {file.crc:08x}; logdb repair mends it")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    """The pieces of ``data``."""
+    return (data[start : start + PIECE_SIZE_BYTES] for start in range(0, len(data), PIECE_SIZE_BYTES))
+
+
+def _checksum(io: IO, path: str, size_bytes: int) -> int:
+    crc = 0
+    for piece in _pieces(io, path, size_bytes):
+        crc = crc32c(piece, crc)
+    return crc
+
+
+def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
+    """The first bytes of a file, piece by piece."""
+    try:
+        fd = io.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise CorruptionError(path, 0, "the file is missing") from None
+    try:
+        position = 0
+        while position < size_bytes:
+            piece = pread_exact(io, fd, min(PIECE_SIZE_BYTES, size_bytes - position), position)
+            if not piece:
+                raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
+            yield piece
+            position += len(piece)
+    finally:
+        io.close(fd)
+
+
+@contextlib.contextmanager
+def _new_file(io: IO, path: str) -> Iterator[int]:
+    """Write the file ``path`` under another name; afterwards it is there, durable, or nothing is."""
+    temporary = f"{path}.tmp"
+    with named_errors(temporary):
+        fd = io.open(temporary, os.O_RDWR | os.O_CREAT)
+    try:
+        with named_errors(temporary):
+            if not io.lock(fd):
+                raise DirectoryLocked(temporary, pid=0, host="", since="")
+            io.truncate(fd, 0)
+        try:
+            yield fd
+            try:
+                io.fdatasync(fd)
+            except OSError as error:
+                raise condemn(io, temporary, error) from error
+            with named_errors(path):
+                io.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                io.unlink(temporary)
+            raise
+        sync_directory(io, os.path.dirname(path))
+    finally:
+        io.close(fd)
+
+
+def _teller(frozen: Frozen, plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
+    """What counts the bytes that are stored, for ``progress``."""
+    total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
+    total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
+    names = {log.directory: log.name for log in frozen.logs}
+    done = 0
+
+    def tell(file: str, size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        if progress is not None:
+            progress(min(done, total), total, os.path.join(names.get(os.path.dirname(file), ""), os.path.basename(file)))
+
+    return tell

@@ -1,0 +1,316 @@
+"""The file of a backup: header, frames, trailer.  Format: docs/backup.md.
+
+Knows frames and checksums.  Does not know what the list in it means: ``backup_list`` does.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+from logdb.codec import crc32c
+from logdb.codec.compression import ZSTD, compress, decompress
+from logdb.errors import BackupDamaged, InvalidBatch, ReadFailed, UnsupportedFormat
+from logdb.io import IO, pread_exact, pwrite_all
+from logdb.model import Buffer
+from logdb.segment.files import write_error
+
+FORMAT = 1
+HEADER_SIZE = 16
+TRAILER_SIZE = 56
+PIECE_SIZE_BYTES = 1 << 20  # of what goes into one frame, at most
+LIST_SIZE_BYTES_MAX = 256 << 20
+_MAGIC = b"LOGDBBAK"
+_FRAME_HEADER_SIZE = 16
+_STORED_SIZE_BYTES_MAX = PIECE_SIZE_BYTES + (64 << 10)  # zstd adds little to what it cannot compress
+_INFO, _FILE, _DATA, _LIST, _ENDS = b"INFO", b"FILE", b"DATA", b"LIST", b"ENDS"
+_MAY_FOLLOW = {b"": (_INFO,), _INFO: (_FILE, _LIST), _FILE: (_FILE, _DATA, _LIST), _DATA: (_FILE, _DATA, _LIST), _LIST: (_LIST,)}
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Info(NamedTuple):
+    """What a backup says of itself; ``base`` is the backup id and the checksum of the one that it goes onto."""
+
+    database_id: str
+    backup_id: str
+    created_ms: int
+    base: tuple[str, str] | None
+
+
+class FileName(NamedTuple):
+    """What the bytes of a file in a backup are."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    kind: str
+
+
+class Trailer(NamedTuple):
+    """Where the list begins, where the trailer itself, and the SHA-256 of all before it."""
+
+    list_position: int
+    position: int
+    checksum: bytes
+
+
+def encode_header() -> bytes:
+    head = _MAGIC + FORMAT.to_bytes(4, "big")
+    return head + crc32c(head).to_bytes(4, "big")
+
+
+def encode_trailer(trailer: Trailer) -> bytes:
+    body = _ENDS + trailer.list_position.to_bytes(8, "big") + trailer.position.to_bytes(8, "big") + trailer.checksum
+    return body + crc32c(body).to_bytes(4, "big")
+
+
+# ---------------------------------------------------------------- writing
+
+
+class BackupWriter:
+    """Writes one backup from front to back into the open file ``fd``; ``path`` is for messages.
+
+    Every method raises DiskFull or WriteFailed.
+    """
+
+    def __init__(self, io: IO, fd: int, path: str, info: Info) -> None:
+        self._io, self._fd, self._path = io, fd, path
+        self._position, self._digest = 0, hashlib.sha256()
+        self._write(encode_header())
+        self._frame(_INFO, _to_json(info._asdict()).encode())
+
+    @property
+    def size_bytes(self) -> int:
+        """Written so far."""
+        return self._position
+
+    def begin_file(self, name: FileName, size_bytes: int) -> None:
+        """Begin a file; ``add`` takes its bytes, ``size_bytes`` in all."""
+        self._frame(_FILE, _to_json([*name, size_bytes]).encode())
+
+    def add(self, data: Buffer) -> None:
+        """The next bytes of the file, at most PIECE_SIZE_BYTES of them."""
+        self._frame(_DATA, data)
+
+    def finish(self, content: Any) -> str:
+        """Write the list and the trailer; returns the checksum in hexadecimal."""
+        position, data = self._position, _to_json(content).encode()
+        assert len(data) <= LIST_SIZE_BYTES_MAX, f"a list of {len(data)} bytes"
+        for start in range(0, len(data), PIECE_SIZE_BYTES):
+            self._frame(_LIST, data[start : start + PIECE_SIZE_BYTES])
+        trailer = Trailer(position, self._position, self._digest.digest())
+        self._write(encode_trailer(trailer))
+        return trailer.checksum.hex()
+
+    def _frame(self, kind: bytes, data: Buffer) -> None:
+        payload = compress(ZSTD, data)
+        head = kind + len(data).to_bytes(4, "big") + len(payload).to_bytes(4, "big")
+        self._write(head + crc32c(payload, crc32c(head)).to_bytes(4, "big") + payload)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            pwrite_all(self._io, self._fd, data, self._position)
+        except OSError as error:
+            raise write_error(self._path, len(data), error) from error
+        self._position += len(data)
+        self._digest.update(data)
+
+
+# ---------------------------------------------------------------- reading
+
+
+class BackupReader:
+    """One backup, open; nothing in it is believed before it was checked.
+
+    ``info``, ``checksum`` (hexadecimal) and ``content`` (the list, as JSON has it) are read at once; ``files`` reads all.
+
+    Raises:
+        BackupDamaged: It is no backup, or not as it was written.
+        UnsupportedFormat: A newer logdb wrote it.
+        ReadFailed: The operating system could not read it, or there is no such file.
+    """
+
+    def __init__(self, io: IO, path: str) -> None:
+        self.path, self._io = path, io
+        try:
+            self._fd = io.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise ReadFailed(path, 0, str(error)) from error
+        try:
+            self._size_bytes = io.size_bytes(self._fd)
+            self._check_header()
+            self._trailer = self._read_trailer()
+            self.checksum = self._trailer.checksum.hex()
+            self.info = self._read_info()
+            self.content = self._read_list()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._io.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    @property
+    def list_position(self) -> int:
+        """Where the list begins."""
+        return self._trailer.list_position
+
+    def damaged(self, position: int, reason: str) -> BackupDamaged:
+        return BackupDamaged(self.path, position, reason)
+
+    def files(self) -> Iterator[tuple[FileName, int, Iterator[Buffer]]]:
+        """Every file with its size and its bytes, in the order in which they lie; all is checked when it ends.
+
+        What is left of a file's bytes is read before the next one is given.
+        """
+        digest = hashlib.sha256(self._read(HEADER_SIZE, 0))
+        frames = _Frames(self._frames(HEADER_SIZE, self._trailer.list_position, digest=digest))
+        for position, kind, data in frames:
+            if kind == _LIST:
+                raise self.damaged(position, "the list begins here, the trailer says otherwise")
+            if kind == _FILE:
+                name, size_bytes = self._file(position, data)
+                pieces = self._pieces(frames, position, size_bytes)
+                yield name, size_bytes, pieces
+                for _ in pieces:
+                    pass
+        for _ in self._frames(self._trailer.list_position, self._trailer.position, after=_FILE, digest=digest):
+            pass
+        if digest.digest() != self._trailer.checksum:
+            raise self.damaged(0, f"its checksum is {digest.hexdigest()}, the trailer says {self.checksum}")
+
+    def _pieces(self, frames: "_Frames", position: int, size_bytes: int) -> Iterator[Buffer]:
+        left = size_bytes
+        while left > 0:
+            found = frames.next_of(_DATA)
+            if found is None or len(found) > left:
+                raise self.damaged(position, f"the bytes of a file of {size_bytes} are {'too many' if found else 'too few'}")
+            left -= len(found)
+            yield found
+        if frames.next_of(_DATA) is not None:
+            raise self.damaged(position, f"the bytes of a file of {size_bytes} are too many")
+
+    # ------------------------------------------------------------ the parts
+
+    def _check_header(self) -> None:
+        header = self._read(HEADER_SIZE, 0)
+        if len(header) < HEADER_SIZE or header[:8] != _MAGIC or crc32c(header[:12]) != int.from_bytes(header[12:], "big"):
+            raise self.damaged(0, "it is no backup of logdb's, or its header is damaged")
+        found = int.from_bytes(header[8:12], "big")
+        if found > FORMAT:
+            raise UnsupportedFormat(self.path, found, FORMAT)
+
+    def _read_trailer(self) -> Trailer:
+        position = self._size_bytes - TRAILER_SIZE
+        data = self._read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
+        trailer = Trailer(int.from_bytes(data[4:12], "big"), int.from_bytes(data[12:20], "big"), data[20:52])
+        if not data or encode_trailer(trailer) != data:
+            raise self.damaged(max(position, 0), "it does not end in a whole trailer: it was cut short, or is damaged there")
+        if trailer.position != position or not HEADER_SIZE < trailer.list_position < position:
+            raise self.damaged(position, f"the trailer is that of a file of {trailer.position + TRAILER_SIZE} bytes")
+        return trailer
+
+    def _read_info(self) -> Info:
+        position, kind, data = next(self._frames(HEADER_SIZE, self._trailer.list_position), (0, b"", b""))
+        fields = self._json(position, data)
+        try:
+            base = fields["base"]
+            info = Info(str(fields["database_id"]), str(fields["backup_id"]), int(fields["created_ms"]), None)
+            return info if base is None else info._replace(base=(str(base[0]), str(base[1])))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise self.damaged(position, f"{kind.decode()}: {error!r}") from None
+
+    def _read_list(self) -> Any:
+        data, position = bytearray(), self._trailer.list_position
+        for at, kind, piece in self._frames(position, self._trailer.position, after=_FILE):
+            if kind != _LIST:
+                raise self.damaged(at, f"a frame {kind.decode()} in the list")
+            data += piece
+            if len(data) > LIST_SIZE_BYTES_MAX:
+                raise self.damaged(at, f"the list has more than {LIST_SIZE_BYTES_MAX} bytes")
+        return self._json(position, bytes(data))
+
+    def _file(self, position: int, data: bytes) -> tuple[FileName, int]:
+        fields = self._json(position, data)
+        shape = [type(field) for field in fields] if isinstance(fields, list) else []
+        if shape != [str, int, int, str, int] or fields[4] < 0:
+            raise self.damaged(position, "the name of a file, or its size, is none")
+        return FileName(*fields[:4]), fields[4]
+
+    def _json(self, position: int, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(position, f"not JSON: {error}") from None
+
+    # ------------------------------------------------------------ frames
+
+    def _frames(
+        self, position: int, stop: int, *, after: bytes = b"", digest: "hashlib._Hash | None" = None
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """Position, kind and content of the frames in [position, stop), each checked; their bytes are added to ``digest``."""
+        while position < stop:
+            head = self._read(_FRAME_HEADER_SIZE, position)
+            kind, size_bytes, stored = head[:4], int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:12], "big")
+            ends = position + _FRAME_HEADER_SIZE + stored
+            if len(head) < _FRAME_HEADER_SIZE or stored > _STORED_SIZE_BYTES_MAX or size_bytes > PIECE_SIZE_BYTES or ends > stop:
+                raise self.damaged(position, f"a frame of {stored} bytes, {size_bytes} when decompressed, cannot be")
+            payload = self._read(stored, position + _FRAME_HEADER_SIZE)
+            computed, wanted = crc32c(payload, crc32c(head[:12])), int.from_bytes(head[12:], "big")
+            if digest is not None:
+                digest.update(head)
+                digest.update(payload)
+            if computed != wanted:
+                raise self.damaged(position, f"the CRC of a frame is {wanted:08x}, computed {computed:08x}")
+            if kind not in _MAY_FOLLOW[after]:
+                raise self.damaged(position, f"a frame {kind!r} after {after!r}")
+            yield position, kind, self._decompressed(position, payload, size_bytes)
+            position, after = ends, kind
+
+    def _decompressed(self, position: int, payload: bytes, size_bytes: int) -> bytes:
+        try:
+            data = bytes(decompress(ZSTD, payload, size_bytes))
+        except InvalidBatch as error:
+            raise self.damaged(position, error.reason) from None
+        if len(data) != size_bytes:
+            raise self.damaged(position, f"a frame holds {len(data)} bytes and says {size_bytes}")
+        return data
+
+    def _read(self, size_bytes: int, position: int) -> bytes:
+        try:
+            return pread_exact(self._io, self._fd, size_bytes, position)
+        except OSError as error:
+            raise ReadFailed(self.path, position, str(error)) from error
+
+
+class _Frames:
+    """An iterator over frames that can be asked for the next one if it is of a kind."""
+
+    def __init__(self, frames: Iterator[tuple[int, bytes, bytes]]) -> None:
+        self._frames = frames
+        self._ahead: tuple[int, bytes, bytes] | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[int, bytes, bytes]:
+        found, self._ahead = self._ahead or next(self._frames), None
+        return found
+
+    def next_of(self, kind: bytes) -> bytes | None:
+        """The content of the next frame if it is of that kind; else it stays the next one."""
+        self._ahead = self._ahead or next(self._frames, None)
+        if self._ahead is None or self._ahead[1] != kind:
+            return None
+        return next(self)[2]

@@ -1,0 +1,133 @@
+"""Directories that are made and removed as a whole.
+
+Knows names and the order in which they become durable.  Does not know what lies in them.
+
+A directory is built under another name beside the one it is to have, and renamed when all in it is durable:
+a process that is killed leaves nothing under the name.  While it is built it holds an empty file
+``BUILDING.tmp``, locked (flock): one that nobody holds was left by somebody who was killed.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from stat import S_ISDIR
+
+from logdb.errors import DirectoryLocked, TargetNotEmpty
+from logdb.io import IO
+from logdb.segment.files import sync_directory, write_error
+
+_BUILDING = "BUILDING.tmp"
+
+
+@contextlib.contextmanager
+def named_errors(path: str) -> Iterator[None]:
+    """Turn what a change of directories raises into DiskFull or WriteFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, 0, error) from error
+
+
+def make_directory(io: IO, path: str) -> None:
+    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
+    parent = os.path.dirname(path)
+    if io.exists(path):
+        return
+    make_directory(io, parent)
+    with named_errors(path):
+        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
+            io.mkdir(path)
+        io.fsync_dir(parent)
+
+
+def remove_tree(io: IO, path: str) -> None:
+    """Remove a file, or a directory with all that is in it.
+
+    Raises:
+        DiskFull, WriteFailed: Part of it is left.
+    """
+    with named_errors(path):
+        if S_ISDIR(os.lstat(path).st_mode):
+            for name in io.listdir(path):
+                remove_tree(io, os.path.join(path, name))
+            io.rmdir(path)
+        else:
+            io.unlink(path)
+
+
+@contextlib.contextmanager
+def building(io: IO, target: str) -> Iterator[str]:
+    """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
+
+    What lies directly in it is synced here; directories in it are the caller's to sync.
+
+    Raises:
+        TargetNotEmpty: ``target``, or the name it is built under, is taken by something else.
+        DirectoryLocked: Somebody is building it.
+        DiskFull, WriteFailed, SyncFailed: as they say.
+    """
+    parent, temporary = os.path.dirname(target), f"{target}.tmp"
+    check_empty(io, target)
+    make_directory(io, parent)
+    fd = _begin(io, temporary)
+    try:
+        try:
+            yield temporary
+            sync_directory(io, temporary)
+            with named_errors(target):
+                io.rename(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_tree(io, temporary)
+            raise
+        sync_directory(io, parent)
+        with contextlib.suppress(OSError):  # it does no harm
+            io.unlink(os.path.join(target, _BUILDING))
+    finally:
+        io.close(fd)
+
+
+def check_empty(io: IO, target: str) -> None:
+    """See that a directory can be put there; raises TargetNotEmpty."""
+    try:
+        taken = bool(io.listdir(target))
+    except FileNotFoundError:
+        taken = False
+    except OSError:  # a file, or one of somebody else's
+        taken = True
+    if taken:
+        raise TargetNotEmpty(target)
+
+
+def _begin(io: IO, temporary: str) -> int:
+    """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
+    mark = os.path.join(temporary, _BUILDING)
+    if io.exists(temporary):
+        if io.exists(mark):
+            io.close(_lock(io, mark))
+            remove_tree(io, temporary)
+        else:
+            check_empty(io, temporary)
+            with named_errors(temporary):
+                io.rmdir(temporary)
+    with named_errors(temporary):
+        io.mkdir(temporary)
+    try:
+        return _lock(io, mark)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            io.rmdir(temporary)
+        raise
+
+
+def _lock(io: IO, mark: str) -> int:
+    with named_errors(mark):
+        fd = io.open(mark, os.O_RDWR | os.O_CREAT)
+        try:
+            if io.lock(fd):
+                return fd
+        except BaseException:
+            io.close(fd)
+            raise
+        io.close(fd)
+    raise DirectoryLocked(os.path.dirname(mark), pid=0, host="", since="")

@@ -1,0 +1,76 @@
+"""``SNAPSHOT``: the mark of a directory that is a snapshot, and the check of its catalogue.
+
+Knows the file.  Does not know how a snapshot is made.
+
+Where it is there, whatever it holds, the directory is opened for reading only, and without a lock: its
+sealed segments may be those of a living database.  One line of compact JSON with the keys below, in
+this order, and a newline:
+
+    {"format":1,"snapshot_id":"<uuid>","database_id":"<uuid>","created_ms":1764000000000,
+     "catalogue_size":32768,"catalogue_crc":"<8 hex digits>","crc":"<8 hex digits>"}
+
+``catalogue_size`` and ``catalogue_crc`` (CRC-32C) are those of ``catalogue/data.mdb``, ``crc`` is that of the
+same line without the key ``crc``.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+from logdb.codec import crc32c
+from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.io import IO, read_file
+
+FILE_NAME = "SNAPSHOT"
+FORMAT = 1
+_SIZE_BYTES_MAX = 1 << 12
+
+
+class SnapshotFile(NamedTuple):
+    """The content of one ``SNAPSHOT``; ``created_ms`` is in milliseconds since 1970."""
+
+    snapshot_id: str
+    database_id: str
+    created_ms: int
+    catalogue_size: int
+    catalogue_crc: int
+
+
+def encode(content: SnapshotFile) -> bytes:
+    fields = {"format": FORMAT, **content._asdict(), "catalogue_crc": f"{content.catalogue_crc:08x}"}
+    line = json.dumps(fields, separators=(",", ":"))
+    return json.dumps({**fields, "crc": f"{crc32c(line.encode()):08x}"}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(data: bytes, path: str) -> SnapshotFile:
+    """Parse a ``SNAPSHOT``.
+
+    Raises:
+        CorruptionError: It is not exactly what ``encode`` writes.
+        UnsupportedFormat: A newer logdb wrote it.
+    """
+    try:
+        fields = json.loads(data)
+        crc = fields.pop("crc")
+        if crc != f"{crc32c(json.dumps(fields, separators=(',', ':')).encode()):08x}":  # in every format
+            raise ValueError("its CRC does not fit")
+        found = int(fields.pop("format"))
+        if found > FORMAT:
+            raise UnsupportedFormat(path, found, FORMAT)
+        content = SnapshotFile(**{**fields, "catalogue_crc": int(fields["catalogue_crc"], 16)})
+        same = encode(content) == data
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(path, 0, f"not the mark of a snapshot: {error}") from None
+    if not same:
+        raise CorruptionError(path, 0, "it is not written as logdb does")
+    return content
+
+
+def load(io: IO, directory: str) -> SnapshotFile | None:
+    """Read the mark of a directory; None where it is no snapshot.  Raises CorruptionError, UnsupportedFormat."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        data = read_file(io, path, _SIZE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return decode(data, path)

@@ -1,0 +1,128 @@
+"""Transactions killed at each I/O call, and powered off there: each is in all of its partitions, with its offsets, or in none."""
+
+import os
+import random
+import shutil
+
+import pytest
+
+import logdb
+from logdb.model import TopicPartition
+from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.transactional import Writer
+
+SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+LEVELS = ("os", "interval", "fsync")
+A, B, IN = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("in", 0)
+
+
+class Story:
+    """Commits, aborts, takes over, closes and opens: which transactions were acknowledged, which can never count."""
+
+    def __init__(self, path: str, io: PowerCutIO, level: str) -> None:
+        self.path, self.io, self.level = path, io, level
+        self.acknowledged: set[int] = set()
+        self.aborted: set[int] = set()
+        self.number = 0
+        self.db: logdb.Database | None = None
+
+    def run(self) -> None:
+        self.db = self.open()
+        for name in ("a", "b"):
+            self.db.create_topic(name)
+        writer = Writer(self.db._session)
+        self.transact(writer, commit=True)
+        self.transact(writer, commit=False)
+        self.transact(writer, commit=True)
+        self.leave_open(writer)
+        writer = Writer(self.db._session)  # which ends what is open
+        self.aborted.add(self.number)
+        self.transact(writer, commit=True)
+        self.leave_open(writer)
+        self.db.close()
+        self.db = self.open()
+        self.transact(Writer(self.db._session), commit=True)
+
+    def open(self) -> logdb.Database:
+        return quiet(logdb.open(self.path, durability=self.level, io=self.io))
+
+    def leave_open(self, writer: Writer) -> None:
+        self.number += 1
+        writer.write(A, b"%d" % self.number, b"%d" % self.number)
+        writer.offsets("g", IN, self.number)
+        writer.write(B, b"%d" % self.number)
+
+    def transact(self, writer: Writer, *, commit: bool) -> None:
+        self.leave_open(writer)
+        number = self.number
+        if not commit:
+            self.aborted.add(number)
+        writer.end(commit=commit)
+        if commit:
+            self.acknowledged.add(number)
+
+
+def tell(path: str, level: str, kill_at: int | None) -> Story:
+    os.makedirs(path)
+    io = PowerCutIO(path)
+    io.kill_at = kill_at
+    story = Story(path, io, level)
+    with commits_noted(io):
+        try:
+            story.run()
+        except Killed:
+            pass
+        finally:
+            if story.db is not None:
+                if story.db._broker is not None:
+                    story.db._broker._timers.stop()
+                die(story.db)
+    return story
+
+
+def numbers(db: logdb.Database, partition: TopicPartition) -> list[int]:
+    log = db.log(*partition)
+    values = [int(record.value) for record in log.read(0, isolation_level="read_committed")]
+    assert log.last_stable_offset == log.end_offset, f"{partition}: a transaction is still open"
+    return values
+
+
+def check(path: str, story: Story, where: str) -> None:
+    with logdb.open(path, durability=story.level) as db:
+        if {"a", "b"} <= {topic.name for topic in db.topics()}:
+            in_a, in_b = numbers(db, A), numbers(db, B)
+            assert in_a == [number for number in in_b for _ in range(2)], f"{where}: {in_a} and {in_b}"
+            assert not set(in_b) & story.aborted, f"{where}: {in_b} with {story.aborted}, which were aborted"
+            assert story.acknowledged <= set(in_b), f"{where}: {story.acknowledged} were acknowledged, {in_b} are there"
+            offset = db._session.fetch_offsets("g", require_stable=True).get(IN)
+            assert (offset.offset if offset else 0) == max(in_b, default=0), f"{where}: {in_b}, and {offset}"
+            writer = Writer(db._session)
+            writer.write(B, b"99")
+            writer.end(commit=True)
+            assert numbers(db, B) == [*in_b, 99]
+    report = logdb.verify(path)
+    assert report.ok, f"{where}: {report.problems}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("level", LEVELS)
+def test_killed_at_every_call(tmp_path, level, record_property):
+    whole = tell(str(tmp_path / "whole"), level, None)
+    assert len(whole.acknowledged) == 4
+    count = len(whole.io.calls)
+    record_property("told", f"transactions: killed at each of {count} I/O calls, level {level}")
+    step = 1 if SCALE > 1 else count // 20
+    start = random.randrange(step)
+    print(f"from call {start + 1} on, each {step}")
+    for at in range(start + 1, count + 1, step):
+        path = str(tmp_path / f"kill-{at}")
+        story = tell(path, level, at)
+        where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"
+        for seed in range(SCALE if level != "os" else 0):  # at level os, a power cut may take what it likes
+            story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))
+        check(path, story, f"{where}, process killed")
+        for seed in range(SCALE if level != "os" else 0):
+            check(f"{path}-cut-{seed}", story, f"{where}, power cut {seed}")
+            shutil.rmtree(f"{path}-cut-{seed}")
+        shutil.rmtree(path)
