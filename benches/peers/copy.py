@@ -26,8 +26,7 @@ def _copy(work: Work, *, sync: bool) -> Measure:
     keys, values = work.records()
     source, target = work.directory / "log", work.directory / "copy"
     with open(source, "wb") as file:
-        for key, value in zip(keys, values, strict=True):
-            file.write(key + value + bytes(OVERHEAD_BYTES))
+        file.writelines(key + value + bytes(OVERHEAD_BYTES) for key, value in zip(keys, values, strict=True))
     buffer = memoryview(bytearray(_SIZE_BYTES))
     buffer[:] = bytes(_SIZE_BYTES)
     with open(source, "rb", buffering=0) as read, open(target, "wb", buffering=0) as write:

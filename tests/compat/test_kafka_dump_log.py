@@ -210,7 +210,8 @@ def test_the_storage_engine_reads_what_was_appended(kafka: Kafka, tmp_path: Path
 def compacted(path: Path, codec: str) -> tuple[Path, list[Row]]:
     """A closed database with a compacted topic t: whole batches gone, others in part, tombstones, an aborted transaction."""
     config = {"cleanup.policy": "compact", "compression.type": codec, **CONFIG}
-    records = [Rec(b"key %d" % (n * n % 71), None if n % 9 == 0 else b"value %d " % n * 4, timestamp_ms=BASE_TIMESTAMP + n) for n in range(600)]
+    values = [None if n % 9 == 0 else b"value %d " % n * 4 for n in range(600)]
+    records = [Rec(b"key %d" % (n * n % 71), value, timestamp_ms=BASE_TIMESTAMP + n) for n, value in enumerate(values)]
     with open_bare(path, batch_size=500) as db:
         db.create_topic("t", config=config)
         log = db.log("t")
