@@ -177,6 +177,14 @@ ROWS = (
         limit=10,
         count={100: 200_000},
     ),
+    Row(
+        name="compaction",
+        work="compaction; one read and one write of the log, synced",
+        ours="compact",
+        peer=("copy", "copy_durable"),
+        goal=0.5,
+    ),
+    Row(name="compaction-cached", work="… a copy that ends in the page cache", ours="compact", peer=("copy", "copy")),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
 )

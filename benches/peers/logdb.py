@@ -470,6 +470,25 @@ def recover(work: Work) -> Measure:
     return open_after_kill(work, "logdb", lambda: logdb.open(str(work.directory)).log("t").end_offset)
 
 
+def compact(work: Work) -> Measure:
+    """A third of the records, the latest of each key, stay; the last segment is sealed on the way."""
+    import logdb
+
+    keys, values = work.records()
+    with logdb.open(str(work.directory), durability="os") as db:
+        db.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 64 << 20})
+        log = db.log("t")
+        for at in range(0, work.count, BATCH_COUNT):
+            log.append_many(values[at : at + BATCH_COUNT], keys[at : at + BATCH_COUNT])
+        log.flush()
+        began = work.start()
+        db.compact("t")
+        seconds = time.perf_counter() - began
+        met = _scan_values(log)
+        work.check(met, len(set(keys)))
+        return rate(work.count, seconds)
+
+
 def memory(work: Work) -> Measure:
     """Resident memory of the process with 1,000 partitions open, each written and read."""
     import logdb
@@ -525,6 +544,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     get_sparse,
     write,
     recover,
+    compact,
     memory,
     import_,
 )

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from logdb.log.producers import Producer, ProducerStates
 from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.batches import BASE_TIMESTAMP, Rec
 from support.peers import RECORDS, Row, rows_expected
-from support.produced import Sender
+from support.produced import Sender, batch, open_bare
 
 CODECS = pytest.mark.parametrize("codec", COMPRESSION_TYPES)
 CONFIG = {"segment.bytes": 4_096, "index.interval.bytes": 512}  # several segments with several index entries, whatever the codec
@@ -203,6 +204,50 @@ def test_the_storage_engine_reads_what_was_appended(kafka: Kafka, tmp_path: Path
     assert seen["checkpoint"] == seen["epochs"] == [[0, 0]]
     assert seen["offsets"] == offsets
     # It took the indexes as they are, or made the same ones.
+    assert {file: file.read_bytes() for file in files(directory, "index")} == indexes
+
+
+def compacted(path: Path, codec: str) -> tuple[Path, list[Row]]:
+    """A closed database with a compacted topic t: whole batches gone, others in part, tombstones, an aborted transaction."""
+    config = {"cleanup.policy": "compact", "compression.type": codec, **CONFIG}
+    values = [None if n % 9 == 0 else b"value %d " % n * 4 for n in range(600)]
+    records = [Rec(b"key %d" % (n * n % 71), value, timestamp_ms=BASE_TIMESTAMP + n) for n, value in enumerate(values)]
+    with open_bare(path, batch_size=500) as db:
+        db.create_topic("t", config=config)
+        log = db.log("t")
+        append_records(log, records[:400])
+        sender = Sender(log, transactional=True)
+        log.append_batches(batch([(b"aborted", b"%d" % n) for n in range(5)], *sender.name, 0, transactional=True))
+        sender.end(commit=False)
+        append_records(log, records[400:])
+        db.compact("t")
+        append_records(log, records[:50])
+        return path / "t-0", rows(log.read(0))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_the_tool_prints_what_compaction_left(kafka: Kafka, tmp_path: Path, codec: str) -> None:
+    directory, expected = compacted(tmp_path, codec)
+    lines, complaints = kafka.dump(files(directory, ".log"), "--print-data-log", "--deep-iteration")
+    assert [line for line in lines if line.startswith("|") and "endTxnMarker" not in line] == [printed(row) for row in expected]
+    batches = [line for line in lines if line.startswith("baseOffset: ")]
+    assert all(line.endswith("isvalid: true") for line in batches)
+    spans = [[int(number) for number in re.findall(r"(?:baseOffset|lastOffset): (\d+)", line)] for line in batches]
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(spans))
+    assert any("deleteHorizonMs: OptionalLong[" in line for line in batches)
+    assert all(re.match(r"Non-consecutive offsets in |  -?\d+ is followed by \d+", line) for line in complaints)  # as of any compacted log
+    for index in files(directory, ".index"):
+        assert kafka.dump([index], "--index-sanity-check")[0][1:] == (sanity(index) if index.stat().st_size else empty(index))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
+def test_the_storage_engine_reads_what_compaction_left(kafka: Kafka, tmp_path: Path, codec: str, clean: bool) -> None:
+    directory, expected = compacted(tmp_path, codec)
+    indexes = {file: file.read_bytes() for file in files(directory, "index")}
+    seen = kafka.read(directory, clean=clean)
+    assert seen["records"] == expected
+    assert (seen["end_offset"], seen["segment_count"]) == (656, len(files(directory, ".log")))
     assert {file: file.read_bytes() for file in files(directory, "index")} == indexes
 
 

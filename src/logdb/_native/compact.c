@@ -362,10 +362,11 @@ static logdb_status records_filter(const uint8_t *buf, const logdb_batch *batch,
     return p == end ? LOGDB_OK : LOGDB_E_COUNT;
 }
 
-/* Bytes that a batch may need, its records written anew with other timestamp deltas. */
+/* Bytes that a batch may need, its records written anew with other timestamp deltas; a compressed one is copied or not. */
 static int64_t grown_size(const logdb_batch *batch)
 {
-    return batch->size_bytes + (int64_t)RECORD_GROWTH_MAX * batch->record_count;
+    int compressed = batch->attributes & LOGDB_CODEC_MASK; /* then its count is bounded by nothing yet */
+    return batch->size_bytes + (compressed ? 0 : (int64_t)RECORD_GROWTH_MAX * batch->record_count);
 }
 
 /* Filters a batch whose records have to be looked at. */

@@ -83,6 +83,7 @@ class Cleaner:
         self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
         self.key_map_size_bytes = KEY_MAP_SIZE_BYTES
         self.uncleanable: dict[TopicPartition, str] = {}
+        self._failures: dict[TopicPartition, str] = {}  # the last one of a log, said once
         self.background = Housekeeping(io, "logdb-cleaner")
         self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
         self._busy: set[TopicPartition] = set()
@@ -125,19 +126,20 @@ class Cleaner:
 
     def _round(self) -> None:
         """Compact all logs that are due, the dirtiest first."""
-        tried: set[TopicPartition] = set()
-        while due := max((found for found in self._due() if found.name not in tried), default=None):
-            tried.add(due.name)
+        for due in sorted(self._due(), reverse=True):
             try:
                 with self._alone(due.name, wait=False) as free:
                     if free:
                         self._pass(due.name, self._host.log(*due.name), throttled=True)
+                        self._failures.pop(due.name, None)
             except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
                 if self._stopping:
                     return
-            except LogdbError as error:
-                logger.error("compacting %s: %s", due.name, error)
-                if not error.retriable:
+            except (LogdbError, OSError) as error:
+                if self._failures.get(due.name) != str(error):
+                    self._failures[due.name] = str(error)
+                    logger.error("compacting %s: %s", due.name, error)
+                if isinstance(error, LogdbError) and not error.retriable:
                     self.uncleanable[due.name] = str(error)
 
     def _due(self) -> Iterator[Due]:

@@ -466,6 +466,21 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path):
     assert logdb.verify(kept.path).ok
 
 
+def test_a_full_disk_is_reported_once_and_tried_again(tmp_path, caplog):
+    io = FaultyIO()
+    kept = Kept(tmp_path / "db", io)
+    kept.fill(300)
+    kept.seal()
+    io.room = 0
+    for _ in range(3):
+        kept.cleaner._round()
+    assert len([record for record in caplog.records if "compacting t-0: no room" in record.message]) == 1
+    io.heal()
+    kept.cleaner._round()
+    assert kept.keyed.check(kept.log) <= 12
+    kept.db.close()
+
+
 @pytest.mark.parametrize("call", ["rename", "unlink", "fsync_dir"])
 def test_a_swap_that_was_cut_short_is_finished_by_the_next(tmp_path, call):
     io = FaultyIO()
