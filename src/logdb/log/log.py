@@ -294,7 +294,7 @@ class Log(AppendableLog):
         with self._sync_lock:
             with self._segments_lock:
                 end = self._end
-                if end.segment is None or not end.position or end_offset not in (None, end.offset):
+                if self._closed or end.segment is None or not end.position or end_offset not in (None, end.offset):
                     return False
                 try:
                     self._make_whole(end.segment)

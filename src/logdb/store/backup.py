@@ -25,7 +25,7 @@ from logdb.store import backup_list
 from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
 from logdb.store.backup_list import ListedLog, LogKey, Part
 from logdb.store.directories import named_errors
-from logdb.store.frozen import Frozen, FrozenLog
+from logdb.store.frozen import FrozenLog, check_tail
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot import held
 
@@ -49,7 +49,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
     with held(store) as frozen, _new_file(io, path) as fd:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
         writer = BackupWriter(io, fd, path, info)
-        tell = _teller(frozen, plan, progress)
+        tell = _teller(plan, progress)
         for source, log in zip(frozen.logs, plan, strict=True):
             _write_log(io, writer, source, log, tell)
         writer.finish(backup_list.encode(plan))
@@ -68,6 +68,7 @@ def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
     """What of ``log`` is to be stored, beside a base that has ``base``."""
     end, parts = log.end, []
     if log.tail_path is not None:
+        check_tail(io, log, log.tail_path).retire()
         parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
     if log.tail_aborted:
         parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
@@ -93,21 +94,25 @@ def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, 
             size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
             files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
         for file in files:
-            path = segment_path(source.directory, segment.base_offset, f".{file.kind}")
-            _write_file(writer, log, file, path, _pieces(io, path, file.size_bytes), tell)
+            pieces = _pieces(io, segment_path(source.directory, segment.base_offset, f".{file.kind}"), file.size_bytes)
+            _write_file(writer, log, file, source.origin, pieces, tell)
     for part in log.parts:
         if part.stored:
-            path = source.tail_path or source.directory
-            pieces = _pieces(io, path, part.size_bytes)
-            if part.kind != "log":
-                pieces = _cut((source.tail_aborted if part.kind == "txnindex" else source.producers) or b"")
-            _write_file(writer, log, part, path, pieces, tell)
+            match part.kind:
+                case "log":
+                    pieces = _pieces(io, source.tail_path or "", part.size_bytes)
+                case "txnindex":
+                    pieces = _cut(source.tail_aborted)
+                case "snapshot":
+                    pieces = _cut(source.producers or b"")
+            _write_file(writer, log, part, source.origin, pieces, tell)
 
 
 def _write_file(
-    writer: BackupWriter, log: ListedLog, file: Part, path: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
+    writer: BackupWriter, log: ListedLog, file: Part, directory: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
 ) -> None:
-    """Store a file of ``log``; ``path`` is where it lies, for a message."""
+    """Store a file of ``log``, whose directory in the database is ``directory``."""
+    path = segment_path(directory, file.base_offset, f".{file.kind}")
     writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes)
     crc = 0
     for piece in pieces:
@@ -115,7 +120,7 @@ def _write_file(
         crc = crc32c(piece, crc)
         tell(path, len(piece))
     if crc != file.crc:
-        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it should be {file.crc:08x}; logdb repair mends it")
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {file.crc:08x}; logdb repair mends it")
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
@@ -176,17 +181,16 @@ def _new_file(io: IO, path: str) -> Iterator[int]:
         io.close(fd)
 
 
-def _teller(frozen: Frozen, plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
+def _teller(plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
     """What counts the bytes that are stored, for ``progress``."""
     total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
     total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
-    names = {log.directory: log.name for log in frozen.logs}
     done = 0
 
     def tell(file: str, size_bytes: int) -> None:
         nonlocal done
         done += size_bytes
         if progress is not None:
-            progress(min(done, total), total, os.path.join(names.get(os.path.dirname(file), ""), os.path.basename(file)))
+            progress(min(done, total), total, os.path.join(*file.rsplit(os.sep, 2)[1:]))
 
     return tell

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from logdb.errors import CorruptionError
+from logdb.codec import Status, explain
+from logdb.errors import CorruptionError, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
@@ -48,7 +49,8 @@ Tell = Callable[[str, int], None]
 class FrozenLog:
     """One partition as of one moment.
 
-    ``entry``: its recovery point is the end.  ``directory``: where the files of ``sealed`` are.  ``tail_path``: the
+    ``entry``: its recovery point is the end.  ``origin``: its directory in the database, for messages.  ``directory``: where
+    the files of ``sealed`` are.  ``tail_path``: the
     file of the segment that the end lies in, which counts up to the end only; None for a log without segments.
     ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the ``.snapshot`` of producers at the end; None where
     there never were any.  Both are empty where the files are there already.
@@ -58,6 +60,7 @@ class FrozenLog:
     entry: LogEntry
     epochs: LeaderEpochs
     sealed: tuple[SegmentEntry, ...]
+    origin: str
     directory: str
     tail_path: str | None
     tail_aborted: bytes = b""
@@ -125,8 +128,11 @@ def _logs(store: "Store") -> list[Log]:
     Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
     transactions come last, so that there is one for every transaction that has written something.
     """
-    topics = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
-    return [store.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+    topics, logs = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name)), []
+    for topic in topics:
+        with contextlib.suppress(UnknownTopic):  # deleted meanwhile
+            logs += [store.log(topic.name, partition) for partition in range(topic.partition_count)]
+    return logs
 
 
 def _capture(store: "Store") -> list[tuple[Log, Captured]]:
@@ -168,6 +174,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
         ),
         epochs=epochs,
         sealed=sealed,
+        origin=directory,
         directory=directory,
         tail_path=None if segment is None else segment.path,
         tail_aborted=state.aborted,
@@ -236,7 +243,7 @@ def copy(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
             if suffix == ".log" or os.path.basename(source) in names:
                 target = segment_path(directory, segment.base_offset, suffix)
                 _copy_whole(io, source, target, segment.size_bytes if suffix == ".log" else None, partial(tell, target))
-        _check_sealed(io, directory, segment)
+        _check_sealed(io, log, segment, directory)
     complete(io, log, directory, tell)
 
 
@@ -247,20 +254,21 @@ def _copy_whole(io: IO, source: str, target: str, size_bytes: int | None, tell: 
         raise CorruptionError(source, 0, "the file is missing") from None
 
 
-def _check_sealed(io: IO, directory: str, named: SegmentEntry) -> None:
+def _check_sealed(io: IO, log: FrozenLog, named: SegmentEntry, directory: str) -> None:
     segment = Segment(io, directory, named.base_offset, writable=False)
     segment.size_bytes = named.size_bytes
     crc = segment.checksum()
     segment.retire()
     if crc != named.crc:
-        raise CorruptionError(segment.path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {named.crc:08x}")
+        path = segment_path(log.origin, named.base_offset)
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {named.crc:08x}")
 
 
 def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
     """Write into ``directory``, which has the sealed segments, all that a partition has besides; all of it is synced.
 
     Raises:
-        CorruptionError: The active segment's batches do not lead to the captured end.
+        CorruptionError: A batch of the active segment is damaged.
         DiskFull, WriteFailed, SyncFailed: as they say.
     """
     end = log.end
@@ -268,7 +276,9 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
         path = segment_path(directory, end.segment)
         if log.tail_path != path:
             copy_file(io, log.tail_path, path, end.position, partial(tell, path))
-        index_tail(io, directory, end, LogConfig.of(log.topic.config, "interval"))
+        segment = check_tail(io, log, path)
+        segment.save_indexes(final=True)
+        segment.retire()
         if os.path.dirname(log.tail_path) == directory and log.tail_path != path:
             with named_errors(log.tail_path):
                 io.unlink(log.tail_path)
@@ -299,14 +309,25 @@ def index_sealed(io: IO, directory: str, named: SegmentEntry, config: LogConfig)
     write_file(io, segment_path(directory, named.base_offset, ".timeindex"), time_index)
 
 
-def index_tail(io: IO, directory: str, end: Point, config: LogConfig) -> None:
-    """Write the indexes of an active segment, as a close does, after walking its batches to ``end``."""
-    segment = Segment(io, directory, end.segment, writable=True, index_interval_bytes=config.index_interval_bytes)
-    try:
-        segment.resume(end.position, end.offset)
-        segment.save_indexes(final=True)
-    finally:
-        segment.retire()
+def check_tail(io: IO, log: FrozenLog, path: str) -> Segment:
+    """Check every batch of an active segment, whose file is at ``path``, up to the end; the segment has its indexes in memory.
+
+    Raises:
+        CorruptionError: A batch is damaged, or they do not lead to the end.
+    """
+    end, config = log.end, LogConfig.of(log.topic.config, "interval")
+    segment = Segment(io, os.path.dirname(path), end.segment, writable=False, index_interval_bytes=config.index_interval_bytes)
+    segment.path = path  # it may have another name
+    segment.begin_at(0, end.segment)
+    scanner = segment.scanner
+    assert scanner is not None
+    scanner.require(check_crc=True, epochs=log.epochs.entries or None)
+    status = segment.scan_to(scanner, end.position)
+    if (scanner.position, scanner.next_offset) != (end.position, end.offset):
+        reason = explain(status, scanner) if status is not Status.OK else f"offset {scanner.next_offset} instead of {end.offset} follows"
+        raise CorruptionError(segment_path(log.origin, end.segment), scanner.position, reason)
+    segment.adopt(scanner)
+    return segment
 
 
 def write_catalogue(io: IO, path: str, frozen: Frozen) -> tuple[int, int]:

@@ -226,7 +226,13 @@ class Restoration:
         tail_path = segment_path(directory, listed_log.end.segment) if listed_log.has_segments else None
         log = _begun(
             FrozenLog(
-                topic=topic, entry=entry, epochs=listed_log.epochs, sealed=listed_log.sealed, directory=directory, tail_path=tail_path
+                topic=topic,
+                entry=entry,
+                epochs=listed_log.epochs,
+                sealed=listed_log.sealed,
+                origin=directory,
+                directory=directory,
+                tail_path=tail_path,
             )
         )
         try:

@@ -36,8 +36,11 @@ def db(tmp_path, io):
 
 
 def fill(db, first, stop):
+    """A batch of ten records is about half a segment."""
     for partition in (0, 1):
-        db.log("t", partition).append_many([b"value %d " % row * 9 for row in range(first, stop)], timestamps_ms=range(first, stop))
+        for begin in range(first, stop, 10):
+            rows = range(begin, min(begin + 10, stop))
+            db.log("t", partition).append_many([b"value %d " % row * 9 for row in rows], timestamps_ms=rows)
 
 
 def is_sound(path):
@@ -337,18 +340,18 @@ def test_a_snapshot_of_a_snapshot(db, tmp_path):
     assert damage.content(tmp_path / "two") == damage.content(tmp_path / "one")
 
 
-@pytest.mark.parametrize("mask", [1, 0x10, 0x80])
-def test_a_mark_that_is_damaged(db, tmp_path, mask):
+def test_a_mark_that_is_damaged(db, tmp_path):
     db.snapshot(tmp_path / "snapshot")
     mark = tmp_path / "snapshot" / "SNAPSHOT"
-    for position in range(0, mark.stat().st_size, 7):
-        damage.flip(mark, position, mask)
+    for position in range(mark.stat().st_size):
+        damage.flip(mark, position)
         with pytest.raises(CorruptionError, match="SNAPSHOT"):
             logdb.open(tmp_path / "snapshot", mode="r")
         with pytest.raises(ReadOnly, match="restore"):
             logdb.open(tmp_path / "snapshot")
-        assert [os.path.basename(problem.path) for problem in logdb.verify(tmp_path / "snapshot").problems] == ["SNAPSHOT"]
-        damage.flip(mark, position, mask)
+        if position % 50 == 0:
+            assert [os.path.basename(problem.path) for problem in logdb.verify(tmp_path / "snapshot").problems] == ["SNAPSHOT"]
+        damage.flip(mark, position)
     assert is_sound(tmp_path / "snapshot")
 
 
@@ -410,7 +413,7 @@ def test_disk_full_at_every_call(db, tmp_path, io):
         left = itertools.count()
 
         def no_room(kind, path, at=at, left=left):
-            if "snapshot" in path and kind in kinds and next(left) == at - 1:
+            if path.startswith(str(tmp_path / "snapshot")) and kind in kinds and next(left) == at - 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
         io.before = no_room
@@ -428,7 +431,7 @@ def test_disk_full_at_every_call(db, tmp_path, io):
 
 def test_no_other_failure_goes_without_a_name(db, tmp_path, io):
     for kind in ("mkdir", "create", "link", "copy_range", "pwrite", "rename"):
-        io.fail(kind, errno.EIO, "snapshot")
+        io.fail(kind, errno.EIO, str(tmp_path / "snapshot"))
         with pytest.raises(WriteFailed):
             db.snapshot(tmp_path / "snapshot")
         io.heal()

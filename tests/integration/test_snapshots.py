@@ -1,0 +1,209 @@
+"""Snapshots and backups of a database that is being written to, cleaned and read."""
+
+import itertools
+import os
+import random
+import threading
+
+import pytest
+
+import logdb
+from logdb.model import ProducerIdAndEpoch
+from support import damage
+from support.builders import until
+from support.transactions import committed, produce
+
+COUNT = 8 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
+
+
+class Load:
+    """Threads that each do something to a database: so many rounds of it whenever they are told to."""
+
+    ROUNDS = 12
+
+    def __init__(self, *works):
+        self._permits = [threading.Semaphore(0) for _ in works]
+        self.rounds = [0] * len(works)
+        self._stopping = False
+        self._failures = []
+        self._threads = [threading.Thread(target=self._run, args=(slot, work)) for slot, work in enumerate(works)]
+
+    def _run(self, slot, work):
+        try:
+            while self._permits[slot].acquire() and not self._stopping:
+                work()
+                self.rounds[slot] += 1
+        except Exception as error:  # noqa: BLE001 -- shown by the test
+            self._failures.append(error)
+
+    def go_on(self):
+        """Let every thread do its rounds; returns once each has done one of them."""
+        before = list(self.rounds)
+        for permits in self._permits:
+            permits.release(self.ROUNDS)
+        until(lambda: self._failures or all(now > then for then, now in zip(before, self.rounds, strict=True)), "rounds")
+        assert not self._failures
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._stopping = True
+        for permits in self._permits:
+            permits.release()
+        for thread in self._threads:
+            thread.join()
+        assert not self._failures
+
+
+def copies(db, tmp_path, number):
+    """One snapshot and one backup, restored."""
+    db.snapshot(tmp_path / f"snapshot-{number}")
+    yield tmp_path / f"snapshot-{number}"
+    db.backup(tmp_path / f"backup-{number}")
+    logdb.restore(tmp_path / f"backup-{number}", tmp_path / f"restored-{number}")
+    yield tmp_path / f"restored-{number}"
+
+
+@pytest.mark.parametrize("level", ["os", "fsync"])
+def test_beside_threads_that_append(tmp_path, level):
+    """A copy holds a prefix of each partition, with all that was acknowledged before the call."""
+    written = [[] for _ in range(3)]
+    with logdb.open(tmp_path / "db", durability=level) as db:
+        db.create_topic("t", partitions=3, config={"segment.bytes": 20_000})
+
+        def append(partition):
+            many = [b"%d-%d " % (partition, len(written[partition]) + row) * 5 for row in range(20)]
+            db.log("t", partition).append_many(many)
+            written[partition] += many
+
+        with Load(*(lambda partition=partition: append(partition) for partition in range(3))) as load:
+            for number in range(COUNT // 2):
+                load.go_on()
+                acknowledged = [len(values) for values in written]
+                for least, path in zip((acknowledged, acknowledged), copies(db, tmp_path, number), strict=True):
+                    found = [[row[3] for row in rows] for rows in damage.content(path).values()]
+                    for partition, values in enumerate(found):
+                        assert values == written[partition][: len(values)]
+                        assert len(values) >= least[partition]
+                    report = logdb.verify(path)
+                    assert report.ok, report.problems
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_a_copy_never_changes(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"segment.bytes": 5_000})
+        log = db.log("t")
+        log.append_many([b"x" * 90] * 500)
+        db.snapshot(tmp_path / "snapshot")
+        before, read = damage.snapshot(tmp_path / "snapshot"), damage.content(tmp_path / "snapshot")
+        log.append_many([b"y" * 90] * 500)
+        db.delete_records("t", 0, 300)
+        db.alter_topic("t", config={"retention.ms": 5})
+        db.flush()
+        db.close()
+        with logdb.open(tmp_path / "db") as again:
+            again.delete_topic("t")
+    assert damage.snapshot(tmp_path / "snapshot") == before
+    assert damage.content(tmp_path / "snapshot") == read
+    assert logdb.verify(tmp_path / "snapshot").ok
+
+
+def test_beside_retention_compaction_and_topics_that_come_and_go(tmp_path):
+    rng, counter = random.Random(1), itertools.count()
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("kv", config={"cleanup.policy": "compact", "segment.bytes": 4_000, "min.cleanable.dirty.ratio": 0.01})
+        db.create_topic("log", config={"segment.bytes": 2_000})
+        kv, log = db.log("kv"), db.log("log")
+
+        def update():
+            for _ in range(50):
+                kv.append(b"%d" % next(counter), b"%d" % rng.randrange(20))
+            kv.flush(sync=False)
+
+        def shorten():
+            log.append_many([b"z" * 100] * 30)
+            db.delete_records("log", 0, max(log.start_offset, log.end_offset - 60))
+
+        def come_and_go():
+            db.create_topic("guest", partitions=2)
+            db.log("guest", 1).append(b"x")
+            db.delete_topic("guest")
+
+        with Load(update, lambda: db.compact("kv"), shorten, come_and_go) as load:
+            for number in range(COUNT):
+                load.go_on()
+                latest = {}
+                for record in kv.read(0, end_offset=kv.end_offset):
+                    latest[record.key] = record.value
+                for path in copies(db, tmp_path, number):
+                    report = logdb.verify(path)
+                    assert report.ok, report.problems
+                    content = damage.content(path)
+                    table = {row[2]: row[3] for row in content["kv", 0]}
+                    assert all(int(table[key]) >= int(value) for key, value in latest.items())
+                    offsets = [row[0] for row in content["log", 0]]
+                    assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+def test_during_transactions(tmp_path):
+    """Whole transactions only: two partitions that always get the same have the same in every copy."""
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=2, config={"segment.bytes": 10_000})
+        logs, gate, counter = [db.log("t", partition) for partition in (0, 1)], db._store.transaction_gate, itertools.count()
+        producer = ProducerIdAndEpoch(1, 0)
+
+        def transact():
+            number = next(counter)
+            for log in logs:
+                produce(log, producer, number, [b"%d" % number], transactional=True)
+            with gate.shared():
+                for log in logs:
+                    log.append_marker(producer, commit=number % 3 > 0, coordinator_epoch=0)
+
+        with Load(transact) as load:
+            for number in range(COUNT):
+                load.go_on()
+                db.snapshot(tmp_path / f"snapshot-{number}")
+    for number in range(COUNT):
+        with logdb.open(tmp_path / f"snapshot-{number}", mode="r") as snapshot:
+            one, other = (committed(snapshot.log("t", partition)) for partition in (0, 1))
+            assert one == other
+            assert len(one) > 1
+            assert all(int(value) % 3 for value in one)
+        assert logdb.verify(tmp_path / f"snapshot-{number}").ok
+
+
+def test_groups_and_transactions_through_the_broker(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("in", partitions=2)
+        db.create_topic("out")
+        with db.producer() as producer:
+            for number in range(200):
+                producer.send("in", b"%d" % number, key=b"%d" % (number % 5))
+        with db.consumer("in", group_id="g", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            seen = 0
+            while seen < 200:
+                with db.transaction("etl") as tx:
+                    for records in consumer.poll(timeout_ms=1000, max_records=20).values():
+                        for record in records:
+                            tx.send("out", record.value)
+                            seen += 1
+                    tx.send_offsets(consumer)
+                if seen == 100:
+                    db.backup(tmp_path / "half")
+        db.snapshot(tmp_path / "snapshot")
+    logdb.restore(tmp_path / "half", tmp_path / "restored")
+    assert logdb.verify(tmp_path / "restored").ok
+    with logdb.open(tmp_path / "snapshot", mode="r") as snapshot:
+        assert sorted(committed(snapshot.log("out")), key=int) == [b"%d" % number for number in range(200)]
+    with logdb.open(tmp_path / "restored") as db:
+        assert len(committed(db.log("out"))) == 100
+        with db.consumer("in", group_id="g", auto_offset_reset="none", isolation_level="read_committed") as consumer:
+            rest = 0
+            while rest < 100:
+                rest += sum(len(records) for records in consumer.poll(timeout_ms=1000).values())
+            assert rest == 100

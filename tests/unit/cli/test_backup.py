@@ -1,0 +1,62 @@
+import os
+
+import logdb
+
+
+def values(path, topic="one"):
+    with logdb.open(path, mode="r") as db:
+        return [record.value for record in db.log(topic).read(0)]
+
+
+def test_snapshot(filled, tmp_path):
+    done = filled("snapshot", str(tmp_path / "monday"))
+    assert done.stdout == ""
+    assert f"snapshot {tmp_path / 'monday'}: 4 partitions, " in done.stderr
+    assert values(tmp_path / "monday") == [b"%d" % n for n in range(100)]
+    document = filled.json("snapshot", str(tmp_path / "tuesday"))
+    assert (document["path"], document["partitions"]) == (str(tmp_path / "tuesday"), 4)
+    assert document["size_bytes"] >= document["written_bytes"] > 0
+    assert "there already" in filled("snapshot", str(tmp_path / "monday"), code=2).stderr
+
+
+def test_backup_and_restore(filled, tmp_path):
+    full, more, target = (str(tmp_path / name) for name in ("full", "more", "restored"))
+    assert f"backup {full}: 4 partitions, " in filled("backup", full).stderr
+    filled("produce", "one", stdin="another\n")
+    done = filled("backup", more, "--base", full)
+    assert "restoring takes" in done.stderr
+    filled("restore", full, more, target)
+    assert values(target) == [*(b"%d" % n for n in range(100)), b"another"]
+    assert filled.json("restore", full, str(tmp_path / "first"))["partitions"] == 4
+    assert len(values(tmp_path / "first")) == 100
+    document = filled.json("backup", str(tmp_path / "third"), "--base", more)
+    assert (document["base"], document["written_bytes"]) == (more, os.path.getsize(tmp_path / "third"))
+    filled("verify")
+
+
+def test_of_a_snapshot(filled, tmp_path):
+    filled("snapshot", str(tmp_path / "monday"))
+    filled("--data-dir", str(tmp_path / "monday"), "backup", str(tmp_path / "file"))
+    filled("restore", str(tmp_path / "monday"), str(tmp_path / "a"))
+    filled("restore", str(tmp_path / "file"), str(tmp_path / "b"))
+    assert values(tmp_path / "a") == values(tmp_path / "b") == values(tmp_path / "monday")
+    assert "restore" in filled("--data-dir", str(tmp_path / "monday"), "produce", "one", stdin="x\n", code=2).stderr
+    filled("--data-dir", str(tmp_path / "monday"), "verify")
+
+
+def test_what_is_refused(filled, tmp_path):
+    full, more = str(tmp_path / "full"), str(tmp_path / "more")
+    filled("backup", full)
+    filled("backup", more, "--base", full)
+    assert "there already" in filled("backup", full, code=2).stderr
+    assert "does not fit" in filled("restore", more, str(tmp_path / "restored"), code=2).stderr
+    with open(full, "r+b") as file:
+        file.seek(200)
+        file.write(b"\0\0\0\0")
+    assert "damaged at byte" in filled("restore", full, str(tmp_path / "restored"), code=1).stderr
+    assert not (tmp_path / "restored").exists()
+    assert "does not exist" in filled("restore", "no such file", str(tmp_path / "restored"), code=2).stderr
+    with logdb.open(filled.data_dir):
+        for verb in ("snapshot", "backup"):
+            assert "open for writing" in filled(verb, str(tmp_path / "other"), code=2).stderr
+    assert not (tmp_path / "other").exists()
