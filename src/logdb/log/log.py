@@ -85,6 +85,7 @@ class Log(AppendableLog):
         self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
         self._segments = tuple(segments)
         self._segments_lock = threading.Lock()
+        self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
         self._epochs, self._epochs_unsynced = epochs, False
         self._point = point
         last = self._segments[-1] if self._segments else None
@@ -330,10 +331,11 @@ class Log(AppendableLog):
             old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
             make: Gives files their final names, and returns the new segments.
         """
-        with self._segments_lock:
-            first = self._segments.index(old[0])
+        with self._replacing:
             made = make()
-            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+            with self._segments_lock:
+                first = self._segments.index(old[0])
+                self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
         self._positions.clear()
         self._cursor = None
 

@@ -45,6 +45,7 @@ class ReadableLog(BatchBuilder):
     directory: str
     read_only_reason: str | None
     strict: bool
+    _clock: Callable[[], int]
     _host: Host
     _config: LogConfig
     _level: int
@@ -52,7 +53,7 @@ class ReadableLog(BatchBuilder):
     _closed: bool
     _start_offset: int
     _segments: tuple[Segment, ...]
-    _segments_lock: threading.Lock
+    _replacing: threading.Lock
     _epochs: LeaderEpochs
     _end: End
     _point: RecoveryPointFile
@@ -97,11 +98,12 @@ class ReadableLog(BatchBuilder):
         return self._transactions is not None
 
     def producers(self) -> list[Producer]:
-        """The producers that are known, as of what is written."""
+        """The producers that are known, as of what is written; those that sent nothing for long are forgotten first."""
         transactions = self._transactions
         if transactions is None:
             return []
         with transactions.lock:
+            transactions.expire(self._clock())
             return list(transactions.written.producers.values())
 
     def written_stable_offset(self) -> int:
@@ -409,7 +411,7 @@ class ReadableLog(BatchBuilder):
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
         """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        with self._segments_lock:  # they may be about to be replaced
+        with self._replacing:
             return self._segments is not segments
 
     def _written_end(self) -> int:

@@ -198,6 +198,9 @@ class TailLog(Log):
         segments += [segment for segment in self._segments if segment.base_offset >= first]
         if segments == list(self._segments):
             return False
+        self._load_epochs()  # sealed under an epoch that began since
+        self._positions.clear()
+        self._cursor = None
         if self._segments and (not segments or segments[0].base_offset > self._segments[0].base_offset):
             self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
         last = segments[-1] if segments else None
