@@ -436,7 +436,7 @@ class Log(AppendableLog):
     def _save_producers(self, transactions: Transactions) -> None:
         """Leave a snapshot of the producers as they are where the log ends, which is synced up to there first."""
         with transactions.lock:
-            transactions.expire(self._clock())
+            transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
             if offset == transactions.snapshot_offset or offset < transactions.written_offset:
                 return

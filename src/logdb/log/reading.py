@@ -103,7 +103,7 @@ class ReadableLog(BatchBuilder):
         if transactions is None:
             return []
         with transactions.lock:
-            transactions.expire(self._clock())
+            transactions.written.expire(self._clock())
             return list(transactions.written.producers.values())
 
     def written_stable_offset(self) -> int:

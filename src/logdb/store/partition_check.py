@@ -80,7 +80,7 @@ class PartitionCheck:
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
         self._torn = False
-        self._producers = ProducerWalk(entry.producers_offset)
+        self._producers = ProducerWalk(entry.producers_offset, io.clock_ms())
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""

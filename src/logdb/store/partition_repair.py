@@ -335,7 +335,7 @@ class PartitionRepair:
 
     def _walk_producers(self, walks: list[SegmentWalk], entry: LogEntry) -> ProducerWalk:
         """What the log, as it is now, says of its producers."""
-        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset))
+        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset), self._io.clock_ms())
         for walk in walks:
             producers.begin(walk.base_offset)
             if walk.produced_count:
