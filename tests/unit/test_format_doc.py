@@ -65,9 +65,7 @@ def test_the_table_beside_the_example_quotes_its_bytes() -> None:
     position = 0
     for at, quoted in rows:
         assert int(at, 16) == position
-        data = b"".join(
-            bytes.fromhex(cell) * int(times or 1) for cell, times in re.findall(r"`([0-9a-f ]+)`(?: × (\d+))?", quoted)
-        )
+        data = b"".join(bytes.fromhex(cell) * int(times or 1) for cell, times in re.findall(r"`([0-9a-f ]+)`(?: × (\d+))?", quoted))
         assert batch[position : position + len(data)] == data, f"at {at}"
         position += len(data)
     assert position == len(batch)

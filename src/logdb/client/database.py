@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
     from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.table import Table
+    from logdb.client.table_view import TopicViews
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
     from logdb.serde import Deserializer
 
@@ -56,6 +58,7 @@ class Database(Administration):
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
+        self._views: TopicViews | None = None
         self._producers: set[Producer] = set()  # open
         if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             self._session.settle_leftovers()
@@ -393,6 +396,34 @@ class Database(Administration):
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
 
+    def table(
+        self, topic: str, *, key_deserializer: "Deserializer | None" = None, value_deserializer: "Deserializer | None" = None
+    ) -> "Table":
+        """A topic as a mapping from its keys to their latest values, kept current.
+
+        The first look reads the topic; what was read stays in ``views/``, so that the next time goes on from there.
+        With ``mode="r"`` it lies in a temporary directory.
+
+        Args:
+            topic: With or without compaction.
+            key_deserializer, value_deserializer: What makes keys and values of bytes, as those of ``logdb.serde``; None: they
+                stay bytes, and a str is looked up as UTF-8.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        from logdb.client.table import Table  # few programs need it
+        from logdb.client.table_view import TopicViews
+
+        self._store.partition_count(topic)
+        session, store = self._session, self._store
+        with self._broker_lock:
+            if self._views is None:
+                directory = os.path.join(store.path, "views") if store.mode == "a" else None
+                self._views = TopicViews(session, directory, clean_offset=store.clean_offset, io=store.io, clock_ms=store.clock_ms)
+            view = self._views.of(topic)
+        return Table(session, view, store.io, key_deserializer, value_deserializer)
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
 
@@ -509,6 +540,8 @@ class Database(Administration):
             self._transactions.close()
         if self._broker is not None:
             self._broker.close()
+        if self._views is not None:
+            self._views.close()
         self._store.close()
         if failure is not None:
             raise failure

@@ -107,9 +107,7 @@ class TransactionalProducer(Producer):
             self._consumers.append(consumer)
         self.send_offsets_to_transaction(consumer.positions(), group_metadata)
 
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata"
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata") -> None:
         """As ``send_offsets``, with offsets of one's own choice.
 
         Args:

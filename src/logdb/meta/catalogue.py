@@ -243,6 +243,11 @@ class Catalogue:
         self._check()
         return self._environment.read(lambda txn: function(ReadTransaction(self.path, txn)))
 
+    def number(self) -> int:
+        """Of the last write: while it is the same, so is all that can be read.  Costs far less than reading."""
+        self._check()
+        return self._environment.number()
+
     def topics(self) -> dict[str, TopicEntry]:
         return self.read(ReadTransaction.topics)
 

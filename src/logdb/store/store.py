@@ -106,6 +106,7 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
+        self._viewed: weakref.WeakKeyDictionary[Log, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
         self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
@@ -663,7 +664,13 @@ class Store:
                 raise UnknownTopic(log.topic)  # deleted, or made anew
             return None if entry.generation == generation else self._view(txn, entry)
 
-        return self._catalogue.read(read)
+        number = self._catalogue.number()
+        if self._viewed.get(log) == number:
+            return None
+        found = self._catalogue.read(read)
+        if found is None or not found.pending:  # while a swap is pending, files change without the catalogue
+            self._viewed[log] = number
+        return found
 
     def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
         pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
@@ -797,6 +804,11 @@ class Store:
                 swap.rename(self._io, directory, swap.of(intent))
                 swap.remove(self._io, directory, swap.of(intent))
         self._commit(lambda txn: txn.clear_intent(number))
+
+    def clean_offset(self, topic: str, partition: int) -> int:
+        """Up to where a log was compacted, as far as the catalogue knows."""
+        entry = self._catalogue.log(topic, partition)
+        return 0 if entry is None else entry.clean_offset
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         name = TopicPartition(log.topic, log.partition)
