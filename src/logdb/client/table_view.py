@@ -32,8 +32,8 @@ from logdb.model import TOPIC_CONFIGS, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_BATCH_SIZE_BYTES = 8 << 20  # of keys and values in one transaction, and so in memory
-_ENTRY_SIZE_BYTES = 400  # what an entry takes in memory beside them
+_BATCH_SIZE_BYTES = 16 << 20  # of memory for what one transaction changes
+_ENTRY_SIZE_BYTES = 4_500  # an entry's part in it, beside key and value: the page of LMDB that it is in, mostly
 _LOOK_MS = 1_000  # between two looks at how many partitions there are
 _TRY_COUNT_MAX = 5
 

@@ -53,11 +53,13 @@ class TransactionCoordinator:
         try:
             self._handlers.get(type(event), self._timer)(step, event)
         except LogdbError as error:
+            if isinstance(event, ActionDone):  # no producer id could be had
+                raise
             return Effects(replies=(Reply(event.ticket, error),))
         return step.effects()
 
     def accept(self, effects: Effects, offset: int) -> None:
-        """Make the effects current: ``changes`` has what the records say, but for ids that are forgotten."""
+        """Make the effects current: a record says of an id what ``changes`` says, but for those that are forgotten."""
         for record in effects.records:
             if record.value is None:
                 self.apply(record.key, None, offset=offset)

@@ -193,10 +193,11 @@ class View:
                 raise Closed(f"the view {self.path} was closed, or made anew, under the iterator") from error
             raise _named(error, self.path) from error
         finally:
-            with self._reading:
-                self._snapshot_count -= 1
-                if not self._closed and self._lmdb is environment:
-                    txn.abort()
+            if self._pid == os.getpid():  # a forked child would give up its parent's place among LMDB's readers
+                with self._reading:
+                    self._snapshot_count -= 1
+                    if not self._closed and self._lmdb is environment:
+                        txn.abort()
 
     def _check(self) -> None:
         if self._pid != os.getpid():

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from logdb.errors import Closed, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO
-from logdb.log.cleaner import Cleanable, Compaction, Replacement, cleanable
+from logdb.log.cleaner import KEY_MAP_SIZE_BYTES, Cleanable, Compaction, Replacement, cleanable
 from logdb.log.log import Log
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
@@ -78,6 +78,7 @@ class Cleaner:
             bytes_per_second: Read and written in the background, at most; over all logs.
         """
         self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
+        self.key_map_size_bytes = KEY_MAP_SIZE_BYTES
         self.uncleanable: dict[TopicPartition, str] = {}
         self.background = Housekeeping(io, "logdb-cleaner")
         self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
@@ -214,7 +215,9 @@ class Cleaner:
             if throttled and name not in self._awaited:
                 self.background.pause(1000 * size_bytes / self._bytes_per_second)
 
-        compaction = Compaction(log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend)
+        compaction = Compaction(
+            log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend, key_map_size_bytes=self.key_map_size_bytes
+        )
         for replacement in compaction.run():
             if not self._host.swap(log, replacement):
                 return False  # retention was faster; the next pass sees what is left
