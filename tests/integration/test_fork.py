@@ -211,3 +211,30 @@ def test_forks_while_threads_append(tmp_path):
             thread.join()
         for partition in range(3):
             assert values(db.log("t", partition)) == [b"%d" % number for number in range(counts[partition])]
+
+
+def test_a_child_of_a_process_in_a_transaction(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.append("t", b"in")
+        consumer = db.consumer("t", group_id="g", auto_offset_reset="earliest")
+        assert consumer.poll(timeout_ms=5_000)
+        session, group = db._session, consumer.group_metadata()
+        with db.transaction("id") as tx:
+            tx.send("t", b"out")
+            tx.flush()
+
+            def child():
+                refused(lambda: session.commit_offsets("g", {}))
+                refused(lambda: session.heartbeat("g", generation=group.generation, member_id=group.member_id))
+                refused(lambda: session.fetch_offsets("g"))
+                refused(lambda: session.init_producer_id("id"))
+                refused(session.groups)
+                refused(session.transactions)
+                refused(lambda: tx.send_offsets(consumer))
+                db.close()
+
+            in_child(child)
+            tx.send_offsets(consumer)
+        assert [record.value for record in db.log("t").read(0, isolation_level="read_committed")] == [b"in", b"out"]
+        consumer.close()

@@ -7,6 +7,7 @@ Threading: all methods, from any thread.  An event is handled in the thread that
 which is started when the first is set.
 """
 
+import os
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ class Broker:
     """The local session on a store; ``client.session.Session`` says what each call does."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._owner = store, os.getpid()
         self._timers = Timers(store.io, _fire)
         self._endings = Endings(store, self._append_offsets_marker)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
@@ -75,6 +76,8 @@ class Broker:
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
+        if os.getpid() != self._owner:
+            return  # in a child that was forked there is neither a thread nor anybody who waits
         self._leftovers.stop()
         self._timers.stop()
         self._groups.cancel()

@@ -17,7 +17,7 @@ from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
-from logdb.errors import LogdbError, UnknownPartition
+from logdb.errors import InvalidPartitions, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
@@ -128,6 +128,8 @@ class Database(Administration):
         Raises:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
+        if partitions is not None and name in INTERNAL_TOPICS:
+            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
         info = self._store.alter_topic(name, config=config, partitions=partitions)
         self._topic_changed(name)
         return info

@@ -18,6 +18,7 @@ Threading: one thread at a time begins and ends; any number may send in between.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -161,7 +162,7 @@ class TransactionalProducer(Producer):
             as ``Producer.close``.
         """
         try:
-            if self.in_transaction:
+            if self.in_transaction and os.getpid() == self._owner:
                 self.abort_transaction()
         finally:
             super().close(timeout_ms)
