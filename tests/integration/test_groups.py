@@ -8,6 +8,7 @@ import pytest
 
 import logdb
 from logdb.errors import (
+    Closed,
     FencedInstance,
     IllegalGeneration,
     InconsistentProtocol,
@@ -530,6 +531,18 @@ def test_members_without_a_common_assignor(db):
         assert len(first.assignment()) == 3
     with pytest.raises(InvalidConfig, match="partition_assignment_strategy"):
         db.consumer("t", group_id="g", partition_assignment_strategy="nosuch")
+
+
+def test_closing_the_database_first(db):
+    fill(db, 30)
+    consumer = db.consumer("t", group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.poll()
+    db.close()
+    with pytest.raises(Closed):
+        consumer.poll()
+    consumer.close()
+    with logdb.open(db.path) as again:
+        assert again._session.fetch_offsets("g") == {}, "nobody has said that its records were dealt with"
 
 
 def test_leaving_by_unsubscribing(db):
