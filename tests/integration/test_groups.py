@@ -19,6 +19,7 @@ from logdb.errors import (
     NotAssigned,
     OffsetOutOfRange,
     ReadOnly,
+    RebalanceInProgress,
     UnknownMember,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
@@ -362,6 +363,22 @@ def test_a_commit_for_what_is_not_assigned(db):
             call({mine: 1, others: 1})
         assert TopicPartition(caught.value.topic, caught.value.partition) == others
     assert first.committed(mine) is None, "nothing of it was committed"
+
+
+def test_a_commit_while_the_group_is_rebalanced(db):
+    """All have joined a new generation; whoever has not polled since belongs to it all the same."""
+    fill(db, 30)
+    options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": "cooperative-sticky"}
+    first, second, third = (db.consumer("t", **options) for _ in range(3))
+    join(first, second)
+    third.poll()
+    first.poll()
+    second.poll()
+    with pytest.raises(RebalanceInProgress):
+        first.commit()
+    join(first, second, third)
+    first.commit()
+    assert first.committed(first.assignment()[0]) is not None
 
 
 def test_a_note_that_is_too_long(db):

@@ -26,7 +26,7 @@ from logdb.client.group_membership import GroupMetadata, Membership
 from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.errors import Closed, Forked, InvalidGroup, NotAssigned, UnknownTopic, UnstableOffsets
+from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -249,12 +249,17 @@ class Consumer:
 
     def hand_out(self) -> Handed | None:
         """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
-        self._tend(self._monotonic_ms())  # its waits are not this class's: it asks when there may be something to do
+        now_ms = self._monotonic_ms()
+        if self._is_due(now_ms):
+            self._tend(now_ms)
         try:
-            return self._feed.hand_out(self._config.max_poll_records)
+            handed = self._feed.hand_out(self._config.max_poll_records)
         except (Closed, UnknownTopic):
             self._renew()
-            return None
+            handed = None
+        if handed is None:
+            self._tend_at_ms = None
+        return handed
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         """Read again what ``poll`` returned to nobody."""
@@ -433,7 +438,12 @@ class Consumer:
             InvalidGroup: There is no ``group_id``, or a note is too long.
             ReadOnly: The database was opened with mode="r".
         """
-        self.commit_async(offsets).result()
+        try:
+            self.commit_async(offsets).result()
+        except IllegalGeneration as error:
+            if self._membership is not None and self._membership.answer is not None:  # the new generation is its own, too
+                raise RebalanceInProgress(error.group_id) from error
+            raise
 
     def commit_async(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
