@@ -29,7 +29,6 @@ from logdb.segment import buffers
 from logdb.segment.files import write_error
 from logdb.segment.segment import CLEANED, Segment
 
-KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
@@ -118,7 +117,7 @@ class Compaction:
         config: LogConfig,
         now_ms: int,
         spend: Callable[[int], None],
-        key_map_size_bytes: int = KEY_MAP_SIZE_BYTES,
+        key_map_size_bytes: int,
     ) -> None:
         """Prepare a pass.
 

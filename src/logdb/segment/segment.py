@@ -19,8 +19,8 @@ import os
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from errno import ENOENT
+from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.errors import CorruptionError, ReadFailed
@@ -47,8 +47,7 @@ def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
     return os.path.join(directory, f"{base_offset:020d}{suffix}")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where to begin reading for an offset, as the index has it.
 
     A batch that ends at ``last_offset`` should begin at ``position`` (None: nothing is said,

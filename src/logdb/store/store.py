@@ -18,10 +18,9 @@ import contextlib
 import logging
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from logdb.errors import (
     CatalogueDamaged,
@@ -41,7 +40,6 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.appending import AppendableLog
-from logdb.log.cleaner import Replacement
 from logdb.log.host import View
 from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
 from logdb.log.reading import ReadableLog
@@ -75,6 +73,9 @@ from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS, Retention
 from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
+
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
 
 logger = logging.getLogger(__name__)
 
@@ -374,7 +375,9 @@ class Store:
                 if if_not_exists:
                     return _topic_info(entry)
                 raise TopicExists(name)
-            entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
+            from uuid import uuid4
+
+            entry = TopicEntry(name, str(uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
             self._consider(entry.config)
             return _topic_info(entry)
@@ -742,7 +745,7 @@ class Store:
                 raise UnknownTopic(name.topic)  # deleted meanwhile
             return self._entries[name]
 
-    def swap(self, log: Log, replacement: Replacement) -> bool:
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
         name = TopicPartition(log.topic, log.partition)
         with self._checkpoint_lock:
             try:
