@@ -8,6 +8,7 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 """
 
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from logdb.client.group_membership import GroupMetadata, Membership
 from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.errors import Closed, InvalidGroup, NotAssigned, UnknownTopic, UnstableOffsets
+from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Consumer:
         self._membership: Membership | None = None
         self._tend_at_ms: int | None = None  # None: in any case
         self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
-        self._closed = False
+        self._owner, self._closed = os.getpid(), False
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
@@ -248,12 +249,17 @@ class Consumer:
 
     def hand_out(self) -> Handed | None:
         """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
-        self._tend(self._monotonic_ms())  # its waits are not this class's: it asks when there may be something to do
+        now_ms = self._monotonic_ms()
+        if self._is_due(now_ms):
+            self._tend(now_ms)
         try:
-            return self._feed.hand_out(self._config.max_poll_records)
+            handed = self._feed.hand_out(self._config.max_poll_records)
         except (Closed, UnknownTopic):
             self._renew()
-            return None
+            handed = None
+        if handed is None:
+            self._tend_at_ms = None
+        return handed
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         """Read again what ``poll`` returned to nobody."""
@@ -283,6 +289,8 @@ class Consumer:
     def _tend(self, now_ms: int) -> None:
         """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
         self._check_open()
+        if os.getpid() != self._owner:
+            raise Forked(f"the consumer was made by process {self._owner}, this is its child {os.getpid()}: make another one")
         self._tend_at_ms = None  # what fails is tried again by the next call
         subscription = self._assignment.subscription
         if subscription is not None and subscription.refresh() and self._membership is None:
@@ -430,7 +438,12 @@ class Consumer:
             InvalidGroup: There is no ``group_id``, or a note is too long.
             ReadOnly: The database was opened with mode="r".
         """
-        self.commit_async(offsets).result()
+        try:
+            self.commit_async(offsets).result()
+        except IllegalGeneration as error:
+            if self._membership is not None and self._membership.answer is not None:  # the new generation is its own, too
+                raise RebalanceInProgress(error.group_id) from error
+            raise
 
     def commit_async(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
@@ -473,6 +486,9 @@ class Consumer:
             commit: With ``enable_auto_commit``, commit what was read before leaving.
         """
         if self._closed:
+            return
+        if os.getpid() != self._owner:  # a forked child: the member is the parent's
+            self._closed = True
             return
         self._assignment.committing = commit
         try:

@@ -28,6 +28,7 @@ from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
+    from logdb.client.assignors import Assignor
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
@@ -333,7 +334,7 @@ class Database(Administration):
         max_poll_records: int = 500,
         max_poll_interval_ms: int = 300_000,
         heartbeat_interval_ms: int = 100,
-        partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
+        partition_assignment_strategy: "str | Sequence[str | Assignor]" = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
         interceptors: "Sequence[Interceptor]" = (),
