@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 
 from benches.workload import Keys, Values, Work
-from logdb.codec import INTERVAL, BatchBuilder, RecordIterator, Scanner, Status, arrow, compression, crc32c
+from logdb.codec import (
+    INTERVAL,
+    Accumulator,
+    BatchBuilder,
+    Delivery,
+    Dispatcher,
+    RecordIterator,
+    Route,
+    Scanner,
+    Status,
+    arrow,
+    compression,
+    crc32c,
+)
 from logdb.model import COMPRESSION_TYPES, OFFSET_MAX, Buffer
 
 pytest.importorskip("pytest_benchmark")
@@ -77,6 +90,60 @@ def test_append(benchmark: Benchmark, records: tuple[Keys, Values]) -> None:
 def test_append_many(benchmark: Benchmark, records: tuple[Keys, Values]) -> None:
     sink, (keys, values) = Sink(), records
     assert len(benchmark(lambda: sink.append_many(values, keys))) == COUNT
+
+
+class Nowhere(Dispatcher):
+    """A producer whose full buffers count as written at once."""
+
+    def __init__(self) -> None:
+        super().__init__(partitioner=None, serialize_key=None, serialize_value=None, intercepted=False, sticky_size=16 << 10)
+        self.told = 0
+
+    def _route(self, topic: str) -> Route:
+        return Route(topic, 4, 1)
+
+    def _accumulator(self, route: Route, partition: int) -> Accumulator:
+        accumulator = route.accumulators[partition] = Forgetful()
+        return accumulator
+
+    def on_delivery(self, error: Exception | None, metadata: Any) -> None:
+        self.told += error is None
+
+    def settle(self) -> None:
+        for accumulator in self._routes["t"].accumulators:
+            if isinstance(accumulator, Forgetful):
+                accumulator.settle()
+
+
+class Forgetful(Accumulator):
+    def __init__(self) -> None:
+        super().__init__(next_offset=0, leader_epoch=-1, batch_size=16 << 10, write_size=16 << 10, group_size=16 << 10, clock=None)
+
+    def settle(self) -> None:
+        if (delivery := self._seal()) is not None:
+            delivery._settle(delivery.first, -1, None)
+            delivery._call_back(None, print)
+
+    def _refill(self, size_bytes: int) -> None:
+        self.settle()
+        self._begin(Delivery("t", 0, 0, True), 80 << 10)
+
+
+@pytest.mark.parametrize("called_back", [False, True])
+def test_send(benchmark: Benchmark, records: tuple[Keys, Values], called_back: bool) -> None:
+    """What a producer's caller waits for; with callbacks, theirs too."""
+    producer = Nowhere()
+    options = {"on_delivery": producer.on_delivery} if called_back else {}
+
+    def run() -> int:
+        producer.told = 0
+        put = producer.send
+        for key, value in zip(*records, strict=True):
+            put("t", value, key, **options)
+        producer.settle()
+        return producer.told
+
+    assert benchmark(run) == (COUNT if called_back else 0)
 
 
 def test_crc(benchmark: Benchmark, batches: bytes) -> None:

@@ -148,8 +148,13 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def work_as(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool, bool]]) -> None:
         """As a producer does it: transactions one after the other, and one more that is open."""
-        if not any(of == transactional_id for of, _ in self.given):
+        if (
+            not self.known(transactional_id)
+            or (transactional_id, self.runner.coordinator.describe(transactional_id).producer) not in self.given
+        ):
             self.init(transactional_id)
+            while self.runner.actions:
+                self.act_once(fails=False, some=0)
         for partitions, commit, bump in (*rounds, ({PARTITIONS[0]}, None, None)):
             mine = [producer for of, producer in self.given if of == transactional_id]
             if not mine:
@@ -196,10 +201,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.end_as(*data.draw(st.sampled_from(self.given[-4:])), commit=commit, bump=bump)
 
     def end_as(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool) -> None:
-        transaction = (
-            self.current.get(transactional_id) if self.known(transactional_id) and self.state(transactional_id) == "Ongoing" else None
-        )
-
+        ongoing = self.known(transactional_id) and self.state(transactional_id) == "Ongoing"
+        transaction = self.current.get(transactional_id) if ongoing else None
         if transaction is not None and commit and producer == self.runner.coordinator.describe(transactional_id).producer:
             self.asked.add(transaction)
 

@@ -204,6 +204,8 @@ class PowerCutIO(IO):
             if isinstance(child, FileNode):
                 _write(where, survivor(child, rng))
                 continue
+            if name == "catalogue" and not child.committed:
+                continue
             os.makedirs(where, exist_ok=True)
             for file, data in child.committed.items():
                 if file != "lock.mdb":

@@ -1,11 +1,13 @@
 """What an idempotent or transactional producer sends, batch by batch."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import logdb
 from logdb.codec import convert
 from logdb.model import ProducerIdAndEpoch
+from logdb.store.store import Store
 from support.batches import BASE_TIMESTAMP, encode_batch
 
 
@@ -14,6 +16,17 @@ def batch(values: Sequence[bytes], producer_id: int, epoch: int, sequence: int, 
     image = bytearray(encode_batch(values, **options))
     convert.stamp_producer(image, ProducerIdAndEpoch(producer_id, epoch), sequence, transactional=transactional)
     return bytes(image)
+
+
+class Bare(logdb.Database):
+    """A database whose logs are the store's: nobody ends the transactions of producers that are gone."""
+
+    def log(self, topic: str, partition: int = 0) -> logdb.Log:
+        return self._store.log(topic, partition)
+
+
+def open_bare(path: str | os.PathLike[str], **options: Any) -> Bare:
+    return Bare(Store.open(path, **options))
 
 
 class Sender:

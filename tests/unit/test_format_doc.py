@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 from logdb.codec import RecordIterator, Status, check, crc32c
-from logdb.log import recovery_point
+from logdb.log import producer_snapshot, recovery_point
+from logdb.log.producers import Batch, Producer
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
+from logdb.model import AbortedTransaction
+from logdb.segment import transaction_index
 from logdb.store import topic_file
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
@@ -93,3 +96,17 @@ def test_the_catalogue_entry_is_what_the_page_says() -> None:
     assert (key, value[:-4]) == (entries.FORMAT_KEY, b'{"format":1}')
     assert entries.decode_format(value)[0] == 1
     assert int.from_bytes(value[-4:], "big") == crc32c(value[:-4], crc32c(key))
+
+
+def test_the_aborted_transaction_is_what_the_page_says() -> None:
+    data = example("txnindex")
+    transaction_index.check(data, "the page")
+    assert list(transaction_index.entries(data)) == [AbortedTransaction(7, 5100, 5133, 5120)]
+
+
+def test_the_producer_snapshot_is_what_the_page_says() -> None:
+    states = producer_snapshot.decode(example("snapshot"), "the page")
+    (producer,) = states.producers.values()
+    assert producer == Producer(7, 1, (Batch(41, 1201, 1),), 1357034460000, 0, 1190, 1357034460000)
+    assert producer.batches[0].first_sequence == 40
+    assert producer_snapshot.encode(states) == example("snapshot")

@@ -416,7 +416,7 @@ class Dispatcher:
             headers: Pairs of a name and bytes or None.
             timestamp_ms: The record's time, milliseconds since 1970; None: now.
             on_delivery: Called with (None, RecordMetadata) or (exception, None), once, in the producer's thread; what
-                it raises is logged.
+                it raises is logged.  It may send, but does not wait for room then.
 
         Returns:
             The future of its offset.

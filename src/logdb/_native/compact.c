@@ -3,7 +3,7 @@
 #include "compact.h"
 
 enum {
-    BLOCK_COUNT = 16,        /* records looked at together, so that the memory of their slots is on its way in time */
+    BLOCK_COUNT = 32,        /* records looked at together, so that the memory of their slots is on its way in time */
     ENTRY_HEADER_SIZE = 12,
     RECORD_GROWTH_MAX = 10,  /* of a record whose timestamp delta is written anew: 9 bytes, and 1 of its length */
 };
@@ -98,11 +98,29 @@ static int64_t entry_offset(const uint8_t *entry)
     return offset;
 }
 
+/* Whether there is a bit for an offset that says if its record is superseded. */
+static inline int is_marked(const logdb_key_map *map, int64_t offset)
+{
+    return offset >= map->first_offset && (uint64_t)offset - (uint64_t)map->first_offset < (uint64_t)map->bit_count;
+}
+
+static void supersede(logdb_key_map *map, int64_t offset)
+{
+    if (is_marked(map, offset))
+        map->superseded[(offset - map->first_offset) / 8] |= (uint8_t)(1u << ((offset - map->first_offset) % 8));
+}
+
+static int is_superseded(const logdb_key_map *map, int64_t offset)
+{
+    return map->superseded[(offset - map->first_offset) / 8] >> ((offset - map->first_offset) % 8) & 1;
+}
+
 /* Notes key -> offset, which is later than all before; 0 if there is no room. */
 static int key_put(logdb_key_map *map, uint64_t hash, const uint8_t *key, size_t size, int64_t offset)
 {
     place at = key_place(map, hash, key, size);
     if (at.entry) {
+        supersede(map, entry_offset(at.entry));
         memcpy(at.entry, &offset, sizeof offset);
         return 1;
     }
@@ -137,23 +155,35 @@ typedef struct {
     uint64_t hash;
 } looked_at;
 
-/* Parses up to BLOCK_COUNT records from *p on, and asks for the memory that looking their keys up will touch. */
-static logdb_status block_load(const logdb_batch *batch, const uint8_t **p, const uint8_t *end, int32_t count,
-                               const logdb_key_map *map, looked_at *block)
+/* Parses `count` records from *p on. */
+static logdb_status block_parse(const logdb_batch *batch, const uint8_t **p, const uint8_t *end, int32_t count, looked_at *block)
 {
-    for (int32_t i = 0; i < count; i++) {
-        looked_at *record = block + i;
+    for (looked_at *record = block; record != block + count; record++) {
         record->start = *p;
         if (!(*p = record_parse(*p, end, &record->view)))
             return LOGDB_E_RECORD;
         if ((record->offset = record_offset(batch, &record->view)) < 0)
             return LOGDB_E_DELTA;
+    }
+    return LOGDB_OK;
+}
+
+/* Hashes keys, and asks for the memory that looking them up will touch: slots, then entries. */
+static void block_hash(const logdb_key_map *map, looked_at *block, int32_t count)
+{
+    for (looked_at *record = block; record != block + count; record++) {
         if (record->view.key_size < 0)
             continue;
         record->hash = key_hash(map, record->view.key, (size_t)record->view.key_size);
         __builtin_prefetch(map->slots + slot_of(map, record->hash));
     }
-    return LOGDB_OK;
+    for (looked_at *record = block; record != block + count; record++) {
+        if (record->view.key_size < 0)
+            continue;
+        uint64_t found = map->slots[slot_of(map, record->hash)];
+        if (found >> 32 == (record->hash & UINT32_MAX) && found != 0)
+            __builtin_prefetch(map->keys + 8 * ((found & UINT32_MAX) - 1));
+    }
 }
 
 static int32_t block_size(int32_t left)
@@ -161,27 +191,29 @@ static int32_t block_size(int32_t left)
     return left < BLOCK_COUNT ? left : BLOCK_COUNT;
 }
 
-static logdb_status batch_add(const uint8_t *buf, const logdb_batch *batch, int64_t from_offset, logdb_key_map *map)
+static logdb_status batch_add(const uint8_t *buf, const logdb_batch *batch, logdb_key_map *map)
 {
     const uint8_t *p = buf + BATCH_HEADER_SIZE, *end = buf + batch->size_bytes;
     looked_at block[BLOCK_COUNT];
     for (int32_t left = batch->record_count, count; left > 0; left -= count) {
         count = block_size(left);
-        logdb_status status = block_load(batch, &p, end, count, map, block);
+        logdb_status status = block_parse(batch, &p, end, count, block);
         if (status != LOGDB_OK)
             return status;
+        block_hash(map, block, count);
         for (looked_at *record = block; record != block + count; record++) {
-            if (record->view.key_size < 0 || record->offset < from_offset)
+            if (record->offset < map->first_offset)
                 continue;
-            if (!key_put(map, record->hash, record->view.key, (size_t)record->view.key_size, record->offset))
+            if (record->view.key_size < 0)
+                supersede(map, record->offset);
+            else if (!key_put(map, record->hash, record->view.key, (size_t)record->view.key_size, record->offset))
                 return LOGDB_E_ROOM;
         }
     }
     return p == end ? LOGDB_OK : LOGDB_E_COUNT;
 }
 
-logdb_status logdb_keys_add(const uint8_t *buf, size_t len, int64_t from_offset, const uint8_t *verdicts,
-                            logdb_key_map *map, int64_t *used)
+logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *verdicts, logdb_key_map *map, int64_t *used)
 {
     logdb_batch batch;
     *used = 0;
@@ -190,10 +222,10 @@ logdb_status logdb_keys_add(const uint8_t *buf, size_t len, int64_t from_offset,
         if (status != LOGDB_OK)
             return status;
         int skipped = batch.attributes & LOGDB_CONTROL || (verdicts && verdicts[i] & LOGDB_DISCARD) || batch.record_count == 0;
-        if (!skipped && batch.last_offset >= from_offset) {
+        if (!skipped && batch.last_offset >= map->first_offset) {
             if (batch.attributes & LOGDB_CODEC_MASK)
                 return LOGDB_E_ATTRIBUTES;
-            if ((status = batch_add(buf + at, &batch, from_offset, map)) != LOGDB_OK)
+            if ((status = batch_add(buf + at, &batch, map)) != LOGDB_OK)
                 return status;
         }
         *used += batch.size_bytes;
@@ -208,16 +240,28 @@ static int has_horizon(const logdb_batch *batch)
     return (batch->attributes & LOGDB_DELETE_HORIZON) != 0;
 }
 
-static int stays(const logdb_key_map *map, const logdb_copy *state, const logdb_batch *batch, const looked_at *record)
+/* Whether the records of a batch are all in the map, with a bit for each. */
+static int batch_is_marked(const logdb_key_map *map, const logdb_copy *state, const logdb_batch *batch)
 {
-    if (record->view.key_size < 0)
-        return 0;
-    place at = key_place(map, record->hash, record->view.key, (size_t)record->view.key_size);
-    if (at.entry && entry_offset(at.entry) > record->offset)
-        return 0;
+    return is_marked(map, batch->base_offset) && is_marked(map, batch->last_offset) && batch->last_offset < state->end_offset;
+}
+
+static int stays(const logdb_key_map *map, const logdb_copy *state, const logdb_batch *batch, const looked_at *record, int marked)
+{
+    const uint8_t *entry = NULL;
+    if (marked) {
+        if (is_superseded(map, record->offset))
+            return 0;
+    } else {
+        if (record->view.key_size < 0)
+            return 0;
+        entry = key_place(map, record->hash, record->view.key, (size_t)record->view.key_size).entry;
+        if (entry && entry_offset(entry) > record->offset)
+            return 0;
+    }
     if (record->view.value_size >= 0 || !has_horizon(batch) || batch->base_timestamp > state->now_ms)
         return 1;
-    return !at.entry && record->offset >= state->clean_offset;
+    return !marked && !entry && record->offset >= map->first_offset;
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -282,16 +326,18 @@ static logdb_status records_filter(const uint8_t *buf, const logdb_batch *batch,
 {
     const uint8_t *p = buf + BATCH_HEADER_SIZE, *end = buf + batch->size_bytes;
     uint8_t *out = result->out + BATCH_HEADER_SIZE;
-    int control = batch->attributes & LOGDB_CONTROL;
+    int control = batch->attributes & LOGDB_CONTROL, marked = batch_is_marked(map, state, batch);
     looked_at block[BLOCK_COUNT];
     result->record_count = 0;
     for (int32_t left = batch->record_count, count; left > 0; left -= count) {
         count = block_size(left);
-        logdb_status status = block_load(batch, &p, end, count, map, block);
+        logdb_status status = block_parse(batch, &p, end, count, block);
         if (status != LOGDB_OK)
             return status;
+        if (!control && !marked)
+            block_hash(map, block, count);
         for (looked_at *record = block; record != block + count; record++) {
-            if (!control && !stays(map, state, batch, record))
+            if (!control && !stays(map, state, batch, record, marked))
                 continue;
             if (mode == FILTER_WATCHED && record->view.value_size < 0)
                 return *tombstone = 1, LOGDB_OK;

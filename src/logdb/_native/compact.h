@@ -9,14 +9,16 @@
 
 /* ---------------------------------------------------------------- the key map */
 
-/* The latest offset of each key, in memory that the caller gives.
+/* The latest offset of each key, in memory that the caller gives, and which records it supersedes.
  *
- *   slots   uint64[slot_count]   0: free; else the low half of the key's hash, and the place of its entry
- *                                  | tag 32 | place / 8 + 1, 32 |
- *   keys    entries back to back | offset 8 | size 4 | key, size bytes | padded to a multiple of 8 |
+ *   slots        uint64[slot_count]   0: free; else the low half of the key's hash, and the place of its entry
+ *                                       | tag 32 | place / 8 + 1, 32 |
+ *   keys         entries back to back | offset 8 | size 4 | key, size bytes | padded to a multiple of 8 |
+ *   superseded   a bit for each offset from first_offset on, set once a later record of the key, or no key, was met:
+ *                saves the copy of these records to look their keys up again
  *
  * A hash only says where to look: keys are compared byte by byte, so two keys whose hashes collide are two keys.
- * Set everything before the first call; the memory of `slots` is all zeroes. */
+ * Set everything before the first call; the memory of `slots` and `superseded` is all zeroes. */
 typedef struct {
     uint64_t hash_key[2];    /* random, so that nobody can choose keys that meet in the map */
     uint64_t hash_mask;      /* all ones; a test lets hashes collide by fewer */
@@ -26,9 +28,12 @@ typedef struct {
     int64_t keys_room;       /* bytes at `keys`, at most 2^35 - 8 */
     int64_t keys_used;       /* moves on: bytes */
     int64_t key_count;       /* moves on */
+    uint8_t *superseded;
+    int64_t first_offset;
+    int64_t bit_count;       /* bits at `superseded`; there may be fewer than offsets, down to none */
 } logdb_key_map;
 
-/* Notes key -> offset for the records of checked, uncompressed batches that begin at from_offset or later; control
+/* Notes key -> offset for the records of checked, uncompressed batches that lie at or past first_offset; control
  * batches are left out.
  *
  * verdicts  what is to become of each batch (below), NULL: nothing special; batches that are discarded are left out
@@ -37,8 +42,7 @@ typedef struct {
  * LOGDB_E_ROOM        the map is full; some records of the batch at *used may be in it, which does no harm
  * LOGDB_E_ATTRIBUTES  a batch is compressed
  * otherwise           what is wrong with the batch at *used */
-logdb_status logdb_keys_add(const uint8_t *buf, size_t len, int64_t from_offset, const uint8_t *verdicts,
-                            logdb_key_map *map, int64_t *used);
+logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *verdicts, logdb_key_map *map, int64_t *used);
 
 /* The latest offset of a key, -1 if the map does not have it. */
 int64_t logdb_keys_find(const logdb_key_map *map, const uint8_t *key, size_t size);
@@ -54,8 +58,7 @@ enum {
 
 /* State of a copy, carried from one buffer to the next. */
 typedef struct {
-    int64_t clean_offset;    /* in: below, earlier passes have removed all but the latest record of each key */
-    int64_t end_offset;      /* in: batches from here on are copied as they are */
+    int64_t end_offset;      /* in: batches from here on, which are not all in the map, are copied as they are */
     int64_t now_ms;          /* in */
     int64_t horizon_ms;      /* in: when a tombstone that this pass meets first may go: now + delete.retention.ms */
     int64_t next_offset;     /* in, moves on: the copy has taken all offsets below */
@@ -75,7 +78,8 @@ typedef struct {
 /* Copies checked batches without the records that the map supersedes.
  *
  * A record goes if it has no key, if the map has a later offset for its key, or if it is a tombstone whose delete
- * horizon has passed and all older records of its key are gone (it lies below clean_offset, or the map has its key).
+ * horizon has passed and all older records of its key are gone: it lies below the map's first_offset, where earlier
+ * passes left only the latest record of each key, or the map has its key.
  * A batch that keeps all records is copied as it is.  One that loses some keeps base offset, last offset delta, base
  * timestamp and sequence; its count, length, max timestamp and CRC are made anew.  One that loses all goes, unless it
  * is retained.  The first time a batch below end_offset is met that keeps a tombstone, it gets the delete horizon:

@@ -303,6 +303,8 @@ static PyObject *delivery_call_all(PyObject *self, PyObject *args)
 static PyObject *delivery_future(PyObject *self, PyObject *timestamp)
 {
     int64_t timestamp_ms;
+    if (((delivery *)self)->topic == NULL)
+        return PyErr_Format(PyExc_RuntimeError, "Delivery.__init__ was not called");
     if (int64_get(timestamp, "timestamp_ms", &timestamp_ms))
         return NULL;
     return future_new((delivery *)self, 0, timestamp_ms);

@@ -56,7 +56,8 @@ static bool given(PyObject *argument)
 static int accumulator_fits(accumulator *a, const new_record *r, size_t *size)
 {
     builder *b = &a->b;
-    if (b->count > 0) {
+    bool open = a->open != NULL && b->open != NULL;
+    if (open && b->count > 0) {
         if (builder_fits(b, r))
             return 1;
         builder_close_batch(b);
@@ -65,7 +66,7 @@ static int accumulator_fits(accumulator *a, const new_record *r, size_t *size)
     *size = builder_single_size(r);
     if (*size < b->batch_limit)
         *size = b->batch_limit;
-    return b->open != NULL && a->batch_count < BATCHES_MAX && b->used + *size <= b->capacity;
+    return open && a->batch_count < BATCHES_MAX && b->used + *size <= b->capacity;
 }
 
 static int hook_with_number(PyObject *self, PyObject *name, long long number)
@@ -76,6 +77,13 @@ static int hook_with_number(PyObject *self, PyObject *name, long long number)
     Py_XDECREF(argument);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
+}
+
+/* Whether the record may be put in at once; accumulator_admit looks closer where this says no. */
+static inline bool accumulator_has_room(const accumulator *a, const dispatcher *p, const new_record *r)
+{
+    const builder *b = &a->b;
+    return p->gate == 0 && a->open != NULL && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
 }
 
 /* Makes room for the record, and looks at the gate last: once this returned 0 it may be put in. */
@@ -109,7 +117,7 @@ static PyObject *accumulator_begin(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!n:_begin", &Delivery_Type, &opened, &size_bytes))
         return NULL;
     delivery *d = (delivery *)opened;
-    if (b->open != NULL || d->batches != NULL || d->count > 0 || size_bytes <= 0)
+    if (b->open != NULL || d->topic == NULL || d->batches != NULL || d->count > 0 || size_bytes <= 0)
         return PyErr_Format(PyExc_RuntimeError, "_begin(): %s", b->open != NULL ? "a buffer is open" : "not a new delivery");
     buffer *f = buffer_take((size_t)size_bytes);
     if (f == NULL)
@@ -133,7 +141,7 @@ static PyObject *accumulator_seal(PyObject *self, PyObject *unused)
     (void)unused;
     accumulator *a = (accumulator *)self;
     builder *b = &a->b;
-    if (b->open == NULL)
+    if (a->open == NULL || b->open == NULL)
         Py_RETURN_NONE;
     if (b->count > 0)
         builder_close_batch(b);
@@ -213,6 +221,10 @@ static int route_init(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned long long seed;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UnK:Route", names, &topic, &count, &seed))
         return -1;
+    if (count < 1) {
+        PyErr_Format(PyExc_ValueError, "partition_count=%zd", count);
+        return -1;
+    }
     PyObject *accumulators = PyList_New(count);
     if (accumulators == NULL)
         return -1;
@@ -315,6 +327,10 @@ static int partition_ask(const dispatcher *p, PyObject *key, Py_ssize_t count, P
 static int partition_choose(dispatcher *p, route *r, PyObject *wanted, PyObject *key_object, const new_record *record, Py_ssize_t *out)
 {
     Py_ssize_t count = PyList_GET_SIZE(r->accumulators);
+    if (count == 0) {
+        PyErr_SetString(PyExc_SystemError, "the list of accumulators was emptied");
+        return -1;
+    }
     if (given(wanted)) {
         *out = PyNumber_AsSsize_t(wanted, PyExc_OverflowError);
         return *out == -1 && PyErr_Occurred() ? -1 : 0;
@@ -375,7 +391,7 @@ static PyObject *record_send(dispatcher *p, accumulator *a, new_record *r, PyObj
         r->headers = headers.data;
         r->headers_size = headers.size;
     }
-    if (builder_record_check(b, r) == 0 && accumulator_admit(a, p, r) == 0) {
+    if (builder_record_check(b, r) == 0 && (accumulator_has_room(a, p, r) || accumulator_admit(a, p, r) == 0)) {
         delivery *d = a->open;
         int64_t number = builder_put(b, r);
         future = future_new(d, (uint32_t)(number - d->first), r->timestamp_ms);

@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
+        "compact": "compact:compact",
     },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
 from logdb.client.offline import verify
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
-    from logdb.client.producer import Acks, Producer
+    from logdb.client.producer import Producer, ProducerOptions
     from logdb.client.table import Table
     from logdb.client.table_view import TopicViews
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
-    from logdb.serde import Deserializer, Serializer
+    from logdb.serde import Deserializer
 
     P = TypeVar("P", bound=Producer)
 
@@ -244,46 +244,23 @@ class Database:
 
     # ------------------------------------------------------------ producers, transactions, consumers
 
+    @overload
+    def producer(self, *, transactional_id: None = None, **options: "Unpack[ProducerOptions]") -> "Producer": ...
+
+    @overload
     def producer(
-        self,
-        *,
-        acks: "Acks" = "all",
-        enable_idempotence: bool = True,
-        linger_ms: int = 5,
-        batch_size: int = 16_384,
-        compression_type: str | None = None,
-        buffer_memory: int = 32 << 20,
-        max_block_ms: int = 60_000,
-        delivery_timeout_ms: int = 120_000,
-        retries: int = 2**31 - 1,
-        retry_backoff_ms: int = 100,
-        partitioner: "str | Partitioner | None" = None,
-        key_serializer: "Serializer | None" = None,
-        value_serializer: "Serializer | None" = None,
-        interceptors: "Iterable[Interceptor]" = (),
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
-    ) -> "Producer":
+        self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
+    ) -> "TransactionalProducer": ...
+
+    def producer(self, *, transactional_id: str | None = None, **options: Any) -> "Producer":
         """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
 
         Args:
-            acks: 1 and ``"all"``: a future is done when its record is written, and synced if its topic's level is
-                ``"fsync"``.  0: it is done at once, with offset -1, and nobody is told of a failure.
-            enable_idempotence: What is tried again after an error is not written twice.
-            linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.
-            batch_size: Bytes at which a batch is closed, 101 to 1,048,576.
-            compression_type: ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; None: the topic's.
-            buffer_memory: Bytes of records that may wait to be written; where they do, ``send`` waits.
-            max_block_ms: How long it waits before it raises BufferExhausted.
-            delivery_timeout_ms: How long after ``send`` a record is tried; at least ``linger_ms``.
-            retries, retry_backoff_ms: How often, and how long after another, at most.
-            partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one),
-                ``"round_robin"``, or a callable (serialized key, partition_count) -> partition.
-            key_serializer, value_serializer: ``logdb.serde``'s, or callables that return bytes; None is passed by.
-            interceptors: See ``Interceptor``.
-            transactional_id: The producer has ``begin_transaction``, ``commit_transaction`` and ``abort_transaction``;
-                ``db.transaction`` is the shorter way.
-            transaction_timeout_ms: How long a transaction may take before it is aborted.
+            transactional_id: Of an application whose records count when their transaction is committed: the producer
+                has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
+                ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
+                the shorter way.
+            options: See ``ProducerOptions``.
 
         Returns:
             A context manager that closes itself; closing the database closes it, too.
@@ -294,25 +271,8 @@ class Database:
 
         Source: Kafka's producer configs of these names.
         """
-        options: dict[str, Any] = {
-            "acks": acks,
-            "enable_idempotence": enable_idempotence,
-            "linger_ms": linger_ms,
-            "batch_size": batch_size,
-            "compression_type": compression_type,
-            "buffer_memory": buffer_memory,
-            "max_block_ms": max_block_ms,
-            "delivery_timeout_ms": delivery_timeout_ms,
-            "retries": retries,
-            "retry_backoff_ms": retry_backoff_ms,
-            "partitioner": partitioner,
-            "key_serializer": key_serializer,
-            "value_serializer": value_serializer,
-            "interceptors": interceptors,
-        }
         if transactional_id is not None:
-            options |= {"transactional_id": transactional_id, "transaction_timeout_ms": transaction_timeout_ms}
-            return self._transactional_producer(**options)
+            return self._transactional_producer(transactional_id=transactional_id, **options)
         from logdb.client.producer import Producer
 
         return self._open_producer(Producer, options)

@@ -13,7 +13,7 @@ import random
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypedDict
 
 from logdb import serde
 from logdb.client import partitioner as partitioners
@@ -33,12 +33,52 @@ Acks: TypeAlias = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
+_ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics take by default
 _GATE_CLOSED, _GATE_FORKED, _GATE_NO_TRANSACTION = 1, 2, 3
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
+class ProducerOptions(TypedDict, total=False):
+    """What ``Database.producer`` takes.
+
+    Attributes:
+        acks: ``"all"`` and 1: a future is done when its record is written, and synced if its topic's level is
+            ``"fsync"``.  0: it is done at once, with offset -1, and nobody is told of a failure.  Default ``"all"``.
+        enable_idempotence: What is tried again after an error is not written twice.  Default True.
+        linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.  Default 5.
+        batch_size: Bytes at which a batch is closed, 101 to 1,048,576.  Default 16,384.
+        compression_type: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; default None: the topic's.
+        buffer_memory: Bytes of records that may wait to be written; where they do, ``send`` waits.  Default 32 MiB.
+        max_block_ms: How long it waits before it raises BufferExhausted.  Default 60,000.
+        delivery_timeout_ms: How long after ``send`` a record is tried; at least ``linger_ms``.  Default 120,000.
+        retries: How often it is tried again within that time.  Default 2^31 - 1.
+        retry_backoff_ms: How long after the last try, 0 to 60,000.  Default 100.
+        partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one), ``"round_robin"``, or a
+            callable (serialized key, partition_count) -> partition.
+        key_serializer, value_serializer: One of ``logdb.serde``, or a callable that returns bytes; None is passed by.
+        interceptors: Called in this order; see ``Interceptor``.
+
+    Source: Kafka's producer configs of these names.
+    """
+
+    acks: Acks
+    enable_idempotence: bool
+    linger_ms: int
+    batch_size: int
+    compression_type: str | None
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    partitioner: str | Partitioner | None
+    key_serializer: serde.Serializer | None
+    value_serializer: serde.Serializer | None
+    interceptors: Iterable[Interceptor]
+
+
 class Producer(Dispatcher):
-    """Sends records to topics.  Made by ``Database.producer``, which says what the options are; a context manager."""
+    """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself."""
 
     def __init__(
         self,
@@ -220,7 +260,7 @@ class Producer(Dispatcher):
 
     def would_wait(self, topic: str) -> bool:
         """Whether a ``send`` might wait now: until the topic is looked up, or until there is room."""
-        return topic not in self._routes or not self._sender.has_room(self._batch_size)
+        return topic not in self._routes or not self._sender.has_room(_ROOM_SIZE_BYTES)
 
     # ------------------------------------------------------------ flush and close
 

@@ -52,7 +52,8 @@ class Sender:
 
     def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
         self.lock = threading.RLock()
-        self._freed = threading.Condition(self.lock)  # a delivery is finished, and its memory free
+        self._freed = threading.Condition(self.lock)  # there is memory again
+        self._finished = threading.Condition(self.lock)  # a delivery that somebody waits for is finished
         self._work = threading.Condition(self.lock)  # what the thread waits for
         self._wake_ms = 0  # when it looks again on its own; 0: it is at work
         self._session, self._options, self._io, self._name = session, options, io, name
@@ -113,7 +114,8 @@ class Sender:
 
     def _release(self, size_bytes: int) -> None:
         self._memory_used -= size_bytes
-        self._freed.notify_all()
+        if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a thread that wakes for each buffer costs more than it sends
+            self._freed.notify_all()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -207,11 +209,12 @@ class Sender:
         """Wait until they are finished; False if the time is over first."""
         until = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         for delivery in deliveries:
+            delivery.awaited = True
             while not delivery.finished:
                 now = self._io.monotonic_ms()
                 if until is not None and now >= until:
                     return False
-                self._freed.wait(None if until is None else (until - now) / 1000)
+                self._finished.wait(None if until is None else (until - now) / 1000)
         return True
 
     # ------------------------------------------------------------ the thread
@@ -233,6 +236,7 @@ class Sender:
                         accumulator.seal()
                 if due or (self._stopping and not times):
                     return due
+                self._freed.notify_all()  # no more will be free for now
                 self._wake_ms = min(times.values(), default=_NEVER_MS)
                 self._work.wait((self._wake_ms - now) / 1000 if times else None)
                 self._wake_ms = 0
@@ -323,4 +327,6 @@ class Sender:
                     self._given_up = TransactionAborted(f"a record of the transaction could not be written: {error}")
                     self._given_up.__cause__ = error
             delivery.finished = True
+            if delivery.awaited:
+                self._finished.notify_all()
             self._release(delivery.size_bytes)

@@ -36,23 +36,27 @@ class Verdict(IntFlag):
 
 
 class KeyMap:
-    """The latest offset of each key, in a fixed amount of memory.
+    """The latest offset of each key from an offset on, in a fixed amount of memory.
 
     Keys are compared byte by byte, so those whose hashes collide are told apart.
     """
 
-    def __init__(self, size_bytes: int, *, key_count_max: int = OFFSET_MAX, hash_mask: int = 2**64 - 1) -> None:
+    def __init__(self, size_bytes: int, *, first_offset: int = 0, offset_count: int = OFFSET_MAX, hash_mask: int = 2**64 - 1) -> None:
         """Take the memory, of which the system gives what is touched.
 
         Args:
-            size_bytes: In [64, 2^35].  A key takes about 27 bytes and its own, rounded up to 8.
-            key_count_max: No more will come than so many.
+            size_bytes: In [128, 2^35].  A key takes about 27 bytes and its own, rounded up to 8.
+            first_offset: Below it, earlier passes left only the latest record of each key.
+            offset_count: How many offsets from there on will come, at most.
             hash_mask: The bits of a hash that count; for tests, which let hashes collide.
         """
-        slot_count = max(2, min(size_bytes // _SIZE_BYTES_A_SLOT, key_count_max * 4 // 3 + 3))
+        bits_size_bytes = min(offset_count // 64 + 1, size_bytes // 64) * 8
+        room_bytes = size_bytes - bits_size_bytes
+        slot_count = max(2, min(room_bytes // _SIZE_BYTES_A_SLOT, offset_count * 4 // 3 + 3))
         self._memory = mmap.mmap(-1, size_bytes)
         self._view = ffi.from_buffer(self._memory, require_writable=True)
-        slots = ffi.cast("uint8_t *", self._view)
+        first = ffi.cast("uint8_t *", self._view)
+        slots = first + bits_size_bytes
         self._map = ffi.new(
             "logdb_key_map *",
             {
@@ -61,7 +65,10 @@ class KeyMap:
                 "slots": ffi.cast("uint64_t *", slots),
                 "slot_count": slot_count,
                 "keys": slots + _SLOT_SIZE_BYTES * slot_count,
-                "keys_room": size_bytes - _SLOT_SIZE_BYTES * slot_count,
+                "keys_room": room_bytes - _SLOT_SIZE_BYTES * slot_count,
+                "superseded": first,
+                "first_offset": first_offset,
+                "bit_count": 8 * bits_size_bytes,
             },
         )
 
@@ -73,10 +80,8 @@ class KeyMap:
         found = int(lib.logdb_keys_find(self._map, key, len(key)))
         return None if found < 0 else found
 
-    def add(
-        self, batches: memoryview, from_offset: int, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int
-    ) -> tuple[int, bool]:
-        """Note the records of checked batches of any codec that lie at or past ``from_offset``.
+    def add(self, batches: memoryview, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int) -> tuple[int, bool]:
+        """Note the records of checked batches of any codec that lie at or past ``first_offset``.
 
         Args:
             verdicts: One for each batch; None: all are plain.
@@ -91,22 +96,22 @@ class KeyMap:
             CodecMissing: The package of a batch's codec is not installed.
         """
         if not _has_codecs(batches):
-            status, used = self._add(batches, from_offset, bytes(verdicts) if verdicts is not None else ffi.NULL)
+            status, used = self._add(batches, bytes(verdicts) if verdicts is not None else ffi.NULL)
             return used, _is_full(status, batches, used)
         used = 0
         for slot, batch in enumerate(split(batches, 1)):
             verdict = verdicts[slot] if verdicts is not None else 0
             image = batch if verdict & Verdict.DISCARD else convert.decompress_batches(batch, decompressed_size_bytes_max)
-            status, _ = self._add(image, from_offset, bytes((verdict,)))
+            status, _ = self._add(image, bytes((verdict,)))
             if _is_full(status, batch, 0):
                 return used, True
             used += len(batch)
         return used, False
 
-    def _add(self, batches: Buffer, from_offset: int, verdicts: Any) -> tuple[Status, int]:
+    def _add(self, batches: Buffer, verdicts: Any) -> tuple[Status, int]:
         used = ffi.new("int64_t *")
         data = ffi.from_buffer(batches)
-        status = Status(lib.logdb_keys_add(data, len(data), from_offset, verdicts, self._map, used))
+        status = Status(lib.logdb_keys_add(data, len(data), verdicts, self._map, used))
         return status, used[0]
 
 
@@ -122,7 +127,6 @@ class Copy:
         key_map: KeyMap,
         *,
         base_offset: int,
-        clean_offset: int,
         end_offset: int,
         now_ms: int,
         horizon_ms: int,
@@ -132,7 +136,6 @@ class Copy:
 
         Args:
             base_offset: Of the first batch.
-            clean_offset: Below it, earlier passes left only the latest record of each key.
             end_offset: Batches from here on are copied as they are.
             horizon_ms: When a tombstone that is met for the first time may go.
             room_bytes: Of the output buffer, which grows if a batch needs that.
@@ -142,7 +145,6 @@ class Copy:
         self._state = ffi.new(
             "logdb_copy *",
             {
-                "clean_offset": clean_offset,
                 "end_offset": end_offset,
                 "now_ms": now_ms,
                 "horizon_ms": min(horizon_ms, OFFSET_MAX),

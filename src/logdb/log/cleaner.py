@@ -159,7 +159,7 @@ class Compaction:
         size_bytes, work = self._key_map_size_bytes, self._work
         count = work.segments[-1].next_offset - work.clean_offset if work.segments else 0
         while True:
-            keys = KeyMap(size_bytes, key_count_max=max(count, 0), hash_mask=self._hash_mask)
+            keys = KeyMap(size_bytes, first_offset=work.clean_offset, offset_count=max(count, 0), hash_mask=self._hash_mask)
             self.end_offset = self._fill(keys)
             if self.end_offset > work.clean_offset or count <= 0:
                 return keys
@@ -173,7 +173,7 @@ class Compaction:
                 continue
             for chunk in self._chunks(segment, max(work.clean_offset, segment.base_offset)):
                 verdicts = self._verdicts.discards(chunk) if self._verdicts is not None else None
-                used, full = keys.add(chunk, work.clean_offset, verdicts, decompressed_size_bytes_max=self._decompressed_max)
+                used, full = keys.add(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max)
                 if full:
                     return max(reached, int.from_bytes(chunk[used : used + 8], "big"))
                 del chunk  # its buffer may be taken again
@@ -232,7 +232,6 @@ class Compaction:
         copied = Copy(
             keys,
             base_offset=group[0].base_offset,
-            clean_offset=self._work.clean_offset,
             end_offset=self.end_offset,
             now_ms=self._now_ms,
             horizon_ms=self._now_ms + self._config.delete_retention_ms,

@@ -1,17 +1,19 @@
 """The state of a log's producers in a file: Kafka's ``<offset>.snapshot``.
 
-Knows bytes and names.  Does not know which of the files counts: the catalogue says so.
-Format: docs/format.md, "Producer snapshot".
+Knows bytes and names.  Does not know which of the files counts: the catalogue says so.  Behind Kafka's entries, where
+its tools don't look, come those of the five last batches for which an entry has no room: a producer that sends
+again what it has under way must find all of it, also after a restart.  Format: docs/format.md, "Producer snapshot".
 """
 
 import logging
 import struct
 from collections.abc import Iterable
+from itertools import pairwise
 
 from logdb.codec import crc32c
 from logdb.errors import CorruptionError
 from logdb.io import IO, read_file
-from logdb.log.producers import SEQUENCE_MASK, Batch, Producer, ProducerStates
+from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates
 from logdb.model import SEGMENT_SIZE_BYTES_MAX
 from logdb.segment.files import replace_file
 from logdb.segment.segment import segment_path
@@ -24,6 +26,7 @@ _VERSION = 1
 _HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, count
 _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
+_EARLIER = struct.Struct(">qiqi")  # producer id, then as in an entry: last sequence, last offset, offset delta
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -36,8 +39,10 @@ def offsets(names: Iterable[str]) -> list[int]:
 
 
 def encode(states: ProducerStates) -> bytes:
-    entries = b"".join(_encode_entry(producer) for producer in states.producers.values())
-    body = len(states.producers).to_bytes(4, "big") + entries
+    producers = states.producers.values()
+    entries = b"".join(_encode_entry(producer) for producer in producers)
+    earlier = b"".join(_EARLIER.pack(producer.producer_id, *batch) for producer in producers for batch in producer.batches[:-1])
+    body = len(producers).to_bytes(4, "big") + entries + earlier
     return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
 
@@ -65,22 +70,40 @@ def decode(data: bytes, path: str) -> ProducerStates:
     computed = crc32c(data[_CRC_FROM:])
     if version != _VERSION or stored != computed:
         raise CorruptionError(path, 0, f"version {version} (expected {_VERSION}), stored CRC {stored:08x}, computed {computed:08x}")
-    if len(data) != _HEAD.size + count * _ENTRY.size:
+    end = _HEAD.size + count * _ENTRY.size
+    if count < 0 or end > len(data) or (len(data) - end) % _EARLIER.size:
         raise CorruptionError(path, _HEAD.size, f"{count} entries of {_ENTRY.size} bytes in {len(data) - _HEAD.size} bytes")
-    producers = [_decode_entry(numbers, path, slot) for slot, numbers in enumerate(_ENTRY.iter_unpack(data[_HEAD.size :]))]
+    earlier = _decode_earlier(data[end:])
+    producers = [
+        _decode_entry(numbers, earlier.pop(numbers[0], ()), path, slot)
+        for slot, numbers in enumerate(_ENTRY.iter_unpack(data[_HEAD.size : end]))
+    ]
     states = ProducerStates(producers)
-    if len(states.producers) != count:
-        raise CorruptionError(path, _HEAD.size, f"{count} entries for {len(states.producers)} producers")
+    if len(states.producers) != count or earlier:
+        raise CorruptionError(path, _HEAD.size, f"{count} entries for {len(states.producers)} producers, batches of {len(earlier)} others")
     return states
 
 
-def _decode_entry(numbers: tuple[int, ...], path: str, slot: int) -> Producer:
+def _decode_earlier(data: bytes) -> dict[int, tuple[Batch, ...]]:
+    found: dict[int, tuple[Batch, ...]] = {}
+    for producer_id, *batch in _EARLIER.iter_unpack(data):
+        found[producer_id] = (*found.get(producer_id, ()), Batch(*batch))
+    return found
+
+
+def _decode_entry(numbers: tuple[int, ...], earlier: tuple[Batch, ...], path: str, slot: int) -> Producer:
     producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp_ms, coordinator_epoch, first_offset = numbers
-    known = producer_id >= 0 and epoch >= 0 and last_sequence >= -1 and last_offset >= -1 and coordinator_epoch >= -1 and first_offset >= -1
-    if not known or not 0 <= offset_delta <= max(last_offset, 0) or offset_delta > SEQUENCE_MASK:
-        raise CorruptionError(path, _HEAD.size + slot * _ENTRY.size, f"no entry of a producer: {numbers}")
-    batches = (Batch(last_sequence, last_offset, offset_delta),) if last_offset >= 0 else ()
+    known = producer_id >= 0 and epoch >= 0 and last_offset >= -1 and coordinator_epoch >= -1 and first_offset >= -1
+    last = Batch(last_sequence, last_offset, offset_delta)
+    batches = (*earlier, last) if earlier or last_offset >= 0 else ()
+    whole = known and (bool(batches) or last == Batch(-1, -1, 0)) and len(batches) <= BATCH_COUNT_MAX
+    if not whole or not all(map(_is_whole, batches)) or any(a.last_offset >= b.first_offset for a, b in pairwise(batches)):
+        raise CorruptionError(path, _HEAD.size + slot * _ENTRY.size, f"no entry of a producer: {numbers}, {earlier}")
     return Producer(producer_id, epoch, batches, timestamp_ms, coordinator_epoch, first_offset, timestamp_ms if first_offset >= 0 else -1)
+
+
+def _is_whole(batch: Batch) -> bool:
+    return -1 <= batch.last_sequence <= SEQUENCE_MASK and 0 <= batch.offset_delta <= min(batch.last_offset, SEQUENCE_MASK)
 
 
 def load(io: IO, directory: str, offset: int) -> ProducerStates:

@@ -214,7 +214,7 @@ class TailLog(Log):
         """The segment as it was taken before, unless its file is another one by now, or has another name."""
         if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
             found = self._io.path_id(segment.path)
-            if found is not None and (segment.file_id == found or (segment.file_id is None and not segment.suffix)):
+            if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
                 return segment
         return self._make(self._io, self.directory, named, self._config, pending)
 

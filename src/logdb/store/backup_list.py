@@ -26,7 +26,6 @@ LogKey = tuple[str, int]
 """Topic id and partition."""
 
 _CRC_MAX = 2**32 - 1
-_CARRIED = ("start_offset", "generation")  # of a LogEntry; the rest follows from the end, or is of no use any more
 
 
 class Part(NamedTuple):
@@ -94,7 +93,8 @@ def encode(logs: Sequence[ListedLog]) -> dict[str, Any]:
 
 def _encode_log(log: ListedLog) -> dict[str, Any]:
     return {
-        **{name: getattr(log.entry, name) for name in _CARRIED},
+        "start_offset": log.entry.start_offset,
+        "generation": log.entry.generation,
         "epochs": [list(entry) for entry in log.epochs.entries],
         "end": list(log.end) if log.has_segments else None,
         "parts": [list(part) for part in log.parts],
@@ -183,7 +183,8 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
     entry = LogEntry(
         topic.name,
         partition,
-        **{name: _number(fields[name]) for name in _CARRIED},
+        start_offset=_number(fields["start_offset"]),
+        generation=_number(fields["generation"]),
         recovery_segment=segment,
         recovery_offset=offset,
         recovery_position=position,

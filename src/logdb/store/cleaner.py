@@ -45,7 +45,7 @@ class Host(Protocol):
     def entry(self, name: TopicPartition) -> LogEntry:
         """What the catalogue says of a log."""
 
-    def now_ms(self) -> int:
+    def clock_ms(self) -> int:
         """The time of day that records are stamped with."""
 
     def checkpoint(self, logs: list[Log]) -> None:
@@ -152,7 +152,7 @@ class Cleaner:
             entry, sealed = self._catalogue.view(*name)
             if entry.read_only_reason is not None:
                 return None
-            now_ms = self._host.now_ms()
+            now_ms = self._host.clock_ms()
             work = cleanable(
                 sealed, clean_offset=entry.clean_offset, limit_offset=OFFSET_MAX, now_ms=now_ms, min_lag_ms=config.min_compaction_lag_ms
             )
@@ -204,7 +204,7 @@ class Cleaner:
         """One pass over one log; whether it got on, and there is more to do."""
         self._host.finish_swaps(log)
         work = self._work(name, log)
-        expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.now_ms()
+        expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()
         if not work.dirty_bytes and (expires_ms is None or expires_ms > now_ms):
             return False
         begun_bytes = log.size_bytes
@@ -231,7 +231,7 @@ class Cleaner:
             [segment for segment in log.segments if segment not in unsealed],
             clean_offset=self._host.entry(name).clean_offset,
             limit_offset=min(log.point.offset, stable_offset),
-            now_ms=self._host.now_ms(),
+            now_ms=self._host.clock_ms(),
             min_lag_ms=log.config.min_compaction_lag_ms,
         )
 

@@ -20,11 +20,12 @@ from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import transaction_index
-from logdb.segment.segment import segment_path
+from logdb.segment.segment import CLEANED, segment_path
 from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
 from logdb.store.producer_check import ProducerWalk, index_path, wrong_index, wrong_snapshot
 from logdb.store.report import Report
+from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
 
 NEWER_FORMAT = "newer format"  # the kind of problem that is none of the disk's
@@ -57,11 +58,13 @@ class PartitionCheck:
         left: Left,
         cache_trusted: bool,
         tell: Callable[[str, int], None],
+        swap: Swap | None = None,
     ) -> None:
         """Prepare a check.
 
         Args:
             topic, entry, sealed: What the catalogue says.
+            swap: A swap of segments that was committed and is not finished.
             cache_trusted: No sync has failed: what was written under this boot can be read.
             tell: Called with a path and how many bytes of it were read since the last call.
         """
@@ -69,6 +72,7 @@ class PartitionCheck:
         self._closed, self._written_to = left is Left.CLOSED, left is Left.WRITTEN_TO
         self._cache_trusted, self._tell = cache_trusted, tell
         self._config = LogConfig.of(topic.config, "interval")
+        self._swap = swap or Swap((), ())
         self._report = Report()
         self._point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         self._intact = self._point  # before it nothing may be missing
@@ -89,7 +93,7 @@ class PartitionCheck:
         self._check_recovery_point()
         epochs_found = self._check_epochs()
         names = listed(self._io, self._directory)
-        bases = sorted(base for name in names if (base := log_base(name)) is not None)
+        bases = sorted(base for name in names if (base := log_base(name)) is not None and name not in self._swap.removed)
         self._check_segments(bases)
         if epochs_found:
             self._check_epoch_bounds()
@@ -100,6 +104,11 @@ class PartitionCheck:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
+
+    def _segment_path(self, base: int, suffix: str = ".log") -> str:
+        """Where a segment's file is: behind another name while a swap is pending."""
+        path = segment_path(self._directory, base, suffix)
+        return path + CLEANED if os.path.basename(path) in self._swap.renamed and self._io.exists(path + CLEANED) else path
 
     def _wrong(self, path: str, position: int, kind: str, reason: str) -> None:
         self._report.add(path, position, kind, reason)
@@ -217,7 +226,7 @@ class PartitionCheck:
         return [*below[-1:], *bases[len(below) :]]
 
     def _check_sealed(self, named: SegmentEntry) -> None:
-        path = segment_path(self._directory, named.base_offset)
+        path = self._segment_path(named.base_offset)
         self._check_follows(path, named.base_offset)
         walk = self._walk(named.base_offset, named.next_offset, OFFSET_MAX)
         self._ends_at = named.next_offset
@@ -276,7 +285,8 @@ class PartitionCheck:
 
     def _walk(self, base: int, limit: int, strict_below: int) -> SegmentWalk | None:
         """Walk one segment and report its flaws; None where its file is missing."""
-        path, stem = segment_path(self._directory, base), f"{base:020d}"
+        path = self._segment_path(base)
+        index, time_index = (os.path.basename(self._segment_path(base, suffix)) for suffix in (".index", ".timeindex"))
         walk = SegmentWalk(
             self._io,
             path,
@@ -286,8 +296,8 @@ class PartitionCheck:
             strict_below=strict_below,
             reserve_allowed=strict_below < OFFSET_MAX,
             boundary=self._point.offset,
-            index=self._read(stem + ".index", SEGMENT_SIZE_BYTES_MAX) or b"",
-            time_index=self._read(stem + ".timeindex", SEGMENT_SIZE_BYTES_MAX) or b"",
+            index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
+            time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
             index_interval_bytes=self._config.index_interval_bytes,
             decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
@@ -324,7 +334,7 @@ class PartitionCheck:
         position = OFFSET_MAX if durable else entry.recovery_position if base == entry.recovery_segment else 0
         offset = OFFSET_MAX if durable else entry.recovery_offset - base
         for suffix, found, judged_below in ((".index", walk.offsets, position), (".timeindex", walk.times, offset)):
-            path = segment_path(self._directory, base, suffix)
+            path = self._segment_path(base, suffix)
             if complete:
                 self._check_whole_index(path, found, walk)
             elif found.is_false_below(judged_below):
@@ -398,7 +408,8 @@ class PartitionCheck:
         known = {f"{base:020d}{suffix}" for base in bases for suffix in suffixes} | set(_SMALL_FILES)
         known |= {os.path.basename(producer_snapshot.snapshot_path("", offset)) for offset in producer_snapshot.offsets(names)}
         for name in sorted(set(names) - known):
-            what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if name.endswith(".tmp") else "no part of the log"
+            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed
+            what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if unfinished else "no part of the log"
             self._report.notes.append(f"{self._path(name)}: {what}")
 
 

@@ -19,14 +19,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from logdb.errors import ReadOnly, UnsupportedFormat
+from logdb.errors import CorruptionError, ReadOnly, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
 from logdb.meta.dump import read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
 from logdb.segment.files import File, sync_directory, write_error
-from logdb.store import lock, snapshot_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.census import Census, take_census
 from logdb.store.inspect import listed
 from logdb.store.partition_check import Left
@@ -73,6 +73,8 @@ class Repairer:
         if snapshot_file.FILE_NAME in database_names(self._io, self._path):
             raise ReadOnly(f"{self._path} is a snapshot and may share its files with a database: restore it, and repair the copy")
         with self._locked() as held:
+            if self._execute:
+                self._finish_swaps()
             verifier = Verifier(self._path, self._io, self._progress, written_to=False)
             self._report = verifier.run()
             self._report.executed = self._execute
@@ -92,6 +94,16 @@ class Repairer:
                 except OSError as error:
                     raise write_error(str(error.filename or self._path), 0, error) from error
         return self._report
+
+    def _finish_swaps(self) -> None:
+        """Give the files of committed swaps their names, which the next opening would do, before anything else is looked at."""
+        for _, intent in read_in_child(self._catalogue_path).intents:
+            if intent.kind == swap.SWAP:
+                directory = os.path.join(self._path, f"{intent.topic}-{intent.body['partition']}")
+                with contextlib.suppress(FileNotFoundError, CorruptionError):
+                    if topic_file.load(self._io, directory).topic_id == intent.body["topic_id"]:
+                        swap.rename(self._io, directory, swap.of(intent))
+                        swap.remove(self._io, directory, swap.of(intent))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[lock.LockFile | None]:
@@ -125,6 +137,11 @@ class Repairer:
             if lost and known.catalogued:  # verify had no catalogue to go by
                 bad_paths |= {problem.path for problem in verifier.check_partition(known.topic, known.entry, known.segments).problems}
             if not bad_paths and known.catalogued and not self._has_orphans(directory):
+                continue
+            if not self._execute and verifier.swaps(*where):
+                actions.append(
+                    f"{directory}: a swap of compacted segments is finished first; only then what else is to be done can be told"
+                )
                 continue
             plan = PartitionRepair(
                 self._io,

@@ -785,7 +785,7 @@ class Store:
 
         def make() -> list[Segment]:
             try:
-                swap.rename(self._io, log.directory, intent.body)
+                swap.rename(self._io, log.directory, swap.of(intent))
             except OSError as error:
                 failure.append(error)
             interval = log.config.index_interval_bytes
@@ -801,8 +801,8 @@ class Store:
         directory = self._partition_path(intent.topic, intent.body["partition"])
         if self._io.exists(directory) and self._is_of(directory, intent.body["topic_id"]):
             with named_errors(directory):
-                swap.rename(self._io, directory, intent.body)
-                swap.remove(self._io, directory, intent.body)
+                swap.rename(self._io, directory, swap.of(intent))
+                swap.remove(self._io, directory, swap.of(intent))
         self._commit(lambda txn: txn.clear_intent(number))
 
     def clean_offset(self, topic: str, partition: int) -> int:

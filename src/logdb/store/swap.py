@@ -11,7 +11,8 @@ in that order, it is never missed, and never mistaken for the old one.
 """
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from logdb.io import IO
 from logdb.log.cleaner import Replacement
@@ -21,6 +22,13 @@ from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED
 
 SWAP = "swap"
+
+
+class Swap(NamedTuple):
+    """What an intent says of files, all in one directory: which are to be renamed to these names, and which removed."""
+
+    renamed: Sequence[str]
+    removed: Sequence[str]
 
 
 def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: Replacement) -> Intent:
@@ -46,17 +54,21 @@ def entries_of(topic: str, partition: int, replacement: Replacement) -> list[Seg
     return [segment_entry(topic, partition, segment, crc) for segment, crc in zip(replacement.new, replacement.crcs, strict=True)]
 
 
-def rename(io: IO, directory: str, body: dict[str, Any]) -> None:
+def of(intent: Intent) -> Swap:
+    return Swap(intent.body["renamed"], intent.body["removed"])
+
+
+def rename(io: IO, directory: str, swap: Swap) -> None:
     """Give the new files their names; those that have them already are left alone.  Raises OSError."""
-    for name in body["renamed"]:
+    for name in swap.renamed:
         path = os.path.join(directory, name)
         if io.exists(path + CLEANED):
             io.rename(path + CLEANED, path)
 
 
-def remove(io: IO, directory: str, body: dict[str, Any]) -> None:
+def remove(io: IO, directory: str, swap: Swap) -> None:
     """Remove what was merged into other files, and sync the directory.  Raises OSError."""
-    for name in body["removed"]:
+    for name in swap.removed:
         path = os.path.join(directory, name)
         if io.exists(path):
             io.unlink(path)

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 
 from logdb.errors import CorruptionError, NotADatabase, UnsupportedFormat
 from logdb.io import IO, read_file
-from logdb.meta import LogEntry, SegmentEntry, TopicEntry, file_checksum
+from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import lock, snapshot_file, topic_file
+from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.inspect import listed
 from logdb.store.lock import LockState
 from logdb.store.partition_check import NEWER_FORMAT, Left, PartitionCheck
 from logdb.store.report import Progress, Report
 
 _LOOK_COUNT_MAX = 5  # at what a writer may be changing
+_MOVING_LOOK_COUNT_MAX = 50  # at what it did change meanwhile
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -181,15 +182,13 @@ class Verifier:
             if topic is None or self.is_unfinished(entry):
                 continue  # said already, or said with the strays
             found = self.check_partition(topic, entry, sealed.get((entry.topic, entry.partition), []))
-            for _ in range(_LOOK_COUNT_MAX if self.left is Left.WRITTEN_TO else 0):
-                if found.ok:
-                    break
+            if not found.ok and self.left is Left.WRITTEN_TO:
                 found = self._look_again(entry)
             self._report.count(found)
 
     def is_unfinished(self, entry: LogEntry) -> bool:
         """Whether the next opening will put the directory of a new partition in its place."""
-        unfinished = any(intent.topic == entry.topic for _, intent in self.dump.intents)
+        unfinished = any(intent.topic == entry.topic and intent.kind != swap.SWAP for _, intent in self.dump.intents)
         return unfinished and not self._io.exists(self._directory(entry.topic, entry.partition))
 
     def _directory(self, topic: str, partition: int) -> str:
@@ -198,19 +197,38 @@ class Verifier:
     def check_partition(self, topic: TopicEntry, entry: LogEntry, sealed: Sequence[SegmentEntry], left: Left | None = None) -> Report:
         """Check one partition's directory against what a catalogue says; ``left``: how it was left, if not as the database."""
         directory = self._directory(topic.name, entry.partition)
+        pending = self.swaps(topic.name, entry.partition)
         check = PartitionCheck(
-            self._io, directory, topic, entry, sealed, left=left or self.left, cache_trusted=self.cache_trusted, tell=self.tell
+            self._io,
+            directory,
+            topic,
+            entry,
+            sealed,
+            left=left or self.left,
+            cache_trusted=self.cache_trusted,
+            tell=self.tell,
+            swap=swap.of(pending[0]) if pending else None,
         )
         return check.run()
 
+    def swaps(self, topic: str, partition: int) -> list[Intent]:
+        """Swaps of segments that were committed and not finished."""
+        return [intent for _, intent in self.dump.intents if swap.concerns(intent, topic, partition)]
+
     def _look_again(self, entry: LogEntry) -> Report:
-        """Check a log by what the catalogue says now; nothing is wrong with one that is gone."""
-        dump = read_in_child(self._file("catalogue"), lock=True)
-        where = (entry.topic, entry.partition)
-        now = [log for log in dump.logs if (log.topic, log.partition) == where]
-        if not now or entry.topic not in dump.topics:
-            return Report()
-        return self.check_partition(dump.topics[entry.topic], now[0], _by_log(dump).get(where, []))
+        """Check a log by what the catalogue says now, until that holds still; nothing is wrong with one that is gone."""
+        where, found, looks = (entry.topic, entry.partition), Report(), 0
+        for _ in range(_MOVING_LOOK_COUNT_MAX):
+            self.dump = read_in_child(self._file("catalogue"), lock=True)
+            now = next((log for log in self.dump.logs if (log.topic, log.partition) == where), None)
+            if now is None or entry.topic not in self.dump.topics:
+                return Report()
+            found = self.check_partition(self.dump.topics[entry.topic], now, _by_log(self.dump).get(where, []))
+            looks += now.generation == entry.generation  # else its segments were replaced while they were looked at
+            if found.ok or looks == _LOOK_COUNT_MAX:
+                break
+            entry = now
+        return found
 
     def _check_strays(self) -> None:
         """What lies in the directory that the catalogue does not name."""

@@ -16,11 +16,12 @@ from support.batches import BASE_TIMESTAMP, Rec, encode_batch
 NOW = BASE_TIMESTAMP + 1_000_000
 HORIZON = NOW + 86_400_000
 BOUND = 1 << 20
+FAR = 100_000  # an offset for which a small map has no bit
 
 
-def key_map(data: bytes = b"", *, size_bytes: int = 1 << 16, from_offset: int = 0, **options: object) -> KeyMap:
+def key_map(data: bytes = b"", *, size_bytes: int = 1 << 16, **options: int) -> KeyMap:
     made = KeyMap(size_bytes, **options)
-    assert made.add(memoryview(data), from_offset, decompressed_size_bytes_max=BOUND) == (len(data), False)
+    assert made.add(memoryview(data), decompressed_size_bytes_max=BOUND) == (len(data), False)
     return made
 
 
@@ -30,7 +31,6 @@ def copy(
     verdicts: list[int] | None = None,
     *,
     base_offset: int = 0,
-    clean_offset: int = 0,
     end_offset: int = 1 << 40,
     now_ms: int = NOW,
     room_bytes: int = 1 << 16,
@@ -39,7 +39,6 @@ def copy(
     made = Copy(
         keys if keys is not None else key_map(data),
         base_offset=base_offset,
-        clean_offset=clean_offset,
         end_offset=end_offset,
         now_ms=now_ms,
         horizon_ms=now_ms + HORIZON - NOW,
@@ -93,14 +92,14 @@ def test_the_latest_offset_of_each_key() -> None:
 
 
 def test_records_before_the_first_offset_and_without_a_key_are_left_out() -> None:
-    keys = key_map(log([(b"a", b"1"), (b"b", b"2")], [(None, b"3"), (b"c", b"4")]), from_offset=1)
+    keys = key_map(log([(b"a", b"1"), (b"b", b"2")], [(None, b"3"), (b"c", b"4")]), first_offset=1)
     assert [keys.find(key) for key in (b"a", b"b", b"c")] == [None, 1, 3]
 
 
 def test_discarded_and_control_batches_are_left_out() -> None:
     data = log([(b"a", b"1")], [(b"b", b"2")]) + encode_batch([(b"c", b"")], base_offset=2, attributes=CONTROL)
     keys = KeyMap(1 << 12)
-    assert keys.add(memoryview(data), 0, [Verdict.DISCARD, 0, 0], decompressed_size_bytes_max=BOUND) == (len(data), False)
+    assert keys.add(memoryview(data), [Verdict.DISCARD, 0, 0], decompressed_size_bytes_max=BOUND) == (len(data), False)
     assert [keys.find(key) for key in (b"a", b"b", b"c")] == [None, 1, None]
 
 
@@ -117,7 +116,7 @@ def test_a_full_map_stops_at_a_batch_and_what_it_has_of_it_does_no_harm() -> Non
     batches = [[(b"key %03d" % (n * 4 + m), b"v") for m in range(4)] for n in range(40)]
     data, size = log(*batches), len(log(batches[0]))
     keys = KeyMap(1024)
-    used, full = keys.add(memoryview(data), 0, decompressed_size_bytes_max=BOUND)
+    used, full = keys.add(memoryview(data), decompressed_size_bytes_max=BOUND)
     assert full and 0 < used < len(data) and used % size == 0
     assert len(keys) >= used // size * 4
     assert all(keys.find(b"key %03d" % n) == n for n in range(used // size * 4))
@@ -125,13 +124,13 @@ def test_a_full_map_stops_at_a_batch_and_what_it_has_of_it_does_no_harm() -> Non
 
 
 def test_the_map_is_full_by_its_slots_as_by_its_keys() -> None:
-    many, long = KeyMap(1024, key_count_max=10), KeyMap(1024)
+    many, long = KeyMap(1024, offset_count=10), KeyMap(1024)
     for n in range(20):
         data = encode_batch([(b"%d" % n, b"")], base_offset=n)
-        if many.add(memoryview(data), 0, decompressed_size_bytes_max=BOUND)[1]:
+        if many.add(memoryview(data), decompressed_size_bytes_max=BOUND)[1]:
             break
     assert 10 <= len(many) < 20
-    assert long.add(memoryview(encode_batch([(bytes(900), b"")])), 0, decompressed_size_bytes_max=BOUND) == (0, True)
+    assert long.add(memoryview(encode_batch([(bytes(900), b"")])), decompressed_size_bytes_max=BOUND) == (0, True)
 
 
 def test_keys_of_every_size_have_their_own_place() -> None:
@@ -225,9 +224,10 @@ def test_a_tombstone_goes_at_its_horizon_and_not_before() -> None:
 
 def test_a_tombstone_stays_while_older_records_of_its_key_may_be_there() -> None:
     first = copy(log([(b"a", None), (b"b", b"1")]))
-    empty = KeyMap(1 << 12)
-    assert offsets(copy(first, empty, clean_offset=0, now_ms=HORIZON)) == [0, 1]
-    assert offsets(copy(first, empty, clean_offset=1, now_ms=HORIZON)) == [1]
+    assert offsets(copy(first, KeyMap(1 << 12, first_offset=1), now_ms=HORIZON)) == [1]
+    far = copy(encode_batch([(b"a", None), (b"b", b"1")], base_offset=FAR), KeyMap(1 << 12), base_offset=FAR)
+    assert offsets(copy(far, KeyMap(1 << 12), base_offset=FAR, now_ms=HORIZON)) == [FAR, FAR + 1]
+    assert offsets(copy(far, KeyMap(1 << 12, first_offset=FAR + 1), base_offset=FAR, now_ms=HORIZON)) == [FAR + 1]
 
 
 def test_a_superseded_tombstone_goes_at_once() -> None:
@@ -237,7 +237,7 @@ def test_a_superseded_tombstone_goes_at_once() -> None:
 
 def test_the_earliest_horizon_is_known() -> None:
     data = copy(log([(b"a", None)])) + encode_batch([(b"b", None)], base_offset=1)
-    made = Copy(key_map(data), base_offset=0, clean_offset=0, end_offset=9, now_ms=NOW + 5, horizon_ms=HORIZON + 5)
+    made = Copy(key_map(data), base_offset=0, end_offset=9, now_ms=NOW + 5, horizon_ms=HORIZON + 5)
     assert made.horizon_min_ms is None
     assert sum(len(view) for view, _ in made.feed(memoryview(data), decompressed_size_bytes_max=BOUND))
     assert made.horizon_min_ms == HORIZON
@@ -255,7 +255,7 @@ def test_deltas_to_a_far_horizon_fit(time: int) -> None:
 def test_a_discarded_batch_goes_and_supersedes_nothing() -> None:
     data = log([(b"a", b"1")], [(b"a", b"2"), (b"b", b"2")])
     keys = KeyMap(1 << 12)
-    keys.add(memoryview(data), 0, [0, Verdict.DISCARD], decompressed_size_bytes_max=BOUND)
+    keys.add(memoryview(data), [0, Verdict.DISCARD], decompressed_size_bytes_max=BOUND)
     assert offsets(copy(data, keys, [0, Verdict.DISCARD])) == [0]
 
 
@@ -319,14 +319,14 @@ def test_bytes_that_contradict_themselves_are_refused() -> None:
     good, keys = log([(b"a", b"1"), (b"b", b"2")]), KeyMap(1 << 12)
     for bad in (good[:-1], encode_batch([(b"a", b"")], record_count=0), encode_batch([], body=b"\x0e" * 9, record_count=1)):
         with pytest.raises(InvalidBatch):
-            keys.add(memoryview(bad), 0, decompressed_size_bytes_max=BOUND)
+            keys.add(memoryview(bad), decompressed_size_bytes_max=BOUND)
         with pytest.raises(InvalidBatch):
             copy(bad, keys)
     with pytest.raises(InvalidBatch):
         copy(good, keys, base_offset=1)
     left = encode_batch([Rec(b"a", b"", offset_delta=5)], last_offset_delta=2)
     with pytest.raises(InvalidBatch):
-        keys.add(memoryview(left), 0, decompressed_size_bytes_max=BOUND)
+        keys.add(memoryview(left), decompressed_size_bytes_max=BOUND)
 
 
 def test_a_long_way_to_write_a_number_is_read_as_the_number() -> None:
@@ -351,32 +351,38 @@ RECORDS = st.builds(
 CODECS = st.sampled_from([0, 0, 4])
 
 
-def passes(data: bytes, hash_mask: int) -> Iterator[bytes]:
-    """A log after each of some passes, a day and more apart."""
-    for day in range(4):
-        now = NOW + day * 100_000_000
-        data = copy(data, key_map(data, hash_mask=hash_mask), now_ms=now, room_bytes=200)
+def passes(data: bytes, hash_mask: int, begin: int) -> Iterator[bytes]:
+    """A log after each of some passes, a day and more apart; every other one knows the first half of it as clean."""
+    half = heads(data)[len(heads(data)) // 2].base_offset
+    for day in range(5):
+        first_offset = half if day % 2 else 0
+        keys = key_map(data, size_bytes=1 << 12, hash_mask=hash_mask, first_offset=first_offset)
+        data = copy(data, keys, base_offset=begin, now_ms=NOW + day * 100_000_000, room_bytes=200)
         yield data
 
 
 @settings(max_examples=150)
-@given(st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), CODECS), min_size=1, max_size=8), st.sampled_from([0, 3, 2**64 - 1]))
-def test_a_replay_gives_the_same_before_and_after(batches: list[tuple[list[Rec], int]], hash_mask: int) -> None:
+@given(
+    st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), CODECS), min_size=1, max_size=8),
+    st.sampled_from([0, 3, 2**64 - 1]),
+    st.sampled_from([0, 4090, FAR]),
+)
+def test_a_replay_gives_the_same_before_and_after(batches: list[tuple[list[Rec], int]], hash_mask: int, begin: int) -> None:
     data = b""
     for records, codec in batches:
-        base_offset = heads(data)[-1].last_offset + 1 if data else 0
+        base_offset = heads(data)[-1].last_offset + 1 if data else begin
         data += encode_batch(
             records, base_offset=base_offset, codec=codec, compress=lambda body, codec=codec: compression.compress(codec, body)
         )
     before = {key: (offset, value, time) for offset, key, value, time in rows(data)}
     end = heads(data)[-1].last_offset
-    for day, left in enumerate(passes(data, hash_mask)):
+    for day, left in enumerate(passes(data, hash_mask, begin)):
         after = {key: (offset, value, time) for offset, key, value, time in rows(left)}
         alive = {key: row for key, row in before.items() if row[1] is not None}
         assert {key: row for key, row in after.items() if row[1] is not None} == alive
         assert len(rows(left)) == len(after) and set(after.items()) <= set(before.items())
         assert (set(after) == set(before)) if day == 0 else set(after) == set(alive)
-        assert heads(left)[0].base_offset == 0 and heads(left)[-1].last_offset == end
+        assert heads(left)[0].base_offset == begin and heads(left)[-1].last_offset == end
 
 
 def test_the_header_of_an_empty_batch_by_hand() -> None:

@@ -10,7 +10,7 @@ from logdb.codec import crc32c
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import producer_snapshot
-from logdb.log.producers import SEQUENCE_MASK, Batch, Producer, ProducerStates
+from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates
 from logdb.model import OFFSET_MAX
 
 offsets = st.integers(0, OFFSET_MAX - 1)
@@ -18,29 +18,36 @@ offsets = st.integers(0, OFFSET_MAX - 1)
 
 @st.composite
 def producers(draw):
-    last = draw(offsets)
-    delta = draw(st.integers(0, min(last, SEQUENCE_MASK)))
-    batches = draw(st.sampled_from([(), (Batch(draw(st.integers(-1, SEQUENCE_MASK)), last, delta),)]))
+    batches, end = [], draw(st.integers(0, OFFSET_MAX // 2))
+    for _ in range(draw(st.integers(0, BATCH_COUNT_MAX))):
+        delta = draw(st.integers(0, SEQUENCE_MASK))
+        end += delta + draw(st.integers(1, 9))
+        batches.append(Batch(draw(st.integers(-1, SEQUENCE_MASK)), end, delta))
     timestamp, first = draw(st.integers(-1, OFFSET_MAX)), draw(st.one_of(st.just(-1), offsets))
     started = timestamp if first >= 0 else -1
-    return Producer(draw(offsets), draw(st.integers(0, 2**15 - 1)), batches, timestamp, draw(st.integers(-1, 2**31 - 1)), first, started)
+    return Producer(
+        draw(offsets), draw(st.integers(0, 2**15 - 1)), tuple(batches), timestamp, draw(st.integers(-1, 2**31 - 1)), first, started
+    )
 
 
 @given(st.lists(producers(), max_size=5, unique_by=lambda producer: producer.producer_id))
 def test_there_and_back(found):
     states = ProducerStates(found)
     data = producer_snapshot.encode(states)
-    assert len(data) == 10 + 46 * len(found)
+    assert len(data) == 10 + sum(46 + 24 * max(0, len(producer.batches) - 1) for producer in found)
     again = producer_snapshot.decode(data, "x")
     assert again.producers == states.producers
     assert again.first_unstable == states.first_unstable
 
 
-def test_only_the_last_of_the_batches_is_kept(tmp_path):
+def test_all_of_the_last_batches_are_kept_and_the_last_one_where_kafka_looks(tmp_path):
     known = Producer(7, 1, (Batch(4, 4, 4), Batch(6, 9, 1)), 99, 3, 8, 50)
-    producer_snapshot.save(IO(), str(tmp_path), 10, ProducerStates([known]))
-    found = producer_snapshot.load(IO(), str(tmp_path), 10).producers[7]
-    assert found == known._replace(batches=(Batch(6, 9, 1),), started_ms=99)
+    producer_snapshot.save(IO(), str(tmp_path), 10, ProducerStates([known, Producer(8, 0)]))
+    found = producer_snapshot.load(IO(), str(tmp_path), 10).producers
+    assert found == {7: known._replace(started_ms=99), 8: Producer(8, 0)}
+    data = (tmp_path / f"{10:020d}.snapshot").read_bytes()
+    assert struct.unpack(">qhiqiqiq", data[10:56]) == (7, 1, 6, 9, 1, 99, 3, 8)
+    assert struct.unpack(">qiqi", data[102:]) == (7, 4, 4, 4)
 
 
 def sealed(body: bytes, version: int = 1) -> bytes:
@@ -53,6 +60,14 @@ WRONG = {
     "version": sealed(bytes(4), 2),
     "CRC": sealed(bytes(4))[:-1] + b"\1",
     "count too high": sealed((2).to_bytes(4, "big") + struct.pack(">qhiqiqiq", *ENTRY)),
+    "earlier batch of nobody": sealed(bytes(4) + struct.pack(">qiqi", 7, 0, 0, 0)),
+    "earlier batch behind the last": sealed((1).to_bytes(4, "big") + struct.pack(">qhiqiqiq", *ENTRY) + struct.pack(">qiqi", 7, 0, 8, 0)),
+    "earlier batch, and no last one": sealed(
+        (1).to_bytes(4, "big") + struct.pack(">qhiqiqiq", 7, 0, -1, -1, 0, 9, -1, -1) + struct.pack(">qiqi", 7, 0, 0, 0)
+    ),
+    "six batches": sealed(
+        (1).to_bytes(4, "big") + struct.pack(">qhiqiqiq", *ENTRY) + b"".join(struct.pack(">qiqi", 7, n, n, 0) for n in range(5))
+    ),
     "count negative": sealed(b"\xff" * 4),
     "more behind": sealed(bytes(4) + b"x"),
     "twice the same": sealed((2).to_bytes(4, "big") + 2 * struct.pack(">qhiqiqiq", *ENTRY)),

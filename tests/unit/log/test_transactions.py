@@ -22,7 +22,7 @@ from logdb.model import AbortedTransaction, OpenTransaction, ProducerIdAndEpoch
 from support.batches import encode_batch, encode_log
 from support.faulty_io import FaultyIO
 from support.power_cut import die
-from support.produced import Sender, batch, committed, values
+from support.produced import Sender, batch, committed, open_bare, values
 
 NOW = 1_700_000_000_000
 LEVELS = pytest.mark.parametrize("level", ["os", "interval", "fsync"])
@@ -35,7 +35,7 @@ def io():
 
 @pytest.fixture
 def db(tmp_path, io):
-    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000, clock=lambda: NOW) as database:
+    with open_bare(tmp_path / "db", io=io, linger_ms=60_000, clock=lambda: NOW) as database:
         yield database
 
 
@@ -55,7 +55,7 @@ def reopened(db, path: Path, *, clean: bool = True, **options):
         db.close()
     else:
         die(db)
-    return logdb.open(path, linger_ms=60_000, **options)
+    return open_bare(path, linger_ms=60_000, **options)
 
 
 def snapshots(path: Path) -> list[int]:
@@ -67,7 +67,7 @@ def snapshots(path: Path) -> list[int]:
 
 @LEVELS
 def test_a_batch_that_comes_again_is_stored_once(tmp_path, level):
-    with logdb.open(tmp_path / "db", durability=level) as db:
+    with open_bare(tmp_path / "db", durability=level) as db:
         log = made(db)
         sender = Sender(log)
         again = sender.image(b"a", b"b")
@@ -158,7 +158,7 @@ def test_a_transactional_batch_needs_a_producer(log):
 
 @LEVELS
 def test_many_threads_send_the_same_batches(tmp_path, level):
-    with logdb.open(tmp_path / "db", durability=level) as db:
+    with open_bare(tmp_path / "db", durability=level) as db:
         log = made(db)
 
         def send(image: bytes, offsets: list[range]) -> None:
@@ -195,7 +195,7 @@ def test_what_a_full_disk_keeps_is_known_as_a_duplicate(io, log):
 
 
 def test_what_a_full_disk_kept_and_a_close_lost_is_not_known_afterwards(tmp_path, io):
-    db = logdb.open(tmp_path / "db", io=io, linger_ms=60_000)
+    db = open_bare(tmp_path / "db", io=io, linger_ms=60_000)
     log = made(db)
     sender = Sender(log, transactional=True)
     sender.send(b"a")
@@ -206,7 +206,7 @@ def test_what_a_full_disk_kept_and_a_close_lost_is_not_known_afterwards(tmp_path
     with pytest.raises(logdb.errors.CloseIncomplete):
         db.close()
     io.heal()
-    with logdb.open(tmp_path / "db") as db:
+    with open_bare(tmp_path / "db") as db:
         log = db.log("t")
         assert log.open_transactions()[0].first_offset == 0
         assert log.append_batches(batch([b"lost" * 100], 7, 0, 1, transactional=True)) == range(1, 2)
@@ -305,7 +305,7 @@ def test_a_marker_of_a_newer_epoch_fences_who_sends_under_the_older(log):
 def test_read_only_logs_take_no_markers(tmp_path, db, log):
     sender = Sender(log)
     sender.send(b"a")
-    with logdb.open(tmp_path / "db", mode="r") as reader, pytest.raises(ReadOnly):
+    with open_bare(tmp_path / "db", mode="r") as reader, pytest.raises(ReadOnly):
         reader.log("t").append_marker(sender.name, commit=True, coordinator_epoch=0)
 
 
@@ -370,20 +370,20 @@ def test_a_restart_forgets_nothing_that_is_in_the_log(tmp_path, db, log, clean):
 
 
 def test_a_clean_close_leaves_nothing_to_be_walked(tmp_path, io):
-    with logdb.open(tmp_path / "db") as db:
+    with open_bare(tmp_path / "db") as db:
         log = made(db)
         Sender(log).send(b"a")
         db._store.checkpoint([log])
         Sender(log).log.append_many([b"b"] * 10)
     assert snapshots(tmp_path / "db")[-1] == 11
-    with logdb.open(tmp_path / "db", io=io) as db:
+    with open_bare(tmp_path / "db", io=io) as db:
         log = db.log("t")
         assert log.producers_offset == 11
         assert io.count("preadinto", ".log") <= 1  # resuming at the last entry of the index
 
 
 def test_logs_without_producers_have_none_of_the_files_and_look_for_none(tmp_path, io):
-    with logdb.open(tmp_path / "db", io=io) as db:
+    with open_bare(tmp_path / "db", io=io) as db:
         log = made(db)
         log.append_many([b"a"] * 10)
         log.append_batches(encode_log([[b"b"]]))
@@ -439,21 +439,21 @@ def test_a_lost_snapshot_is_made_anew(tmp_path, db, log, damage):
             file.unlink()
         else:
             file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with logdb.open(tmp_path / "db") as again:
+    with open_bare(tmp_path / "db") as again:
         log = again.log("t")
         assert any("made anew from the log" in report for report in again._store.reports)
         for number in range(3):
             assert log.append_batches(batch([b"%d" % number], number, 0, 0, transactional=number == 1)) == range(number, number + 1)
         assert log.last_stable_offset == 1
     assert logdb.verify(tmp_path / "db").ok
-    with logdb.open(tmp_path / "db") as again:
+    with open_bare(tmp_path / "db") as again:
         again.log("t")
         assert again._store.reports == []
 
 
 def test_producers_expire_after_a_day(tmp_path):
     now = [NOW]
-    with logdb.open(tmp_path / "db", clock=lambda: now[0]) as db:
+    with open_bare(tmp_path / "db", clock=lambda: now[0]) as db:
         log = made(db)
         Sender(log, 1).send(b"a")
         undecided = Sender(log, 2, transactional=True)
@@ -477,7 +477,7 @@ def test_producers_expire_after_a_day(tmp_path):
 
 
 def test_aborted_transactions_over_many_segments(tmp_path):
-    with logdb.open(tmp_path / "db") as db:
+    with open_bare(tmp_path / "db") as db:
         log = made(db, segment_bytes=1024)
         expected, aborted = [], []
         undecided = Sender(log, 99, transactional=True)
@@ -498,7 +498,7 @@ def test_aborted_transactions_over_many_segments(tmp_path):
     indexes = sorted((tmp_path / "db" / "t-0").glob("*.txnindex"))
     assert len(indexes) > 3
     for mode in ("a", "r"):
-        with logdb.open(tmp_path / "db", mode=mode) as db:
+        with open_bare(tmp_path / "db", mode=mode) as db:
             log = db.log("t")
             assert log.aborted_transactions(0, log.end_offset) == every
             assert committed(log) == expected
@@ -511,7 +511,7 @@ def test_aborted_transactions_over_many_segments(tmp_path):
 @pytest.mark.parametrize("mode", ["a", "r"])
 @pytest.mark.parametrize("which", [0, -1], ids=["sealed", "active"])
 def test_a_lost_index_is_made_anew(tmp_path, damage, mode, which):
-    with logdb.open(tmp_path / "db") as db:
+    with open_bare(tmp_path / "db") as db:
         log = made(db, segment_bytes=1024)
         for number in range(20):
             sender = Sender(log, number, transactional=True)
@@ -525,7 +525,7 @@ def test_a_lost_index_is_made_anew(tmp_path, damage, mode, which):
         index.unlink()
     else:
         pytest.skip("nothing says that an unsealed segment has one; verify does")
-    with logdb.open(tmp_path / "db", mode=mode) as db:
+    with open_bare(tmp_path / "db", mode=mode) as db:
         log = db.log("t")
         assert log.aborted_transactions(0, log.end_offset) == every
         assert committed(log) == []
@@ -541,7 +541,7 @@ def test_a_damaged_log_ends_what_is_known_of_producers(tmp_path, db, log):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with logdb.open(tmp_path / "db") as again:
+    with open_bare(tmp_path / "db") as again:
         log = again.log("t")
         assert "CRC" in (log.read_only_reason or "")
         with pytest.raises(CorruptionError):
@@ -552,7 +552,7 @@ def test_a_damaged_log_ends_what_is_known_of_producers(tmp_path, db, log):
 
 
 def test_a_reader_sees_what_is_decided(tmp_path, db, log):
-    with logdb.open(tmp_path / "db", mode="r") as reader:
+    with open_bare(tmp_path / "db", mode="r") as reader:
         tail = reader.log("t")
         assert (tail.last_stable_offset, committed(tail)) == (0, [])
         sender = Sender(log, transactional=True)
@@ -569,7 +569,7 @@ def test_a_reader_sees_what_is_decided(tmp_path, db, log):
         assert (tail.last_stable_offset, committed(tail)) == (4, [b"yes"])
         assert tail.aborted_transactions(0, 4) == log.aborted_transactions(0, 4)
         assert tail.read_batches(0, isolation_level="read_committed")[1] == 4
-        with logdb.open(tmp_path / "db", mode="r") as later:
+        with open_bare(tmp_path / "db", mode="r") as later:
             tail = later.log("t")
             assert (tail.last_stable_offset, committed(tail)) == (4, [b"yes"])
             assert tail.aborted_transactions(0, 4) == log.aborted_transactions(0, 4)

@@ -405,7 +405,37 @@ def test_begin_and_seal_are_checked() -> None:
     assert empty is not None and empty.record_count == 0 and bytes(empty.batches) == b""
 
 
+def test_what_a_batch_builder_can_do_by_itself_breaks_nothing() -> None:
+    topic = Topic()
+    topic.send("t", b"in")
+    partition = topic.partition()
+    with pytest.raises(NotImplementedError):
+        partition._drain()
+    assert partition._seal() is None
+    partition._discard()
+    topic.send("t", b"another")
+    assert [row.value for row in topic.rows()] == [b"another"]
+    partition._dirty = True
+    partition.append(b"beside")
+    with pytest.raises(RuntimeError, match="a buffer is open"):
+        topic.send("t", b"v")
+    assert partition._seal() is None
+
+
 def test_constructors_are_checked() -> None:
+    with pytest.raises(ValueError, match="partition_count=0"):
+        Route("t", 0, 1)
+    unmade = Delivery.__new__(Delivery)
+    with pytest.raises(RuntimeError, match="__init__ was not called"):
+        unmade._future(0)
+    topic = Topic()
+    topic.send("t", b"v")
+    topic.seal()
+    with pytest.raises(RuntimeError, match="not a new delivery"):
+        topic.partition()._begin(unmade, 100)
+    topic._routes["t"].accumulators.clear()
+    with pytest.raises(SystemError, match="emptied"):
+        topic.send("t", b"v")
     with pytest.raises(TypeError):
         Delivery("t", "0", 0, True)  # type: ignore[arg-type]
     with pytest.raises(TypeError):

@@ -41,7 +41,6 @@ def test_without_any_there_is_no_file(io, path):
     assert index.checksum() == (0, 0)
     index.save()
     assert not io.exists(path)
-    index.remove()
 
 
 @pytest.mark.parametrize(
@@ -123,8 +122,6 @@ def test_what_lies_past_a_recovery_is_cut(io, path):
     index.load_below(0)
     index.save()
     assert transaction_index.load(io, path) == b""
-    index.remove()
-    assert not io.exists(path)
 
 
 def packed(*numbers):

@@ -13,14 +13,14 @@ from logdb.log import producer_snapshot
 from logdb.meta import Catalogue
 from support.damage import copy, flip
 from support.power_cut import Killed, PowerCutIO, commits_noted, die
-from support.produced import Sender, batch, committed
+from support.produced import Sender, batch, committed, open_bare
 
 SEGMENT_BYTES = 1024
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    fill(logdb.open(tmp_path / "db")).close()
+    fill(open_bare(tmp_path / "db")).close()
     return tmp_path / "db"
 
 
@@ -42,7 +42,7 @@ def fill(db: logdb.Database) -> logdb.Database:
 
 
 def state(path: Path, mode: str = "r") -> tuple[object, ...]:
-    with logdb.open(path, mode=mode) as db:
+    with open_bare(path, mode=mode) as db:
         log = db.log("t")
         opened = [each[:3] for each in log.open_transactions()]
         return log.end_offset, log.last_stable_offset, opened, log.aborted_transactions(0, log.end_offset), committed(log)
@@ -58,7 +58,7 @@ def newest(path: Path) -> Path:
 
 def goes_on(path: Path) -> None:
     """What is known of producers is what it was."""
-    with logdb.open(path) as db:
+    with open_bare(path) as db:
         log = db.log("t")
         for number in range(12):
             repeated = log.append_batches(batch([b"%d" % number * 60], number, 0, 0, transactional=True))
@@ -187,7 +187,7 @@ def test_a_damaged_segment_takes_its_batches_with_it(path):
 @pytest.mark.parametrize("level", ["interval", "fsync"])
 def test_a_crash_is_left_to_the_next_opening(tmp_path, level):
     path = tmp_path / "db"
-    db = fill(logdb.open(path, durability=level))
+    db = fill(open_bare(path, durability=level))
     log = db.log("t")
     Sender(log, 61, transactional=True).send(b"more")
     log.append_marker(Sender(log, 60).name, commit=False, coordinator_epoch=0)

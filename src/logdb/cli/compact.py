@@ -1,0 +1,55 @@
+"""``logdb compact``: keep only the latest record of each key, now instead of in the background."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, common, pass_session
+
+
+class Compacted(NamedTuple):
+    """One partition, as it was and as it is."""
+
+    topic: str
+    partition: int
+    size_bytes_before: int
+    size_bytes: int
+    segment_count: int
+    end_offset: int
+
+
+def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
+    """Compact one partition."""
+    log = db.log(topic, partition)
+    before = log.size_bytes
+    db.compact(topic, partition)
+    return Compacted(topic, partition, before, log.size_bytes, len(log.segments), log.end_offset)
+
+
+@click.command(short_help="Keep only the latest record of each key, now.")
+@common
+@click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC, required=True)
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
+@pass_session
+def compact(session: Session, names: Sequence[str], partition: int | None) -> None:
+    """Compact topics whose cleanup.policy says so.
+
+    What a later record of the same key has replaced goes; offsets stay as they are.
+    The same happens in the background while the database is open.
+    """
+    rows: list[Compacted] = []
+    with session.write() as db:
+        for name in names:
+            partitions = range(db.describe_topic(name).partition_count) if partition is None else (partition,)
+            rows += [compacted(db, name, number) for number in partitions]
+    if session.as_json:
+        emit([row._asdict() for row in rows])
+        return
+    shown = [(row.topic, row.partition, size_text(row.size_bytes_before), size_text(row.size_bytes), row.segment_count) for row in rows]
+    table(("TOPIC", "PARTITION", "BEFORE", "NOW", "SEGMENTS"), shown)
+    saved = sum(row.size_bytes_before - row.size_bytes for row in rows)
+    say(f"{counted(len(rows), 'partition')} compacted, {size_text(max(saved, 0))} given back")

@@ -1,0 +1,370 @@
+"""logdb for asyncio: the whole API, and a loop that nothing holds up."""
+
+import asyncio
+import contextlib
+import inspect
+import threading
+import time
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb.client import consumer as consumers
+from logdb.client import producer as producers
+from logdb.client import transaction as transactions
+from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+def run(tmp_path, story, **options):
+    """Run a coroutine function with a new database."""
+
+    async def main():
+        async with logdb.aio.open(tmp_path / "db", **options) as db:
+            await db.create_topic("t", partitions=2, if_not_exists=True)
+            await story(db)
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- the mirror
+
+# What users of logdb.Log are not meant to call: the store and the broker do.
+_OF_THE_STORE = {
+    "abandon append_marker begin_at capture checkpoint_done checkpoint_is_due config configure durability epochs finish forked",
+    "had_producers leader_epoch needs_tending note_unsynced point producers producers_offset readable_end_offset refuse replace roll",
+    "save_active_indexes segments strengthen sync sync_due_ms take_sealing unwatch watch write_lingering written_end",
+    "written_stable_offset",
+}
+_LEFT_OUT = {
+    "Log": set(" ".join(_OF_THE_STORE).split()),
+    "Producer": {"refresh", "would_wait"},
+    "TransactionalProducer": {"refresh", "would_wait", "id", "usable"},
+    "Transaction": {"would_wait"},
+    "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "watch"},
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "sync"),
+    [
+        (logdb.aio.Database, logdb.Database),
+        (logdb.aio.Log, logdb.Log),
+        (logdb.aio.Producer, producers.Producer),
+        (logdb.aio.TransactionalProducer, transactions.TransactionalProducer),
+        (logdb.aio.Transaction, transactions.Transaction),
+        (logdb.aio.Consumer, consumers.Consumer),
+    ],
+)
+def test_everything_is_there_and_documented(own, sync):
+    def public(of):
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert public(sync) - public(own) == _LEFT_OUT.get(own.__name__, set())
+    for name in public(own) & public(sync):
+        member = inspect.getattr_static(own, name)
+        if callable(member):
+            assert member.__doc__, name
+
+
+# ---------------------------------------------------------------- logs
+
+
+def test_a_log(tmp_path):
+    async def story(db):
+        log = await db.log("t")
+        assert (log.topic, log.partition, log.start_offset) == ("t", 0, 0)
+        assert await log.append(b"0", b"k", timestamp_ms=0) == 0
+        assert await log.append_many([b"%d" % number for number in range(1, 2000)], timestamps_ms=range(1, 2000)) == range(1, 2000)
+        await log.flush()
+        assert (await log.end_offset, await log.last_stable_offset, await log.offset_for_timestamp(1999)) == (2000, 2000, 1999)
+        assert [record.value async for record in log.read(0)] == [b"%d" % number for number in range(2000)]
+        assert [record.offset async for record in log.read(5, end_offset=8)] == [5, 6, 7]
+        batches, next_offset = await log.read_batches(0)
+        assert len(batches) > 2000 and next_offset > 0
+        assert sum([batch.num_rows async for batch in log.read_arrow(columns=["value"])]) == 2000
+        with pytest.raises(OffsetOutOfRange):
+            await anext(log.read(5000))
+        with pytest.raises(UnknownTopic):
+            await db.log("nosuch")
+        info = await db.describe_topic("t")
+        assert info.partitions[0].end_offset == 2000 and log.size_bytes > 2000
+        assert repr(log) == "<aio <Log t-0 [0, 2000)>>"
+
+    run(tmp_path, story)
+
+
+def test_reading_comes_to_damage(tmp_path):
+    async def story(db):
+        log = await db.log("t")
+        for first in (0, 300):
+            await log.append_many([b"%d" % number for number in range(first, first + 300)])
+            await log.flush()
+        with open(tmp_path / "db" / "t-0" / f"{0:020}.log", "r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"!")
+        seen = []
+        with pytest.raises(CorruptionError):
+            async for record in log.read(0):
+                seen.append(record.offset)  # noqa: PERF401  # a comprehension would lose them
+        assert seen == list(range(300))
+
+    run(tmp_path, story)
+
+
+def test_following_a_log(tmp_path):
+    async def story(db):
+        log, stop, seen = await db.log("t"), asyncio.Event(), []
+
+        async def follow():
+            async for record in log.follow(0, stop=stop):
+                seen.append(record.value)
+                if record.value == b"9":
+                    stop.set()
+
+        task = asyncio.create_task(follow())
+        for number in range(10):
+            await log.append(b"%d" % number)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(task, 30)
+        assert seen == [b"%d" % number for number in range(10)]
+        assert [record.offset async for record in log.follow(8, timeout_ms=10)] == [8, 9]
+
+    run(tmp_path, story)
+
+
+# ---------------------------------------------------------------- producers and transactions
+
+
+def test_producing(tmp_path):
+    async def story(db):
+        async with await db.producer() as producer:
+            futures = [await producer.send("t", b"%d" % number, key=b"k%d" % (number % 7)) for number in range(2000)]
+            metadata = [await future for future in futures]
+            assert len({(one.partition, one.offset) for one in metadata}) == 2000
+            assert futures[0].done() and futures[0].result() == metadata[0] == await futures[0]
+            with pytest.raises(UnknownTopic):
+                await producer.send("nosuch", b"")
+        with pytest.raises(Closed):
+            await producer.send("t", b"")
+
+    run(tmp_path, story)
+
+
+def test_a_producer_without_room_holds_up_its_sender_and_not_the_loop(tmp_path):
+    async def story(db):
+        held, ticks = threading.Event(), 0
+        async with await db.producer(buffer_memory=131_072, linger_ms=0) as producer:
+            await (await producer.send("t", b"", partition=0))
+            produce = db._sync._session.produce
+            db._sync._session.produce = lambda *args, **options: (held.wait(30), produce(*args, **options))[1]
+
+            async def send():
+                return [await producer.send("t", bytes(1000), partition=0) for _ in range(200)]
+
+            sending = asyncio.create_task(send())
+            while ticks < 20:
+                await asyncio.sleep(0.001)
+                ticks += 1
+            assert not sending.done()
+            held.set()
+            assert max([(await future).offset for future in await sending]) == 200
+
+    run(tmp_path, story)
+
+
+def test_consume_transform_produce(tmp_path):
+    async def story(db):
+        await db.create_topic("out")
+        await db.append_many("t", [b"%d" % number for number in range(500)])
+        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+            seen = 0
+            while seen < 500:
+                async with db.transaction("etl") as tx:
+                    for records in (await consumer.poll(1000, 100)).values():
+                        for record in records:
+                            await tx.send("out", record.value)
+                            seen += 1
+                    await tx.send_offsets(consumer)
+            before = consumer.positions()
+            await db.append("t", b"late")
+            with contextlib.suppress(KeyError):
+                async with db.transaction("etl") as tx:
+                    (records,) = (await consumer.poll(1000)).values()
+                    await tx.send("out", records[0].value)
+                    await tx.send_offsets(consumer)
+                    raise KeyError
+            assert {partition: await consumer.position(partition) for partition in before} == {p: at.offset for p, at in before.items()}
+        log = await db.log("out")
+        values = [int(record.value) async for record in log.read(0, isolation_level="read_committed")]
+        assert sorted(values) == list(range(500))
+
+    run(tmp_path, story)
+
+
+def test_a_transactional_producer(tmp_path):
+    async def story(db):
+        async with await db.producer(transactional_id="x") as producer:
+            await producer.init_transactions()
+            for commit in (True, False):
+                await producer.begin_transaction()
+                await producer.send("t", b"%d" % commit, partition=0)
+                await producer.flush()
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+        log = await db.log("t")
+        assert [record.value async for record in log.read(0, isolation_level="read_committed")] == [b"1"]
+        assert len(await log.aborted_transactions(0, await log.end_offset)) == 1 and log.open_transactions() == []
+
+    run(tmp_path, story)
+
+
+# ---------------------------------------------------------------- consumers
+
+
+def test_a_consumer(tmp_path):
+    async def story(db):
+        log = await db.log("t")
+        await log.append_many([b"%d" % number for number in range(1000)], timestamps_ms=range(1000))
+        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest", iteration_timeout_ms=0) as consumer:
+            taken = await consumer.poll(1000, 10)
+            assert [record.offset for record in taken[T0]] == list(range(10))
+            assert (consumer.assignment(), consumer.subscription(), consumer.paused()) == ([T0, ("t", 1)], ("t",), [])
+            await consumer.commit()
+            assert await consumer.committed(T0) == OffsetAndMetadata(10, 0)
+            count = 0
+            async for record in consumer:
+                count += 1
+                assert record.offset == 9 + count
+                if count in (1, 490, 491):
+                    assert consumer.positions()[T0].offset == 10 + count
+            assert count == 990 and await consumer.lag(T0) == 0
+            await consumer.seek_to_timestamp(500, T0)
+            await consumer.pause(T0)
+            assert await consumer.poll(20) == {}
+            await consumer.resume(T0)
+            assert (await consumer.poll(1000, 1))[T0][0].offset == 500
+            assert await consumer.offsets_for_times({T0: 7}) == {T0: 7}
+            assert (await consumer.beginning_offsets([T0]), await consumer.end_offsets([T0])) == ({T0: 0}, {T0: 1000})
+            assert consumer.group_metadata().group_id == "g"
+
+    run(tmp_path, story)
+
+
+def test_poll_waits_without_a_thread(tmp_path):
+    async def story(db):
+        consumers_ = [await db.consumer("t") for _ in range(100)]
+        polls = [asyncio.create_task(consumer.poll(30_000)) for consumer in consumers_]
+        began = time.monotonic()
+        while time.monotonic() - began < 0.2:
+            await asyncio.sleep(0.01)
+        assert not any(poll.done() for poll in polls)
+        await db.append("t", b"x", b"k")
+        for poll in polls:
+            (records,) = (await poll).values()
+            assert [record.value for record in records] == [b"x"]
+        assert sum(thread.name.startswith("logdb-aio") for thread in threading.enumerate()) <= 32
+
+    run(tmp_path, story)
+
+
+def test_a_cancelled_poll_loses_nothing(tmp_path):
+    async def story(db):
+        log = await db.log("t")
+        await log.append_many([b"%d" % number for number in range(300)])
+        async with await db.consumer("t", auto_offset_reset="earliest", max_poll_records=1) as consumer:
+            numbers = []
+            for number in range(300):
+                task = asyncio.create_task(consumer.poll())
+                for _ in range(number % 4):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    numbers += [int(record.value) for records in (await task).values() for record in records]
+            while taken := await consumer.poll(20):
+                numbers += [int(record.value) for records in taken.values() for record in records]
+            assert numbers == list(range(300))
+
+    run(tmp_path, story)
+
+
+def test_members_of_a_group_with_listeners_that_commit(tmp_path):
+    async def story(db):
+        await db.append_many("t", [b"%d" % number for number in range(3000)])
+        numbers, done = [], asyncio.Event()
+
+        async def member():
+            consumer = await db.consumer(group_id="g", auto_offset_reset="earliest", max_poll_records=50)
+
+            async def commit(_):
+                await consumer.commit()
+
+            async with consumer:
+                await consumer.subscribe("t", on_revoked=commit, on_assigned=lambda _: None)
+                while not done.is_set():
+                    for records in (await consumer.poll(20)).values():
+                        numbers.extend(int(record.value) for record in records)
+                    if len(numbers) >= 3000:
+                        done.set()
+
+        await asyncio.wait_for(asyncio.gather(*(member() for _ in range(3))), 60)
+        assert sorted(numbers) == list(range(3000))
+
+    run(tmp_path, story)
+
+
+# ---------------------------------------------------------------- opening, closing, the loop
+
+
+def test_opening_and_closing(tmp_path):
+    async def main():
+        db = await logdb.aio.open(tmp_path / "db")
+        assert (db.mode, db.path, db.reports) == ("a", str(tmp_path / "db"), ())
+        await db.create_topic("t")
+        await db.append("t", b"x")
+        await db.flush()
+        assert [topic.name for topic in await db.topics()] == ["t"]
+        assert (await db.verify()).ok
+        async with logdb.aio.open(tmp_path / "db", mode="r") as reader:
+            log = await reader.log("t")
+            assert [record.value async for record in log.read(0)] == [b"x"]
+            with pytest.raises(ReadOnly):
+                await log.append(b"y")
+            async with await reader.consumer("t", auto_offset_reset="earliest") as consumer:
+                assert len(await consumer.poll(1000)) == 1
+                await db.append("t", b"y")
+                await db.flush()
+                assert len(await consumer.poll(10_000)) == 1
+        await db.close()
+        await db.close()
+        with pytest.raises(Closed):
+            await db.topics()
+        with pytest.raises(logdb.errors.NotADatabase):
+            await logdb.aio.open(tmp_path / "nosuch", mode="r")
+
+    asyncio.run(main())
+
+
+def test_the_loop_is_not_held_up_by_a_disk(tmp_path):
+    """All syncs wait for an event that the loop itself sets."""
+    slow = threading.Event()
+
+    class SlowDisk(logdb.IO):
+        def fdatasync(self, fd):
+            slow.wait(30)
+            super().fdatasync(fd)
+
+    async def story(db):
+        log = await db.log("t")
+        slow.clear()
+        appends = [asyncio.create_task(log.append(b"%d" % number, durability="fsync")) for number in range(5)]
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert not any(append.done() for append in appends)
+        slow.set()
+        assert sorted([await append for append in appends]) == list(range(5))
+
+    slow.set()
+    run(tmp_path, story, io=SlowDisk())
