@@ -38,6 +38,7 @@ from logdb.client import consumer as consumers
 from logdb.client import database as databases
 from logdb.client import producer as producers
 from logdb.client import transaction as transactions
+from logdb.client.assignment import Listener as SyncListener
 from logdb.client.records import AnyRecord
 from logdb.codec import Record
 from logdb.codec import SendFuture as SyncSendFuture
@@ -461,7 +462,7 @@ class Consumer(Mirror[consumers.Consumer]):
         )
         await self.in_turn(subscribed)
 
-    def _listening(self, listener: "Listener | None") -> consumers.Listener | None:
+    def _listening(self, listener: "Listener | None") -> SyncListener | None:
         """What a thread calls, and goes on when the listener's coroutine is over."""
         if listener is None:
             return None

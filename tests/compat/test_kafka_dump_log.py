@@ -18,6 +18,7 @@ import pytest
 
 import logdb
 from benches.peers.kafka import jars
+from logdb.cli import dump_producers
 from logdb.client.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status
@@ -309,8 +310,11 @@ def test_the_tool_prints_what_we_know_of_producers(kafka: Kafka, tmp_path: Path)
         for entry in aborted
     ]
     assert [line for line in lines if not line.startswith("Dumping")] == said
+    assert [dump_producers.aborted_line(entry) for file in indexes for entry in dump_producers.aborted_documents(str(file))] == said
     assert complaints == []
-    lines, complaints = kafka.dump(files(directory, ".snapshot")[-1:])
+    newest = files(directory, ".snapshot")[-1]
+    lines, complaints = kafka.dump([newest])
+    assert lines[1:] == [dump_producers.producer_line(entry) for entry in dump_producers.producer_documents(str(newest))]
     found = [re.findall(r"(\w+): (?:OptionalLong\[)?([\w.-]+)", line) for line in lines[1:]]
     assert [(int(row["producerId"]), int(row["lastSequence"]), row["currentTxnFirstOffset"]) for row in map(dict, found)] == [
         (sender.producer_id, sender.sequence - 1, str(stable) if sender is senders[3] else "OptionalLong.empty") for sender in senders

@@ -143,6 +143,22 @@ static void try_hashes(const uint8_t *buf, size_t len)
     logdb_crc32c_select(0);
 }
 
+/* What was stamped is good, and the stamp's; changes buf. */
+static void try_stamp(uint8_t *buf, size_t len, const uint8_t *options)
+{
+    size_t used = 0;
+    int32_t sequence = INT32_MAX - options[2];
+    logdb_status status = logdb_batches_stamp(buf, len, options[1], options[3], &sequence, options[0] & 1, &used);
+    MUST(used <= len && sequence >= 0 && (status == LOGDB_OK) == (used == len));
+    logdb_batch batch;
+    uint32_t crc;
+    for (size_t at = 0; at < used; at += (size_t)batch.size_bytes) {
+        MUST(logdb_batch_check(buf + at, used - at, INT32_MAX, &batch, &crc) == LOGDB_OK);
+        MUST(batch.producer_id == options[1] && batch.producer_epoch == options[3] && batch.base_sequence >= 0);
+        MUST(!(batch.attributes & LOGDB_TRANSACTIONAL) == !(options[0] & 1));
+    }
+}
+
 /* Gives the first batch a length and a CRC that fit, so that mutations reach what lies behind those. */
 static void reseal(uint8_t *buf, size_t len)
 {
@@ -173,6 +189,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_searches(buf, len, data);
     walk_and_gather(buf, len, data[2] & 1 ? data[2] : 0, to_offset, data[1] & 31, &sizes);
     try_hashes(buf, len);
+    try_stamp(buf, len, data);
     free(buf);
     return 0;
 }

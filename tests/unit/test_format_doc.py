@@ -10,7 +10,7 @@ from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
-from logdb.store import topic_file
+from logdb.store import mend, topic_file
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
@@ -49,6 +49,10 @@ def test_the_batch_header_is_what_the_page_says() -> None:
         "magic": 2,
     }
     assert computed_crc == header.crc
+
+
+def test_an_empty_batch_is_what_the_page_says() -> None:
+    assert mend.empty_batch(10, 13, 0) == example("empty batch")
 
 
 def test_the_records_are_what_the_page_says() -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
+from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
 from logdb.errors import LogdbError, UnknownPartition
@@ -21,6 +22,7 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
@@ -44,7 +46,7 @@ _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-class Database:
+class Database(Administration):
     """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
 
     Any number of threads may use it.  After a fork, the child opens its own.
@@ -563,6 +565,7 @@ def open_database(
     durability: Durability = "interval",
     batch_size: int = 16_384,
     linger_ms: int = 5,
+    cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     io: IO | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
@@ -577,6 +580,7 @@ def open_database(
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
         io: What touches files and clock; for tests.
         clock: Milliseconds since 1970, for records without a timestamp; None: the machine's,
             read coarsely (it may lag by a tick, 4 ms).
@@ -590,7 +594,18 @@ def open_database(
         CatalogueDamaged: ``logdb repair`` rebuilds it.
         UnsupportedFormat: A newer logdb wrote it.
     """
-    return Database(Store.open(path, mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io, clock=clock))
+    return Database(
+        Store.open(
+            path,
+            mode=mode,
+            durability=durability,
+            batch_size=batch_size,
+            linger_ms=linger_ms,
+            cleaner_bytes_per_second=cleaner_bytes_per_second,
+            io=io,
+            clock=clock,
+        )
+    )
 
 
 def _close_all() -> None:

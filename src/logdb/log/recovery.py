@@ -27,8 +27,8 @@ from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.log.replay import aborted_of, load_snapshot, replay
 from logdb.log.sealed import sealed_segment

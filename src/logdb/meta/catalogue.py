@@ -15,7 +15,6 @@ read beside one writer.
 """
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -342,7 +341,9 @@ def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
         return database_id
     if not create:
         raise CatalogueDamaged(shared.path, "data.mdb has no format entry")
-    made = str(uuid.uuid4())
+    from uuid import uuid4
+
+    made = str(uuid4())
     _write(shared, lambda txn: txn.put_format(made))
     for directory in (shared.path, os.path.dirname(os.path.abspath(shared.path))):
         try:

@@ -335,7 +335,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        if self.io.path_id(self.path) != self.file_id:  # where segments are swapped, the log is renamed first
+        if self.io.path_id(self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index

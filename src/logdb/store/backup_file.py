@@ -244,8 +244,8 @@ class BackupReader:
     def _file(self, position: int, data: bytes) -> tuple[FileName, int]:
         fields = self._json(position, data)
         shape = [type(field) for field in fields] if isinstance(fields, list) else []
-        if shape != [str, int, int, str, int]:
-            raise self.damaged(position, "the name of a file has another form")
+        if shape != [str, int, int, str, int] or fields[4] < 0:
+            raise self.damaged(position, "the name of a file, or its size, is none")
         return FileName(*fields[:4]), fields[4]
 
     def _json(self, position: int, data: bytes) -> Any:

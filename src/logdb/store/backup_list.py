@@ -95,6 +95,8 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
     return {
         "start_offset": log.entry.start_offset,
         "generation": log.entry.generation,
+        "clean_offset": log.entry.clean_offset,
+        "delete_horizon_ms": log.entry.delete_horizon_ms,
         "epochs": [list(entry) for entry in log.epochs.entries],
         "end": list(log.end) if log.has_segments else None,
         "parts": [list(part) for part in log.parts],
@@ -185,6 +187,8 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         partition,
         start_offset=_number(fields["start_offset"]),
         generation=_number(fields["generation"]),
+        clean_offset=_number(fields["clean_offset"]),
+        delete_horizon_ms=None if fields["delete_horizon_ms"] is None else _number(fields["delete_horizon_ms"]),
         recovery_segment=segment,
         recovery_offset=offset,
         recovery_position=position,

@@ -112,7 +112,12 @@ def _begin(io: IO, temporary: str) -> int:
                 io.rmdir(temporary)
     with named_errors(temporary):
         io.mkdir(temporary)
-    return _lock(io, mark)
+    try:
+        return _lock(io, mark)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            io.rmdir(temporary)
+        raise
 
 
 def _lock(io: IO, mark: str) -> int:

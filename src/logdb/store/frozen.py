@@ -1,25 +1,30 @@
 """A database frozen at one moment: what its partitions are, and files that no longer change.
 
-Knows which files of a partition never change (sealed segments and their indexes) and what a partition's directory
-has after a clean close.  Does not know what it is frozen for: a snapshot, or a backup.
+Knows how all partitions are captured at once, which files of a partition never change (sealed segments and
+their indexes), and what its directory has after a clean close.  Does not know what a database is frozen for: a
+snapshot, or a backup.
 
     sealed segment      linked: it is never changed in place, and a link outlives its removal
     active segment      linked as ``<base>.log.live``: it goes on growing, and counts up to the captured end only
     everything else     written anew from what was captured
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.epochs import LeaderEpochs
+from logdb.log.host import Captured
+from logdb.log.log import Log
 from logdb.log.recovery_point import Point, Slot
-from logdb.meta import Catalogue, LogEntry, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
+from logdb.meta import Catalogue, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
 from logdb.model import LogConfig, TopicPartition
 from logdb.segment.files import copy_file, link_file, sync_directory, write_file
 from logdb.segment.segment import Segment, segment_path
@@ -27,8 +32,13 @@ from logdb.store import topic_file
 from logdb.store.directories import named_errors
 from logdb.store.topic_file import TopicFile
 
+ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that it need not be copied
+_CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
 SEALED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 _LIVE = ".live"
+
+if TYPE_CHECKING:
+    from logdb.store.store import Store
 
 Tell = Callable[[str, int], None]
 """Called with a path and how many bytes of it were copied since the last call."""
@@ -79,6 +89,90 @@ class Frozen:
     def size_bytes(self) -> int:
         """Of all records."""
         return sum(log.size_bytes for log in self.logs)
+
+
+# ---------------------------------------------------------------- where everything ends
+
+
+@contextlib.contextmanager
+def freeze(store: "Store") -> Iterator[Frozen]:
+    """The database as of one moment: no transaction's marker lies between the ends of two partitions.
+
+    While it lasts no file is removed or replaced.  Appends go on, and what they add lies behind the ends.
+
+    Raises:
+        CorruptionError: A partition is read-only because it is damaged.
+        DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
+        ReadOnly: With mode "r": the directory is written to, or was not closed cleanly.
+    """
+    if store.mode == "r":
+        store.check_unchanging()
+        yield _frozen(store, _capture(store))
+        return
+    store.check_open(writable=True)
+    logs = _logs(store)
+    for log in logs:
+        if log.written_end().position > ROLL_SIZE_BYTES:
+            log.roll()
+    store.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
+    with store.still(lambda: _capture(store)) as captured:
+        yield _frozen(store, captured)
+
+
+def _logs(store: "Store") -> list[Log]:
+    """Every log, in the order in which their ends are to be captured.
+
+    Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
+    transactions come last, so that there is one for every transaction that has written something.
+    """
+    topics = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
+    return [store.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
+
+
+def _capture(store: "Store") -> list[tuple[Log, Captured]]:
+    return [(log, log.capture()) for log in _logs(store)]
+
+
+def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
+    def read(txn: ReadTransaction) -> tuple[dict[str, TopicEntry], list[LogEntry], list[list[SegmentEntry]]]:
+        return txn.topics(), txn.logs(), [txn.segments(log.topic, log.partition) for log, _ in captured]
+
+    topics, logs, sealed = store.catalogue.read(read)
+    entries = {(entry.topic, entry.partition): entry for entry in logs}
+    frozen = []
+    for (log, state), segments in zip(captured, sealed, strict=True):
+        if log.read_only_reason is not None:
+            raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
+        last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
+        known = tuple(segment for segment in segments if segment.base_offset < last)
+        frozen.append(_freeze(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
+    return Frozen(database_id=store.database_id, logs=frozen)
+
+
+def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
+    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
+    segment, epochs = state.end.segment, state.epochs
+    producers = None if segment is None else state.producers
+    point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+    if segment is not None:
+        point = Point(segment.base_offset, state.end.offset, state.end.position)
+    return FrozenLog(
+        topic=topic,
+        entry=entry._replace(
+            recovery_segment=point.segment,
+            recovery_offset=point.offset,
+            recovery_position=point.position,
+            strict=False,
+            leader_epoch=epochs.latest,
+            producers_offset=-1 if producers is None else point.offset,
+        ),
+        epochs=epochs,
+        sealed=sealed,
+        directory=directory,
+        tail_path=None if segment is None else segment.path,
+        tail_aborted=state.aborted,
+        producers=None if producers is None else producer_snapshot.encode(producers),
+    )
 
 
 # ---------------------------------------------------------------- holding the files

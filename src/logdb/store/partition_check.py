@@ -13,8 +13,8 @@ from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry

@@ -46,7 +46,7 @@ def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progre
 def _restore_directory(io: IO, source: str, target: str, progress: Progress | None) -> Copied:
     store = Store.open(source, mode="r", io=io)
     try:
-        with store.frozen() as frozen, building(io, target) as path:
+        with freezing.freeze(store) as frozen, building(io, target) as path:
             done, total = 0, sum(log.size_bytes for log in frozen.logs)
 
             def tell(file: str, size_bytes: int) -> None:

@@ -11,11 +11,13 @@ Knows in what order a snapshot is made and becomes durable.  Does not know which
 """
 
 import contextlib
+import logging
 import os
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.segment.files import write_file
 from logdb.store import frozen as freezing
@@ -28,6 +30,8 @@ from logdb.store.snapshot_file import SnapshotFile
 if TYPE_CHECKING:
     from logdb.store.store import Store
 
+logger = logging.getLogger(__name__)
+
 
 def snapshot(store: "Store", target: str, progress: Progress | None = None) -> Copied:
     """Make a snapshot of an open database in the directory ``target``; see ``Database.snapshot``."""
@@ -39,7 +43,7 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
         if store.mode == "a" and io.device(path) != io.device(store.path):
             with held(store) as frozen:
                 return _write(io, frozen, path, store.now_ms(), progress)._replace(path=target)
-        with store.frozen() as current:
+        with freezing.freeze(store) as current:
             frozen = Frozen(
                 database_id=current.database_id,
                 logs=[freezing.hold(io, log, os.path.join(path, log.name)) for log in current.logs],
@@ -54,18 +58,21 @@ def held(store: "Store") -> Iterator[Frozen]:
     A database that was opened for reading is taken as it lies, since nobody writes to it.
     """
     if store.mode == "r":
-        with store.frozen() as current:
+        with freezing.freeze(store) as current:
             yield current
         return
     io, directory = store.io, os.path.join(store.path, f"{uuid.uuid4()}.tmp")
     with named_errors(directory):
         io.mkdir(directory)
     try:
-        with store.frozen() as current:
+        with freezing.freeze(store) as current:
             logs = [freezing.hold(io, log, os.path.join(directory, log.name)) for log in current.logs]
         yield Frozen(database_id=current.database_id, logs=logs)
     finally:
-        remove_tree(io, directory)
+        try:
+            remove_tree(io, directory)
+        except LogdbError as error:  # the next opening removes it
+            logger.warning("removing the links that were held: %s", error)
 
 
 def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progress | None) -> Copied:

@@ -18,10 +18,9 @@ import contextlib
 import logging
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from logdb.errors import (
     CatalogueDamaged,
@@ -40,9 +39,10 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
-from logdb.log import producer_snapshot
-from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Captured, Log, View
+from logdb.log.appending import AppendableLog
+from logdb.log.host import View
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log.reading import ReadableLog
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
@@ -69,18 +69,18 @@ from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND, Cleaner
 from logdb.store.directories import make_directory, named_errors, remove_tree
 from logdb.store.flusher import Flusher
-from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS, Retention
 from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Mode = Literal["a", "r"]
-ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that a snapshot need not copy it
-_CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
 _UNFINISHED = (".tmp", "-delete")
 _stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
@@ -106,7 +106,7 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
-        self._viewed: weakref.WeakKeyDictionary[Log, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
+        self._viewed: weakref.WeakKeyDictionary[ReadableLog, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
         self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
@@ -157,6 +157,8 @@ class Store:
             raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        if cleaner_bytes_per_second < 1:
+            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
         return Store(
             os.path.abspath(path),
             mode=mode,
@@ -373,7 +375,9 @@ class Store:
                 if if_not_exists:
                     return _topic_info(entry)
                 raise TopicExists(name)
-            entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
+            from uuid import uuid4
+
+            entry = TopicEntry(name, str(uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
             self._consider(entry.config)
             return _topic_info(entry)
@@ -636,14 +640,14 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
-    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
             if name not in self._entries:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
 
-    def refusal(self, log: Log) -> LogdbError:
+    def refusal(self, log: ReadableLog) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
             return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
@@ -657,7 +661,7 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> View | None:
+    def view(self, log: ReadableLog, generation: int) -> View | None:
         def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
@@ -741,43 +745,58 @@ class Store:
                 raise UnknownTopic(name.topic)  # deleted meanwhile
             return self._entries[name]
 
-    def swap(self, log: Log, replacement: Replacement) -> bool:
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
         name = TopicPartition(log.topic, log.partition)
         with self._checkpoint_lock:
-            self._check_writable()
-            if self._logs.get(name) is not log:
-                raise UnknownTopic(log.topic)  # deleted meanwhile
-            if not set(replacement.old) <= set(log.segments):
-                return False
-            sync_directory(self._io, log.directory)
-            intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
-            made = swap.entries_of(log.topic, log.partition, replacement)
-            with self._catalogue_lock:
-                entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
-
-                def commit(txn: WriteTransaction) -> int:
-                    for segment in replacement.old:
-                        txn.delete_segment(*name, segment.base_offset)
-                    txn.put_segments(made)
-                    txn.put_log(entry)
-                    return txn.add_intent(intent)
-
-                number = self._commit(commit)
-                self._entries[name] = entry
+            try:
+                self._check_writable()
+                if self._logs.get(name) is not log:
+                    raise UnknownTopic(log.topic)  # deleted meanwhile
+                if not set(replacement.old) <= set(log.segments):
+                    replacement.discard()
+                    return False
+                sync_directory(self._io, log.directory)
+                intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
+                made = swap.entries_of(log.topic, log.partition, replacement)
+                number = self._commit_swap(name, replacement.old, made, intent)
+            except SyncFailed:
+                raise  # it may have been committed: then opening finishes it
+            except LogdbError:
+                replacement.discard()
+                raise
             self._rename_swapped(log, replacement.old, made, intent)
             self._finish_swap(number, intent)
             return True
 
+    def _commit_swap(self, name: TopicPartition, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> int:
+        with self._catalogue_lock:
+            entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
+
+            def commit(txn: WriteTransaction) -> int:
+                for segment in old:
+                    txn.delete_segment(*name, segment.base_offset)
+                txn.put_segments(made)
+                txn.put_log(entry)
+                return txn.add_intent(intent)
+
+            number = self._commit(commit)
+            self._entries[name] = entry
+            return number
+
     def finish_swaps(self, log: Log) -> None:
         with self._checkpoint_lock:
             self._check_writable()
-            for number, intent in self._catalogue.intents():
-                if swap.concerns(intent, log.topic, log.partition):
-                    unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
-                    made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
-                    if made:
-                        self._rename_swapped(log, tuple(unnamed.values()), made, intent)
-                    self._finish_swap(number, intent)
+            self._finish_swaps(lambda intent: swap.concerns(intent, log.topic, log.partition))
+
+    def _finish_swaps(self, concerned: Callable[[Intent], bool]) -> None:
+        for number, intent in self._catalogue.intents():
+            if concerned(intent):
+                log = self.log(intent.topic, intent.body["partition"])
+                unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
+                made = [entry for entry in self._catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
+                if made:
+                    self._rename_swapped(log, tuple(unnamed.values()), made, intent)
+                self._finish_swap(number, intent)
 
     def _rename_swapped(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
         """Let readers find the new segments, even if not all of them could be given their names."""
@@ -919,73 +938,50 @@ class Store:
             if log.read_only_reason is None and self.mode == "a":
                 log.flush(sync)
 
-    # ------------------------------------------------------------ freezing
+    # ------------------------------------------------------------ standing still (store.frozen)
 
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin; its snapshots and backups have it too."""
         return self._catalogue.database_id
 
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[Frozen]:
-        """The database as of one moment: no transaction's marker lies between the ends of two partitions.
+    @property
+    def catalogue(self) -> Catalogue:
+        return self._catalogue
 
-        While it lasts no file is removed or replaced, and no topic comes or goes.  Appends go on,
-        and what they add lies behind the ends.
+    @contextlib.contextmanager
+    def still(self, capture: Callable[[], T]) -> Iterator[T]:
+        """Run ``capture`` while no transaction's marker is written, and yield what it returns.
+
+        Until the block is left no file is removed or replaced, and no topic comes or goes; what was rolled
+        over is sealed.  Appends go on.
 
         Raises:
-            CorruptionError: A partition is read-only because it is damaged.
             DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
-            ReadOnly: With mode "r": the directory is written to, or was not closed cleanly.
         """
-        self._check_open()
-        if self.mode == "r":
-            self._check_frozen()
-            yield self._frozen([(log, log.capture()) for log in self._all_logs()])
-            return
-        self._check_writable()
-        logs = self._all_logs()
-        for log in logs:
-            if log.written_end().position > ROLL_SIZE_BYTES:
-                log.roll()
-        self.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
         with contextlib.ExitStack() as locks:
             with self.transaction_gate.alone():
                 locks.enter_context(self._lock)
                 locks.enter_context(self._checkpoint_lock)
+                self._check_writable()
                 self._finish_interrupted()
-                captured = [(log, log.capture()) for log in self._all_logs()]
-            self._checkpoint([log for log, _ in captured if log.take_sealing()])
-            yield self._frozen(captured)
+                self._finish_swaps(lambda intent: intent.kind == swap.SWAP)
+                found = capture()
+            self._checkpoint([log for log in self._logs.values() if log.take_sealing()])
+            yield found
 
-    def _check_frozen(self) -> None:
-        """See that a directory that was opened for reading does not change."""
+    def check_unchanging(self) -> None:
+        """See that a directory that was opened for reading does not change.
+
+        Raises:
+            ReadOnly: It is written to, or was not closed cleanly.
+        """
+        self._check_open()
         if self.snapshot is not None:
             return
         path = self._file("LOCK")
         if lock.writer_alive(self._io, path) or not lock.read_state(self._io, path).clean:
             raise ReadOnly(f"{self.path} is open for writing, or was not closed cleanly: only what writes to it can freeze it")
-
-    def _all_logs(self) -> list[Log]:
-        """Every log, opened, in the order in which their ends are to be captured.
-
-        Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
-        transactions come last, so that there is one for every transaction that has written something.
-        """
-        topics = sorted(self._catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name))
-        return [self.log(topic.name, partition) for topic in topics for partition in range(topic.partition_count)]
-
-    def _frozen(self, captured: Sequence[tuple[Log, Captured]]) -> Frozen:
-        topics, sealed = self._catalogue.read(lambda txn: (txn.topics(), {name: txn.segments(name) for name in txn.topics()}))
-        entries = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
-        frozen = []
-        for log, state in captured:
-            if log.read_only_reason is not None:
-                raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
-            last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
-            known = [segment for segment in sealed[log.topic] if segment.partition == log.partition and segment.base_offset < last]
-            frozen.append(_freeze(topics[log.topic], entries[TopicPartition(log.topic, log.partition)], log.directory, state, known))
-        return Frozen(database_id=self.database_id, logs=frozen)
 
     # ------------------------------------------------------------ closing
 
@@ -1072,32 +1068,6 @@ class Store:
 
 def _topic_file(entry: TopicEntry, partition: int, start_offset: int) -> TopicFile:
     return TopicFile(entry.name, entry.topic_id, partition, entry.partition_count, entry.config, start_offset)
-
-
-def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: Sequence[SegmentEntry]) -> FrozenLog:
-    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
-    segment, epochs = state.end.segment, state.epochs
-    producers = None if segment is None else state.producers
-    point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-    if segment is not None:
-        point = Point(segment.base_offset, state.end.offset, state.end.position)
-    return FrozenLog(
-        topic=topic,
-        entry=entry._replace(
-            recovery_segment=point.segment,
-            recovery_offset=point.offset,
-            recovery_position=point.position,
-            strict=False,
-            leader_epoch=epochs.latest,
-            producers_offset=-1 if producers is None else point.offset,
-        ),
-        epochs=epochs,
-        sealed=tuple(sealed),
-        directory=directory,
-        tail_path=None if segment is None else segment.path,
-        tail_aborted=state.aborted,
-        producers=None if producers is None else producer_snapshot.encode(producers),
-    )
 
 
 def _topic_info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> TopicInfo:

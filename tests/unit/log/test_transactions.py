@@ -1,6 +1,7 @@
 """Idempotent and transactional batches in a log: checked, remembered, ended, hidden, and the same after any stop."""
 
 import threading
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,37 @@ def test_what_a_full_disk_keeps_is_known_as_a_duplicate(io, log):
     io.heal()
     assert log.append_batches(again) == range(1, 2)
     assert values(log) == [b"a", b"kept" * 100]
+
+
+def test_the_first_producer_of_a_log_finds_no_room(io, log):
+    sender = Sender(log)
+    io.fail("create", 28, ".snapshot")
+    with pytest.raises(DiskFull):
+        sender.send(b"a")
+    assert (log.end_offset, log.producers_offset) == (0, -1)
+    log.append(b"plain")  # which needs none
+    io.heal()
+    assert sender.send(b"a") == range(1, 2)
+
+
+def test_an_interrupted_append_is_forgotten(log, monkeypatch):
+    class Interrupted(deque[object]):
+        def extend(self, updates):
+            super().extend(updates)
+            raise KeyboardInterrupt
+
+    first, second = Sender(log), Sender(log, 8, transactional=True)
+    first.send(b"a")
+    transactions = log._transactions
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "pending", Interrupted())
+        for sender in (first, second):
+            with pytest.raises(KeyboardInterrupt):
+                sender.send(b"b", b"c")
+        assert (list(transactions.pending), log.end_offset, log.last_stable_offset) == ([], 1, 1)
+    assert first.send(b"b") == range(1, 2)
+    assert second.send(b"c") == range(2, 3)
+    assert log.last_stable_offset == 2
 
 
 def test_what_a_full_disk_kept_and_a_close_lost_is_not_known_afterwards(tmp_path, io):
