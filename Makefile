@@ -38,7 +38,7 @@ import-time: .venv/dev
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
 	@if [ -d $(CONTRACT) ]; then \
-	    for program in api kafka_format kill; do \
+	    for program in api kafka_format kill delivery; do \
 	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
