@@ -59,7 +59,7 @@ class InvalidConfig(LogdbError):
 
 
 class PolicyViolation(LogdbError):
-    """The topic's configs do not allow it (records of a topic that is only compacted cannot be deleted)."""
+    """The topic's configs do not allow it: records of one that is only compacted are not deleted, one that is not is not compacted."""
 
 
 class InvalidPartitions(LogdbError):

@@ -261,7 +261,7 @@ class Compaction:
     def _append(self, made: list[Segment], batches: memoryview, next_offset: int, append_ms: int) -> None:
         """Write batches behind the last copy, or to another one where delete horizons made it too large."""
         target = made[-1]
-        if target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
+        if target.size_bytes and target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
             self._begin(made, target.next_offset, append_ms)
             target = made[-1]
         target.append(batches, next_offset)

@@ -13,8 +13,8 @@ from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.store.cleaner import Due
 from support.batches import encode_batch
 from support.faulty_io import WAIT_S, FaultyIO
-from support.keyed import Keyed
-from support.power_cut import quiet
+from support.keyed import Keyed, Row
+from support.power_cut import die, quiet
 
 DAY = 86_400_000
 NOW = 1_700_000_000_000
@@ -506,6 +506,58 @@ def test_a_swap_that_was_cut_short_is_finished_by_the_next(tmp_path, call):
     kept.open()
     kept.keyed.check(kept.log)
     assert not kept.db._store._catalogue.intents()
+    kept.db.close()
+    assert logdb.verify(kept.path).ok
+
+
+def test_repair_finishes_a_swap_before_it_looks(tmp_path):
+    io = FaultyIO()
+    kept = Kept(tmp_path / "db", io)
+    kept.db.create_topic("other", config=SMALL)
+    other = kept.db.log("other")
+    other.append_many([b"x" * 100] * 100, [b"%d" % n for n in range(100)])
+    other.flush()
+    kept.fill(600)
+    kept.compact()
+    kept.fill(100)
+    io.fail("rename", errno.EIO, ".index.cleaned")
+    with pytest.raises(errors.WriteFailed):
+        kept.db.compact("t")
+    damaged = [other.segments[1].path, kept.log.segments[-2].path]
+    die(kept.db)
+    assert logdb.verify(kept.path).ok
+    for path in damaged:
+        with open(path, "r+b") as file:
+            file.seek(70)
+            file.write(b"\xff\xff\xff")
+    planned = logdb.repair(kept.path)
+    assert not planned.ok
+    assert any("a swap of compacted segments is finished first" in action for action in planned.actions)
+    logdb.repair(kept.path, execute=True)
+    assert logdb.verify(kept.path).ok
+    kept.io = None
+    kept.open()
+    lost = {record.offset for record in kept.log.read(0)} ^ {offset for offset in range(kept.log.end_offset)}
+    assert lost
+    assert all((record.key, record.value) == kept.keyed.rows[record.offset][:2] for record in kept.log.read(0))
+    kept.db.close()
+    assert logdb.verify(kept.path).ok
+
+
+def test_a_copy_that_grows_too_large_becomes_two(tmp_path, monkeypatch):
+    monkeypatch.setattr("logdb.log.cleaner.SEGMENT_SIZE_BYTES_MAX", 1_200)
+    kept = Kept(tmp_path / "db", **{"segment.bytes": 8_000})
+    log = kept.log
+    for first in range(0, 60, 3):
+        rows = [(b"key %d" % n, None) for n in range(first, first + 3)]
+        kept.keyed.rows += [Row(*row) for row in rows]
+        log.append_many([None] * 3, [key for key, _ in rows], timestamps_ms=[NOW - 10**9] * 3)
+        if first % 15 == 0:
+            kept.seal()
+    kept.compact()
+    sealed = log.segments[:-1]
+    assert len(sealed) > 1 and all(segment.size_bytes <= 1_200 for segment in sealed)
+    assert [segment.next_offset for segment in sealed[:-1]] == [segment.base_offset for segment in sealed[1:]]
     kept.db.close()
     assert logdb.verify(kept.path).ok
 
