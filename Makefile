@@ -1,5 +1,5 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
-# make test    what a contributor runs, under ten minutes      make fuzz    SECONDS=60 of random bytes against the C core
+# make test    what a contributor runs, under ten minutes      make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
 # make clean   forget everything that was built
 #
@@ -38,7 +38,7 @@ import-time: .venv/dev
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
 	@if [ -d $(CONTRACT) ]; then \
-	    for program in api kafka_format kill; do \
+	    for program in api kafka_format kill delivery; do \
 	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
@@ -46,8 +46,9 @@ contract: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benches
 
-fuzz:
+fuzz: .venv/dev
 	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest tests/crash/test_exactly_once.py
 
 wheel: .venv/dev
 	rm -rf build dist

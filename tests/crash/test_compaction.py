@@ -16,6 +16,11 @@ DAY = 86_400_000
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": 2_000, "index.interval.bytes": 100, "delete.retention.ms": DAY}
 
 
+def log_of(db: logdb.Database) -> logdb.Log:
+    """Not through the broker, which would end a transaction that was left open."""
+    return db._store.log("t", 0)
+
+
 class Story:
     """``durable``: where the log ends at least."""
 
@@ -51,7 +56,7 @@ class Story:
         self.db = self._open()
 
     def _fill(self, number: int) -> None:
-        log, keyed = self.db.log("t"), self.keyed
+        log, keyed = log_of(self.db), self.keyed
         keyed.append(log, 40, 12, 3)
         keyed.transact(log, 10 * number + 1, 4, 12, commit=True)
         keyed.transact(log, 10 * number + 2, 4, 12, commit=False)
@@ -62,7 +67,7 @@ class Story:
     def _compact(self) -> None:
         self.db.compact("t")
         self.durable = len(self.keyed.rows)
-        self.counts.append(self.keyed.check(self.db.log("t")))
+        self.counts.append(self.keyed.check(log_of(self.db)))
 
 
 def tell(path: str, kill_at: int | None) -> Story:
@@ -84,14 +89,14 @@ def tell(path: str, kill_at: int | None) -> Story:
 def check_as_left(path: str, story: Story, where: str) -> None:
     """Without a recovery: a swap may be half done."""
     with logdb.open(path, mode="r") as db:
-        story.keyed.check(db.log("t"), where)
+        story.keyed.check(log_of(db), where)
     problems = [problem for problem in logdb.verify(path).problems if not problem.path.endswith("LOCK")]  # one slot may be torn
     assert not problems, f"{where}: {problems}"
 
 
 def check(path: str, story: Story, where: str) -> None:
     with logdb.open(path) as db:
-        log = db.log("t")
+        log = log_of(db)
         assert story.durable <= log.end_offset <= len(story.keyed.rows), where
         story.keyed.check(log, where)
         names = set(os.listdir(log.directory))

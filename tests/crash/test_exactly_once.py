@@ -62,8 +62,8 @@ with logdb.open(path) as db, db.consumer("in", group_id="g", auto_offset_reset="
 
 def fill(db: logdb.Database, count: int, numbers: list[int]) -> None:
     """Append values that tell their place: partition and number."""
-    for partition in range(PARTITIONS):
-        db.log("in", partition).append_many([b"%d:%d" % (partition, number) for number in range(numbers[partition], numbers[partition] + count)])
+    for partition, first in enumerate(numbers):
+        db.log("in", partition).append_many([b"%d:%d" % (partition, number) for number in range(first, first + count)])
         numbers[partition] += count
 
 

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "bytes.h"
+#include "compact.h"
 #include "logdb_native.h"
 
 enum { OPTIONS_SIZE = 4, INPUT_SIZE_MAX = 1 << 12 };
@@ -134,6 +135,73 @@ static void try_searches(const uint8_t *buf, size_t len, const uint8_t *options)
     }
 }
 
+/* What a copy put out: whole batches that follow each other from `offset` on. */
+static int64_t must_follow(const uint8_t *buf, size_t len, int64_t offset)
+{
+    logdb_batch batch;
+    for (size_t at = 0; at < len; at += (size_t)batch.size_bytes) {
+        MUST(logdb_batch_header(buf + at, len - at, INT64_MAX, &batch) == LOGDB_OK);
+        MUST(batch.base_offset == offset);
+        offset = batch.last_offset + 1;
+    }
+    return offset;
+}
+
+static void try_compaction(const uint8_t *buf, size_t len, const uint8_t *options)
+{
+    enum { SLOT_COUNT = 12, KEYS_ROOM = 256, BITS_SIZE = 8, OUT_ROOM = 300 };
+    size_t verdict_count = len / BATCH_HEADER_SIZE + 1;
+    uint8_t *verdicts = malloc(verdict_count), *bits = calloc(1, BITS_SIZE), *keys = malloc(KEYS_ROOM);
+    for (size_t i = 0; i < verdict_count; i++)
+        verdicts[i] = (uint8_t)(options[0] & 32 ? options[i % OPTIONS_SIZE] >> i % 3 & 7 : 0);
+    logdb_key_map map = {.hash_key = {options[1], 7},
+                         .hash_mask = options[1] & 1 ? UINT64_MAX : options[1],
+                         .slots = calloc(SLOT_COUNT, sizeof(uint64_t)),
+                         .slot_count = SLOT_COUNT,
+                         .keys = keys,
+                         .keys_room = KEYS_ROOM,
+                         .superseded = bits,
+                         .first_offset = options[2] & 3,
+                         .bit_count = options[2] & 4 ? 8 * BITS_SIZE : 0};
+    int64_t used;
+    logdb_status status = logdb_keys_add(buf, len, verdicts, &map, &used);
+    MUST(used >= 0 && (size_t)used <= len && (status != LOGDB_OK || (size_t)used == len));
+    MUST(map.keys_used <= KEYS_ROOM && map.key_count < SLOT_COUNT);
+    MUST(logdb_keys_find(&map, buf, len < 9 ? len : 9) >= -1);
+    int64_t begin = len >= 8 ? (int64_t)load_be64(buf) : 0;
+    logdb_copy copy = {.end_offset = options[3] & 1 ? INT64_MAX : options[3],
+                       .now_ms = options[3] & 2 ? INT64_MAX : 1000,
+                       .horizon_ms = options[3] & 4 ? INT64_MAX : options[3],
+                       .next_offset = begin < 0 ? 0 : begin,
+                       .gap_end = begin < 0 ? 0 : begin,
+                       .horizon_min_ms = INT64_MAX};
+    size_t room = OUT_ROOM;
+    uint8_t *out = malloc(room);
+    for (size_t at = 0, slot = 0; at < len;) {
+        int64_t offset = copy.next_offset;
+        status = logdb_copy_batches(buf + at, len - at, verdicts + slot, &map, &copy, out, room);
+        MUST(copy.used >= 0 && (size_t)copy.used <= len - at && copy.size_bytes >= 0 && (size_t)copy.size_bytes <= room);
+        MUST(must_follow(out, (size_t)copy.size_bytes, offset) == copy.next_offset && copy.gap_end >= copy.next_offset);
+        at += (size_t)copy.used;
+        slot += (size_t)copy.batch_count;
+        if (status == LOGDB_OK)
+            MUST(at == len);
+        else if (status != LOGDB_E_ROOM)
+            break;
+        else if (copy.used == 0) {
+            MUST((size_t)copy.room_wanted > room);
+            free(out);
+            out = malloc(room = (size_t)copy.room_wanted);
+        }
+    }
+    uint8_t last[BATCH_HEADER_SIZE];
+    int64_t offset = copy.next_offset, size = logdb_copy_finish(&copy, last);
+    MUST(must_follow(last, (size_t)size, offset) == copy.next_offset && copy.gap_end == copy.next_offset);
+    void *all[] = {verdicts, bits, keys, map.slots, out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
 static void try_hashes(const uint8_t *buf, size_t len)
 {
     logdb_murmur2(buf, len);
@@ -141,6 +209,22 @@ static void try_hashes(const uint8_t *buf, size_t len)
     logdb_crc32c_select(1);
     MUST(crc == logdb_crc32c(0, buf, len));
     logdb_crc32c_select(0);
+}
+
+/* What was stamped is good, and the stamp's; changes buf. */
+static void try_stamp(uint8_t *buf, size_t len, const uint8_t *options)
+{
+    size_t used = 0;
+    int32_t sequence = INT32_MAX - options[2];
+    logdb_status status = logdb_batches_stamp(buf, len, options[1], options[3], &sequence, options[0] & 1, &used);
+    MUST(used <= len && sequence >= 0 && (status == LOGDB_OK) == (used == len));
+    logdb_batch batch;
+    uint32_t crc;
+    for (size_t at = 0; at < used; at += (size_t)batch.size_bytes) {
+        MUST(logdb_batch_check(buf + at, used - at, INT32_MAX, &batch, &crc) == LOGDB_OK);
+        MUST(batch.producer_id == options[1] && batch.producer_epoch == options[3] && batch.base_sequence >= 0);
+        MUST(!(batch.attributes & LOGDB_TRANSACTIONAL) == !(options[0] & 1));
+    }
 }
 
 /* Gives the first batch a length and a CRC that fit, so that mutations reach what lies behind those. */
@@ -172,7 +256,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_scan(buf, len, data);
     try_searches(buf, len, data);
     walk_and_gather(buf, len, data[2] & 1 ? data[2] : 0, to_offset, data[1] & 31, &sizes);
+    try_compaction(buf, len, data);
     try_hashes(buf, len);
+    try_stamp(buf, len, data);
     free(buf);
     return 0;
 }

@@ -12,6 +12,7 @@ import logdb
 import logdb.aio
 from logdb.client import consumer as consumers
 from logdb.client import producer as producers
+from logdb.client import table as tables
 from logdb.client import transaction as transactions
 from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
@@ -44,6 +45,7 @@ _LEFT_OUT = {
     "Producer": {"refresh", "would_wait"},
     "TransactionalProducer": {"refresh", "would_wait", "id", "usable"},
     "Transaction": {"would_wait"},
+    "Table": set(),
     "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "watch"},
 }
 
@@ -57,6 +59,7 @@ _LEFT_OUT = {
         (logdb.aio.TransactionalProducer, transactions.TransactionalProducer),
         (logdb.aio.Transaction, transactions.Transaction),
         (logdb.aio.Consumer, consumers.Consumer),
+        (logdb.aio.Table, tables.Table),
     ],
 )
 def test_everything_is_there_and_documented(own, sync):
@@ -290,6 +293,33 @@ def test_a_cancelled_poll_loses_nothing(tmp_path):
     run(tmp_path, story)
 
 
+def test_more_listeners_than_threads(tmp_path):
+    """Each waits, in its group's rebalance, until all of them do: none of them may take what the others need."""
+
+    async def story(db):
+        groups = [[await db.consumer(group_id=f"g{number}", auto_offset_reset="earliest") for _ in range(2)] for number in range(40)]
+        revoked, all_revoked = 0, asyncio.Event()
+
+        async def on_revoked(consumer):
+            nonlocal revoked
+            await consumer.commit()
+            revoked += 1
+            if revoked == 32:
+                all_revoked.set()
+            await asyncio.wait_for(all_revoked.wait(), 30)
+            await consumer.commit()
+
+        for first, second in groups:
+            await first.subscribe("t", on_revoked=lambda _, consumer=first: on_revoked(consumer))
+            await first.poll()
+            await second.subscribe("t")
+            await second.poll()
+        await asyncio.wait_for(asyncio.gather(*(first.poll() for first, _ in groups)), 20)
+        assert revoked == 40
+
+    run(tmp_path, story)
+
+
 def test_members_of_a_group_with_listeners_that_commit(tmp_path):
     async def story(db):
         await db.append_many("t", [b"%d" % number for number in range(3000)])
@@ -311,6 +341,45 @@ def test_members_of_a_group_with_listeners_that_commit(tmp_path):
 
         await asyncio.wait_for(asyncio.gather(*(member() for _ in range(3))), 60)
         assert sorted(numbers) == list(range(3000))
+
+    run(tmp_path, story)
+
+
+# ---------------------------------------------------------------- tables, administration
+
+
+def test_a_table(tmp_path):
+    async def story(db):
+        await db.append_many("t", [b"%d" % number for number in range(2000)], [b"k%04d" % (number % 1000) for number in range(2000)])
+        table = await db.table("t", value_deserializer=int)
+        assert (table.topic, await table.count(), await table["k0007"], await table.get("nosuch", 5)) == ("t", 1000, 1007, 5)
+        assert await table.contains("k0999") and not await table.contains("k1000")
+        with pytest.raises(KeyError):
+            await table["nosuch"]
+        model = {b"k%04d" % number: 1000 + number for number in range(1000)}
+        assert {key: value async for key, value in table.items()} == model
+        assert [key async for key in table] == [key async for key in table.keys()] == sorted(model)  # noqa: SIM118
+        assert [value async for value in table.values()] == [entry.value async for entry in table.entries()] == sorted(model.values())
+        metadata = await db.append("t", b"5", b"k0007")
+        assert await table.wait_for({TopicPartition("t", metadata.partition): metadata.offset}, 10_000)
+        entry = await table.entry("k0007")
+        assert (entry.value, entry.offset) == (5, metadata.offset)
+
+    run(tmp_path, story)
+
+
+def test_administration(tmp_path):
+    async def story(db):
+        await db.append("t", b"x", b"k")
+        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+            await consumer.poll(1000)
+            await consumer.commit()
+            assert [member.client_id for member in (await db.describe_group("g")).members] == ["logdb"]
+        assert [group.group_id for group in await db.groups()] == ["g"]
+        await db.reset_offsets("g", {T0: 0})
+        assert {row.partition: row.committed.offset for row in await db.group_offsets("g")}[T0] == 0
+        await db.delete_group("g")
+        assert await db.groups() == [] and await db.transactions() == []
 
     run(tmp_path, story)
 

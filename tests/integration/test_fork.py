@@ -211,3 +211,53 @@ def test_forks_while_threads_append(tmp_path):
             thread.join()
         for partition in range(3):
             assert values(db.log("t", partition)) == [b"%d" % number for number in range(counts[partition])]
+
+
+def test_a_child_of_a_process_in_a_transaction(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.append("t", b"in")
+        consumer = db.consumer("t", group_id="g", auto_offset_reset="earliest")
+        assert consumer.poll(timeout_ms=5_000)
+        session, group = db._session, consumer.group_metadata()
+        with db.transaction("id") as tx:
+            tx.send("t", b"out")
+            tx.flush()
+
+            def child():
+                refused(lambda: session.commit_offsets("g", {}))
+                refused(lambda: session.heartbeat("g", generation=group.generation, member_id=group.member_id))
+                refused(lambda: session.fetch_offsets("g"))
+                refused(lambda: session.init_producer_id("id"))
+                refused(session.groups)
+                refused(session.transactions)
+                refused(lambda: tx.send_offsets(consumer))
+                db.close()
+
+            in_child(child)
+            tx.send_offsets(consumer)
+        assert [record.value for record in db.log("t").read(0, isolation_level="read_committed")] == [b"in", b"out"]
+        consumer.close()
+
+
+def test_a_consumers_child_leaves_its_group_alone(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"%d" % number for number in range(100)])
+        revoked = []
+        with db.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=True, max_poll_records=10) as consumer:
+            consumer.subscribe("t", on_revoked=revoked.extend)
+            assert len(consumer.poll()[("t", 0)]) == 10
+            before = consumer.group_metadata()
+
+            def child():
+                with consumer:
+                    for call in (consumer.commit, lambda: consumer.committed(("t", 0)), lambda: next(iter(consumer))):
+                        with pytest.raises(Forked):
+                            call()
+                assert revoked == []
+
+            in_child(child)
+            assert [record.value for record in consumer.poll()[("t", 0)]] == [b"%d" % number for number in range(10, 20)]
+            assert consumer.group_metadata() == before
+            assert len(db.describe_group("g").members) == 1

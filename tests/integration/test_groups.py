@@ -1,11 +1,14 @@
 """Groups of consumers on a store: who reads what, what is committed, and what happens when members come and go."""
 
+import os
 import threading
+from random import Random
 
 import pytest
 
 import logdb
 from logdb.errors import (
+    Closed,
     FencedInstance,
     IllegalGeneration,
     InconsistentProtocol,
@@ -16,9 +19,11 @@ from logdb.errors import (
     NotAssigned,
     OffsetOutOfRange,
     ReadOnly,
+    RebalanceInProgress,
     UnknownMember,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.power_cut import PowerCutIO, commits_noted
 
 T = tuple(TopicPartition("t", partition) for partition in range(6))
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -360,6 +365,22 @@ def test_a_commit_for_what_is_not_assigned(db):
     assert first.committed(mine) is None, "nothing of it was committed"
 
 
+def test_a_commit_while_the_group_is_rebalanced(db):
+    """All have joined a new generation; whoever has not polled since belongs to it all the same."""
+    fill(db, 30)
+    options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": "cooperative-sticky"}
+    first, second, third = (db.consumer("t", **options) for _ in range(3))
+    join(first, second)
+    third.poll()
+    first.poll()
+    second.poll()
+    with pytest.raises(RebalanceInProgress):
+        first.commit()
+    join(first, second, third)
+    first.commit()
+    assert first.committed(first.assignment()[0]) is not None
+
+
 def test_a_note_that_is_too_long(db):
     with db.consumer("t", group_id="g") as consumer:
         consumer.poll()
@@ -427,6 +448,54 @@ def test_a_committed_offset_beyond_the_recovered_end(db):
         assert sorted(read(consumer)[0]) == list(range(2, 30, 3))
 
 
+def test_committed_records_that_a_power_cut_took(tmp_path):
+    """The offsets were synced; the records, at level os, were not."""
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    os.mkdir(before)
+    io = PowerCutIO(before)
+    with commits_noted(io):
+        db = logdb.open(before, io=io, durability="os")
+        db.create_topic("t")
+        fill(db, 10)
+        db.flush()
+        fill(db, 500)
+        with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+            assert len(read(consumer)[0]) == 510
+            consumer.commit()
+        for partition in range(4):
+            db.log("__consumer_offsets", partition).flush()
+        io.cut(after, Random(5))
+        db.close()
+    with logdb.open(after) as db, db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+        log = db.log("t")
+        assert 10 <= log.end_offset < 510, "or the seed takes nothing"
+        with pytest.raises(LogTruncated) as caught:
+            consumer.poll()
+        assert (caught.value.offset, caught.value.epoch_end_offset) == (510, log.end_offset)
+        log.append_many([b"other"] * 1000)
+        with pytest.raises(LogTruncated):
+            consumer.poll()
+        consumer.seek(T[0], caught.value.epoch_end_offset)
+        assert {record.value for records in consumer.poll().values() for record in records} == {b"other"}
+
+
+@pytest.mark.parametrize(("reset", "position"), [("earliest", 40), ("latest", 100)])
+def test_a_committed_offset_that_retention_has_overtaken(db, reset, position):
+    fill(db, 300)
+    with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.poll(max_records=20)
+        consumer.commit()
+        db.delete_records("t", 0, 40)
+    with db.consumer("t", group_id="g", auto_offset_reset="none") as consumer:
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRange) as caught:
+                consumer.poll()
+        assert (caught.value.offset, caught.value.start_offset) == (20, 40)
+    with db.consumer("t", group_id="g", auto_offset_reset=reset) as consumer:
+        got = [record.offset for records in consumer.poll().values() for record in records if record.partition == 0]
+        assert got == list(range(position, 100)) and consumer.position(T[0]) == 100
+
+
 def test_a_position_of_an_epoch_that_ended_before_it(db):
     fill(db, 30)
     with db.consumer("t", group_id="g") as consumer:
@@ -479,6 +548,18 @@ def test_members_without_a_common_assignor(db):
         assert len(first.assignment()) == 3
     with pytest.raises(InvalidConfig, match="partition_assignment_strategy"):
         db.consumer("t", group_id="g", partition_assignment_strategy="nosuch")
+
+
+def test_closing_the_database_first(db):
+    fill(db, 30)
+    consumer = db.consumer("t", group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.poll()
+    db.close()
+    with pytest.raises(Closed):
+        consumer.poll()
+    consumer.close()
+    with logdb.open(db.path) as again:
+        assert again._session.fetch_offsets("g") == {}, "nobody has said that its records were dealt with"
 
 
 def test_leaving_by_unsubscribing(db):

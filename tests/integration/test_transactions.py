@@ -9,6 +9,7 @@ import logdb
 from logdb import errors
 from logdb.client.transaction import TransactionalProducer
 from logdb.model import TopicPartition
+from support.faulty_io import FaultyIO
 
 
 @pytest.fixture
@@ -322,3 +323,43 @@ def test_an_id_goes_on_after_a_restart(tmp_path):
         assert info.state == "CompleteCommit"
         with pytest.raises(errors.ReadOnly), db.transaction("id"):
             pass
+
+
+# ---------------------------------------------------------------- a disk that is full now and then
+
+
+@pytest.mark.parametrize(("path", "period"), [("__transaction_state", 3), ("__consumer_offsets", 3), ("out-0", 3), ("db", 37)])
+def test_each_record_once_although_the_disk_fills_up_at_any_call(tmp_path, path, period):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io, linger_ms=0) as db:
+        db.create_topic("in")
+        db.create_topic("out")
+        db.log("in").append_many([b"%d" % number for number in range(100)])
+        with db.transaction("etl") as tx:  # from here on a full disk is met by what is written each time
+            tx.send("out", b"-1")
+        db.flush()
+        calls = failures = 0
+
+        def before(kind, where):
+            nonlocal calls
+            if kind == "pwrite" and path in where:
+                calls += 1
+                io.room = 0 if calls % period == 0 else None
+
+        io.before = before
+        with consume(db, max_poll_records=20) as consumer:
+            while db._session.fetch_offsets("g").get(("in", 0), (0,))[0] < 100:
+                try:
+                    with db.transaction("etl", delivery_timeout_ms=1_000, retry_backoff_ms=1) as tx:
+                        for records in consumer.poll(timeout_ms=20).values():
+                            for record in records:
+                                tx.send("out", record.value)
+                        tx.send_offsets(consumer)
+                except errors.LogdbError:
+                    failures += 1
+                    io.room = None
+                    consumer.seek_to_committed()  # it may have failed before send_offsets
+                    assert failures < 200
+        io.before, io.room = lambda kind, where: None, None
+        assert committed(db, "out")[1:] == [b"%d" % number for number in range(100)]
+        assert failures

@@ -33,6 +33,7 @@ class Runner:
         self.log: list[Entry | Marker] = []
         self.now_ms = START_MS
         self.refuses = False  # appends fail
+        self.no_ids = False  # so do producer ids
         self.tickets = itertools.count(1)
         self.replies: dict[int, Any] = {}
         self.synced = 0  # so much of the log survives a power cut
@@ -53,7 +54,10 @@ class Runner:
     # ------------------------------------------------------------ what a runner does
 
     def handle(self, event: Any) -> Effects:
-        effects = self.coordinator.handle(event, self.now_ms)
+        try:
+            effects = self.coordinator.handle(event, self.now_ms)
+        except LogdbError as error:
+            return self.handle(ActionFailed(event.action, error))
         self._carry_out(event, effects)
         return effects
 
@@ -142,4 +146,11 @@ def group_runner(**config: Any) -> Runner:
 def transaction_runner(**config: Any) -> Runner:
     producer_ids = itertools.count(1000)
     epochs = itertools.count()
-    return Runner(lambda config: TransactionCoordinator(TransactionConfig(**config), lambda: next(producer_ids), next(epochs)), config)
+
+    def new_producer_id() -> int:
+        if runner.no_ids:
+            raise FULL
+        return next(producer_ids)
+
+    runner = Runner(lambda config: TransactionCoordinator(TransactionConfig(**config), new_producer_id, next(epochs)), config)
+    return runner

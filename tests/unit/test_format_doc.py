@@ -10,7 +10,7 @@ from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
-from logdb.store import topic_file
+from logdb.store import mend, topic_file
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
@@ -51,6 +51,10 @@ def test_the_batch_header_is_what_the_page_says() -> None:
     assert computed_crc == header.crc
 
 
+def test_an_empty_batch_is_what_the_page_says() -> None:
+    assert mend.empty_batch(10, 13, 0) == example("empty batch")
+
+
 def test_the_records_are_what_the_page_says() -> None:
     records = RecordIterator(lambda _offset, _end_offset: iter([example("batch")]), 42, 44, "t", 0)
     assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers, r.leader_epoch) for r in records] == [
@@ -65,9 +69,7 @@ def test_the_table_beside_the_example_quotes_its_bytes() -> None:
     position = 0
     for at, quoted in rows:
         assert int(at, 16) == position
-        data = b"".join(
-            bytes.fromhex(cell) * int(times or 1) for cell, times in re.findall(r"`([0-9a-f ]+)`(?: × (\d+))?", quoted)
-        )
+        data = b"".join(bytes.fromhex(cell) * int(times or 1) for cell, times in re.findall(r"`([0-9a-f ]+)`(?: × (\d+))?", quoted))
         assert batch[position : position + len(data)] == data, f"at {at}"
         position += len(data)
     assert position == len(batch)

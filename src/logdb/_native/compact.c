@@ -312,6 +312,7 @@ typedef struct {
     int32_t record_count;
     int16_t attributes;
     int changed;
+    int expires;             /* it has a delete horizon, and something that is to go then */
 } copied;
 
 enum filter_mode {
@@ -339,8 +340,11 @@ static logdb_status records_filter(const uint8_t *buf, const logdb_batch *batch,
         for (looked_at *record = block; record != block + count; record++) {
             if (!control && !stays(map, state, batch, record, marked))
                 continue;
-            if (mode == FILTER_WATCHED && record->view.value_size < 0)
-                return *tombstone = 1, LOGDB_OK;
+            if (record->view.value_size < 0) {
+                if (mode == FILTER_WATCHED)
+                    return *tombstone = 1, LOGDB_OK;
+                result->expires = has_horizon(batch);
+            }
             int64_t timestamp = record_timestamp(batch, &record->view);
             if (timestamp > result->max_timestamp || result->record_count == 0)
                 result->max_timestamp = timestamp;
@@ -358,10 +362,11 @@ static logdb_status records_filter(const uint8_t *buf, const logdb_batch *batch,
     return p == end ? LOGDB_OK : LOGDB_E_COUNT;
 }
 
-/* Bytes that a batch may need, its records written anew with other timestamp deltas. */
+/* Bytes that a batch may need, its records written anew with other timestamp deltas; a compressed one is copied or not. */
 static int64_t grown_size(const logdb_batch *batch)
 {
-    return batch->size_bytes + (int64_t)RECORD_GROWTH_MAX * batch->record_count;
+    int compressed = batch->attributes & LOGDB_CODEC_MASK; /* then its count is bounded by nothing yet */
+    return batch->size_bytes + (compressed ? 0 : (int64_t)RECORD_GROWTH_MAX * batch->record_count);
 }
 
 /* Filters a batch whose records have to be looked at. */
@@ -382,7 +387,9 @@ static logdb_status batch_filter(const uint8_t *buf, const logdb_batch *batch, i
         result->attributes |= LOGDB_DELETE_HORIZON;
         if ((status = records_filter(buf, batch, map, state, FILTER_MOVED, result, &tombstone)) != LOGDB_OK)
             return status;
+        result->expires = 1;
     }
+    result->expires = result->expires || (control && has_horizon(batch));
     result->changed = tombstone || result->record_count != batch->record_count;
     if (result->record_count == 0)
         result->size = 0;
@@ -409,6 +416,7 @@ static logdb_status batch_copy(const uint8_t *buf, const logdb_batch *batch, uin
     } else if (!discarded) {
         result->size = (size_t)batch->size_bytes;
         result->record_count = batch->record_count;
+        result->expires = control && !beyond && has_horizon(batch);
     }
     if (result->size == 0 && verdict & LOGDB_RETAIN) {
         int kept = LOGDB_LOG_APPEND_TIME | LOGDB_TRANSACTIONAL | LOGDB_CONTROL;
@@ -433,7 +441,7 @@ static void batch_take(logdb_copy *state, const logdb_batch *batch, const copied
     state->changed_count += result->changed;
     state->record_count += result->record_count;
     state->next_offset = batch->last_offset + 1;
-    if (result->attributes & LOGDB_DELETE_HORIZON && result->base_timestamp < state->horizon_min_ms)
+    if (result->expires && result->base_timestamp < state->horizon_min_ms)
         state->horizon_min_ms = result->base_timestamp;
 }
 

@@ -65,7 +65,7 @@ typedef struct {
     int64_t gap_end;         /* in: next_offset; moves on: offsets up to here were dropped, and wait for an empty batch */
     int32_t gap_epoch;       /* moves on: their leader epoch */
     int32_t padding;
-    int64_t horizon_min_ms;  /* in: INT64_MAX; moves on: the earliest delete horizon in the copy */
+    int64_t horizon_min_ms;  /* in: INT64_MAX; moves on: the earliest delete horizon of what is in the copy, and to go then */
     int64_t used;            /* out, per call: bytes of batches that were dealt with */
     int64_t batch_count;     /* out, per call: how many */
     int64_t size_bytes;      /* out, per call: bytes at `out` */

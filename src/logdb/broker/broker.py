@@ -7,6 +7,7 @@ Threading: all methods, from any thread.  An event is handled in the thread that
 which is started when the first is set.
 """
 
+import os
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,8 +60,11 @@ _PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is 
 class Broker:
     """The local session on a store; ``client.session.Session`` says what each call does."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, *, group_config: GroupConfig | None = None, transaction_config: TransactionConfig | None = None
+    ) -> None:
+        self._store, self._owner = store, os.getpid()
+        self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(store.io, _fire)
         self._endings = Endings(store, self._append_offsets_marker)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
@@ -75,6 +79,8 @@ class Broker:
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
+        if os.getpid() != self._owner:
+            return  # in a child that was forked there is neither a thread nor anybody who waits
         self._leftovers.stop()
         self._timers.stop()
         self._groups.cancel()
@@ -345,10 +351,10 @@ class Broker:
     # ------------------------------------------------------------ coordinators
 
     def _group_coordinator(self, _log: Log) -> GroupCoordinator:
-        return GroupCoordinator(GroupConfig(), lambda: str(uuid.uuid4()))
+        return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
     def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
-        return TransactionCoordinator(TransactionConfig(abort_on_recovery=True), self._new_producer_id, log.leader_epoch)
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch)
 
 
 def _fire(key: Any) -> None:

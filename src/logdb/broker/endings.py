@@ -5,13 +5,14 @@ Knows partitions and what a coordinator asks to be done to them.  Does not know 
 Partitions are synced side by side: they are files of one device, which does as much at once as it can.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from logdb.coordinator.effects import Action, SyncPartitions, WriteMarkers
-from logdb.errors import LogdbError, ProducerFenced, UnknownPartition, UnknownTopic
+from logdb.errors import Closed, LogdbError, ProducerFenced, UnknownPartition, UnknownTopic
 from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.store.store import Store
@@ -49,14 +50,18 @@ class Endings:
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
         """Make durable what these partitions hold, but for those of level ``os``."""
-        logs = [log for log in map(self._log, partitions) if log is not None and log.durability != "os"]
-        logs = [log for log in logs if log.point.offset < log.end_offset]
-        if len(logs) < 2:
-            for log in logs:
-                log.flush()
-            return
-        syncs = [self._threads().submit(log.flush) for log in logs[1:]]
-        _first_error([logs[0].flush, *(sync.result for sync in syncs)])
+        found = ((partition, self._log(partition)) for partition in partitions)
+        unsynced = [
+            _bound(self._sync, partition, log)
+            for partition, log in found
+            if log is not None and log.durability != "os" and log.point.offset < log.end_offset
+        ]
+        others = [self._threads().submit(sync) for sync in unsynced[1:]]
+        _first_error([*unsynced[:1], *(sync.result for sync in others)])
+
+    def _sync(self, partition: TopicPartition, log: Log) -> None:
+        with self._while_there(partition, log):
+            log.flush()
 
     def close(self) -> None:
         with self._lock:
@@ -75,10 +80,8 @@ class Endings:
         for open_transaction in log.open_transactions():
             if open_transaction.producer_id == producer.producer_id and open_transaction.producer_epoch > action.last_epoch:
                 return  # the producer's next one: this was written before a crash
-        try:
+        with contextlib.suppress(ProducerFenced), self._while_there(partition, log):
             self.end(partition, log, producer, commit=action.commit, coordinator_epoch=action.coordinator_epoch)
-        except ProducerFenced:
-            return
 
     def end(self, partition: TopicPartition, log: Log, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
         """Write the marker of one partition."""
@@ -86,6 +89,15 @@ class Endings:
             self._append_offsets_marker(partition.partition, producer, commit=commit, coordinator_epoch=coordinator_epoch)
         else:
             log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
+
+    @contextlib.contextmanager
+    def _while_there(self, partition: TopicPartition, log: Log) -> Iterator[None]:
+        """What is closed because its topic was deleted meanwhile is done."""
+        try:
+            yield
+        except Closed:
+            if self._log(partition) is log:
+                raise
 
     def _log(self, partition: TopicPartition) -> Log | None:
         try:

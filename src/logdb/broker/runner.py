@@ -299,9 +299,7 @@ class _Memory(BatchBuilder):
         self.batches += batches
 
 
-def transactional_batches(
-    values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int
-) -> bytearray:
+def transactional_batches(values: Sequence[bytes | None], keys: Sequence[bytes], producer: ProducerIdAndEpoch, now_ms: int) -> bytearray:
     """Records as batches of a producer's transaction, without a sequence: as Kafka's coordinators write offsets."""
     memory = _Memory(now_ms)
     memory.append_many(values, keys)

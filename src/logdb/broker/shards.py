@@ -25,9 +25,7 @@ _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type"
 class Shards(Generic[C]):
     """All shards of an internal topic."""
 
-    def __init__(
-        self, store: Store, topic: str, make: Callable[[Log], C], *, timers: Timers, act: Callable[[Action], None]
-    ) -> None:
+    def __init__(self, store: Store, topic: str, make: Callable[[Log], C], *, timers: Timers, act: Callable[[Action], None]) -> None:
         """Begin with none open.
 
         Args:

@@ -16,6 +16,8 @@ KAFKA_TOOLS = {
     "kafka-console-producer": "produce",
     "kafka-console-consumer": "consume",
     "kafka-get-offsets": "offsets",
+    "kafka-consumer-groups": "groups",
+    "kafka-transactions": "transactions",
     "kafka-log-dirs": "log-dirs",
     "kafka-configs": "configs",
     "kafka-dump-log": "dump",

@@ -30,6 +30,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "delete-records": "delete_records:delete_records",
         "compact": "compact:compact",
     },
+    "Groups and transactions": {
+        "groups": "groups:groups",
+        "transactions": "transactions:transactions",
+    },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",
         "dump": "dump:dump",
@@ -49,7 +53,13 @@ SECTIONS: dict[str, dict[str, str]] = {
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 
 # kcat's modes, where kcat's users expect them: first
-MODES = {"-C": ["consume", "--follow"], "-P": ["produce"], "-L": ["topics", "describe"], "-Q": ["offsets"]}
+MODES = {
+    "-C": ["consume", "--follow"],
+    "-G": ["consume", "--follow", "--group"],
+    "-P": ["produce"],
+    "-L": ["topics", "describe"],
+    "-Q": ["offsets"],
+}
 
 FIRST_STEPS = """\
 export LOGDB_DATA_DIR=events

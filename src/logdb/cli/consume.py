@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 import logdb
+from logdb.cli import consume_group
 from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
 from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place, matching_names
@@ -19,6 +21,9 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.errors import UnknownTopic
 from logdb.model import TOPIC_CONFIGS
+
+if TYPE_CHECKING:
+    from logdb.log.isolation import IsolationLevel
 
 WAIT_MS = 50  # for one partition, while several are followed
 FLUSH_COUNT = 512
@@ -34,18 +39,19 @@ class Source:
     log: "logdb.Log"
     position: int
     end_offset: int | None  # None: wherever the log ends
+    isolation_level: "IsolationLevel" = "read_uncommitted"
 
     def read(self) -> Iterator[Record]:
         """What is there now, from ``position`` on."""
         if self.end_offset is not None and self.position >= self.end_offset:
             return
-        for record in self.log.read(self.position, end_offset=self.end_offset):
+        for record in self.log.read(self.position, end_offset=self.end_offset, isolation_level=self.isolation_level):
             self.position = record.offset + 1
             yield record
 
     def wait(self, timeout_ms: int) -> Record | None:
         """The next record, waiting for it that long at most."""
-        for record in self.log.follow(self.position, timeout_ms=timeout_ms):
+        for record in self.log.follow(self.position, timeout_ms=timeout_ms, isolation_level=self.isolation_level):
             self.position = record.offset + 1
             return record
         return None
@@ -132,13 +138,20 @@ def topic_names(db: "logdb.Database", topic: str | None, include: str | None) ->
     return found
 
 
-def open_sources(db: "logdb.Database", names: Sequence[str], partitions: Sequence[int], begin: Place, end: Place | None) -> list[Source]:
+def open_sources(
+    db: "logdb.Database",
+    names: Sequence[str],
+    partitions: Sequence[int],
+    begin: Place,
+    end: Place | None,
+    isolation_level: "IsolationLevel",
+) -> list[Source]:
     sources = []
     for name in names:
         for partition in partitions or range(db.describe_topic(name).partition_count):
             log = db.log(name, partition)
             end_offset = None if end is None else offset_of(log, end)
-            sources.append(Source(log, offset_of(log, begin), end_offset))
+            sources.append(Source(log, offset_of(log, begin), end_offset, isolation_level))
     return sources
 
 
@@ -199,6 +212,7 @@ Examples:
   logdb consume clicks -o -10                         the last ten of each partition
   logdb consume clicks --timestamp 2013-07-04 -c 100  a hundred from that day on
   logdb consume clicks -f '%p %o %k %s\\n'             places, keys and values
+  logdb consume clicks --group reports                what the group has not seen yet
   logdb consume clicks --json | jq .payload           JSON lines, kcat's envelope"""
 
 
@@ -213,6 +227,13 @@ Examples:
     "-o", "--offset", "places", type=PLACE, multiple=True, help="Begin at: beginning, end, N, -N (N before the end), s@TIME; e@TIME ends."
 )
 @click.option("--timestamp", type=TIME, help="Begin at the first record of that time or later: ms, or 2013-07-04T12:00:00 (UTC).")
+@click.option("-g", "--group", "group_id", metavar="NAME", help="As a member of this group: go on where it has come to, and commit.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    help="read_committed: leave out what open and aborted transactions wrote.",
+)
 @click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (as it does unless told otherwise).")
 @click.option("--timeout-ms", type=click.IntRange(min=0), help="Wait for more, and end when none came for that long.")
@@ -232,6 +253,8 @@ def consume(
     from_beginning: bool,
     places: Sequence[Place],
     timestamp: int | None,
+    group_id: str | None,
+    isolation_level: "IsolationLevel",
     max_messages: int | None,
     follow: bool | None,
     timeout_ms: int | None,
@@ -244,7 +267,8 @@ def consume(
 ) -> None:
     """Print the records of a topic, up to where it ends now or for ever.
 
-    Partitions come one after the other; in each, records come in order.
+    Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
+    writing in another process: groups live in the one that writes.
     """
     wanted = [name for name in (topic_argument, topic) if name is not None]
     if len(wanted) + (include is not None) != 1:
@@ -256,8 +280,10 @@ def consume(
         follow = end is None and (session.kafka or timeout_ms is not None)
     if follow and end is not None:
         raise click.UsageError("e@TIME is an end: it cannot be followed")
+    if group_id is not None and (partitions or places or timestamp is not None):
+        raise click.UsageError("a group goes on where it has come to: --partition, --offset and --timestamp are for reading without one")
     session.follows = follow
-    with session.read() as db:
+    with session.read() if group_id is None else session.write() as db:
         names = topic_names(db, wanted[0] if wanted else None, include)
         types = {name: db.describe_topic(name).config for name in names}
         default = str(TOPIC_CONFIGS["message.timestamp.type"].default)
@@ -271,7 +297,13 @@ def consume(
             properties=properties,
             timestamp_types={name: str(config.get("message.timestamp.type", default)) for name, config in types.items()},
         )
-        sources = open_sources(db, names, partitions, begin, end)
-        count = write(stream(sources, follow=follow, timeout_ms=timeout_ms), render, None if max_messages == -1 else max_messages)
+        count_max = None if max_messages == -1 else max_messages
+        if group_id is None:
+            sources = open_sources(db, names, partitions, begin, end, isolation_level)
+            count = write(stream(sources, follow=follow, timeout_ms=timeout_ms), render, count_max)
+        else:
+            earliest = begin.kind == "beginning"
+            with consume_group.member(db, names, group_id, from_beginning=earliest, isolation_level=isolation_level) as consumer:
+                count = write(consume_group.stream(consumer, follow=follow, timeout_ms=timeout_ms), render, count_max)
     if session.kafka:
         say(f"Processed a total of {count} messages")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from logdb.cli import offline
+from logdb.cli import dump_producers, offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
 from logdb.cli.session import Session, common, pass_session
@@ -14,7 +14,7 @@ from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TI
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.model import COMPRESSION_TYPES
 
-SUFFIXES = (".log", ".index", ".timeindex")
+SUFFIXES = (".log", ".index", ".timeindex", *dump_producers.SUFFIXES)
 
 
 def files_of(path: str) -> list[str]:
@@ -241,9 +241,9 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 def dump(
     session: Session, paths: Sequence[str], files: str | None, deep: bool, print_data: bool, sanity_only: bool, verify_only: bool
 ) -> None:
-    """Print what lies in segment files: batches, records, index entries.
+    """Print what lies in segment files: batches, records, index entries, aborted transactions, producers.
 
-    PATH is a .log, .index or .timeindex file, or the directory of a partition.
+    PATH is a .log, .index, .timeindex, .txnindex or .snapshot file, or the directory of a partition.
     The database is not opened: any copy of the files will do.  Exits with 1
     where something is damaged.
     """
@@ -257,7 +257,9 @@ def dump(
         if not session.as_json:
             click.echo(f"Dumping {path}")
         try:
-            if is_log:
+            if path.endswith(dump_producers.SUFFIXES):
+                good = dump_producers.dump_producers(path, as_json=session.as_json, quiet=sanity_only or verify_only)
+            elif is_log:
                 good = dump_log(path, as_json=session.as_json, deep=deep or print_data, print_data=print_data)
             else:
                 good = dump_index(path, as_json=session.as_json, sanity_only=sanity_only, verify_only=verify_only)

@@ -12,22 +12,28 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 import logdb
 from logdb.cli.formats import unescape
-from logdb.cli.lines import PROPERTIES, LineFormat, Splitter
+from logdb.cli.lines import PROPERTIES, Columns, LineFormat, Splitter
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.errors import LogdbError, UnknownTopic
-from logdb.model import DURABILITY_LEVELS, Durability
+from logdb.model import DURABILITY_LEVELS, Durability, RecordMetadata
 from logdb.store.report import Progress
 
+if TYPE_CHECKING:
+    from logdb.client.transaction import Transaction
+
 CHUNK_SIZE = 1 << 20
+TRANSACTION_TIMEOUT_MS = 900_000  # as long as may be: input may be slow
 POLL_INTERVAL_S = 0.05
 
 
@@ -144,23 +150,60 @@ class Sink:
         try:
             columns = self._format.parse(lines, self._line_count + 1)
         except ValueError as error:
-            raise click.ClickException(f"{error}; {counted(self.record_count, 'record')} appended before it") from None
+            raise click.ClickException(f"{error}; {self.outcome()}") from None
         self._line_count += len(lines)
         with uninterrupted():
-            if self._log is not None:
-                offsets = self._log.append_many(columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability)
-                self._note(self._log.partition, offsets[0], offsets[-1])
-            else:
-                for where in self._db.append_many(
-                    self._topic, columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
-                ):
-                    self._note(where.partition, where.offset, where.offset)
+            self._append(columns)
             self.record_count += len(lines)
             self.size_bytes += sum(map(len, lines))
+
+    def finish(self) -> None:
+        """All lines were appended, for good."""
+
+    def outcome(self) -> str:
+        """What an error leaves behind."""
+        return f"{counted(self.record_count, 'record')} appended before it"
+
+    def _append(self, columns: Columns) -> None:
+        if self._log is not None:
+            offsets = self._log.append_many(columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability)
+            self._note(self._log.partition, offsets[0], offsets[-1])
+            return
+        for where in self._db.append_many(
+            self._topic, columns.values, keys=columns.keys, headers=columns.headers, durability=self._durability
+        ):
+            self._note(where.partition, where.offset, where.offset)
 
     def _note(self, partition: int, first_offset: int, last_offset: int) -> None:
         first, _ = self.ranges.get(partition, (first_offset, 0))
         self.ranges[partition] = (first, last_offset)
+
+
+class TransactionSink(Sink):
+    """Appends all lines as one transaction: they count when the call is over, or never."""
+
+    def __init__(
+        self, db: "logdb.Database", topic: str, partition: int | None, line_format: LineFormat, transaction: "Transaction"
+    ) -> None:
+        super().__init__(db, topic, partition, None, line_format)
+        self._transaction, self._partition = transaction, partition
+        self._delivered: list[RecordMetadata] = []
+
+    def outcome(self) -> str:
+        return f"the transaction was aborted with {counted(self.record_count, 'record')}"
+
+    def _append(self, columns: Columns) -> None:
+        rows = zip(columns.values, columns.keys or repeat(None), columns.headers or repeat(()), strict=False)
+        for value, key, headers in rows:
+            self._transaction.send(self._topic, value, key, partition=self._partition, headers=headers, on_delivery=self._note_delivery)
+
+    def _note_delivery(self, _error: Exception | None, where: RecordMetadata | None) -> None:
+        if where is not None:
+            self._delivered.append(where)
+
+    def finish(self) -> None:
+        for where in self._delivered:
+            self._note(where.partition, where.offset, where.offset)
 
 
 def feed(sink: Sink, paths: Sequence[str], *, delimiter: bytes, whole: bool, bar: Progress | None) -> None:
@@ -216,6 +259,37 @@ def line_format(key_separator: str | None, key: str | None, headers: Pairs, null
     )
 
 
+def transaction_of(
+    db: "logdb.Database", transactional_id: str | None
+) -> "contextlib.AbstractContextManager[Transaction | None]":
+    """The transaction of the call; none without an id."""
+    if transactional_id is None:
+        return contextlib.nullcontext()
+    return db.transaction(transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
+
+
+def open_sink(
+    db: "logdb.Database",
+    topic: str,
+    partition: int | None,
+    durability: Durability | None,
+    line: LineFormat,
+    transaction: "Transaction | None",
+) -> Sink:
+    """Where lines go.
+
+    Raises:
+        UnknownTopic: With a note that says how to create it.
+    """
+    try:
+        if transaction is not None:
+            return TransactionSink(db, topic, partition, line, transaction)
+        return Sink(db, topic, partition, durability, line)
+    except UnknownTopic as error:
+        error.add_note(f"create it: logdb topics create {topic}")
+        raise
+
+
 def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
     if session.as_json:
         partitions = [
@@ -244,6 +318,7 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-producer.")
 @click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # written is acknowledged
 @click.option("--sync", is_flag=True, hidden=True)  # and nothing is appended before what came before it is written
+@click.option("--transactional-id", metavar="ID", help="All or nothing: one transaction under this id, which fences who has it.")
 @click.option("-q", "--quiet", is_flag=True, help="No words when done.")
 @pass_session
 def produce(
@@ -264,6 +339,7 @@ def produce(
     properties: Pairs,
     request_required_acks: str | None,
     sync: bool,
+    transactional_id: str | None,
     quiet: bool,
 ) -> None:
     """Append records to a topic: a line of stdin or of a file is one.
@@ -276,6 +352,8 @@ def produce(
         raise click.UsageError("which topic?")
     if follow is not None and paths:
         raise click.UsageError("--follow reads its own FILE: give no other")
+    if transactional_id is not None and (follow is not None or durability is not None):
+        raise click.UsageError("--transactional-id goes with neither --follow, which has no end, nor --durability: a commit syncs")
     for path in paths:
         if path != "-" and not os.path.isfile(path):
             raise click.UsageError(f"no file {path!r}")
@@ -285,20 +363,20 @@ def produce(
     session.follows = follow is not None
     began = time.monotonic()
     with session.write() as db:
+        sink: Sink | None = None
         try:
-            sink = Sink(db, name, partition, durability, line)
-        except UnknownTopic as error:
-            error.add_note(f"create it: logdb topics create {name}")
-            raise
-        try:
-            if follow is not None:
-                feed_tail(sink, follow, delimiter=unescape(delimiter))
-            else:
-                with progress("appending") if paths else contextlib.nullcontext() as bar:
-                    feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
+            with transaction_of(db, transactional_id) as transaction:
+                sink = open_sink(db, name, partition, durability, line, transaction)
+                if follow is not None:
+                    feed_tail(sink, follow, delimiter=unescape(delimiter))
+                else:
+                    with progress("appending") if paths else contextlib.nullcontext() as bar:
+                        feed(sink, paths or ["-"], delimiter=unescape(delimiter), whole=whole, bar=bar)
+            sink.finish()
         except LogdbError as error:
-            error.add_note(f"{counted(sink.record_count, 'record')} appended before it")
+            if sink is not None:
+                error.add_note(sink.outcome())
             raise
         finally:
-            if sink.record_count and (not quiet or session.as_json):
+            if sink is not None and sink.ranges and (not quiet or session.as_json):
                 summary(session, name, sink, time.monotonic() - began)

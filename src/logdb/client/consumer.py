@@ -8,68 +8,31 @@ Threading: one thread at a time.  It has no thread of its own: whatever is to ha
 """
 
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
-from operator import length_hint
 from types import TracebackType
-from typing import NamedTuple, Self, cast
+from typing import Self, TypeVar
 
 from logdb.client import assignors
+from logdb.client.assignment import Assignment, Listener, Listeners
 from logdb.client.commits import Commits, OnCommit
-from logdb.client.consumed import Finishing
 from logdb.client.consumer_config import ConsumerConfig
+from logdb.client.feed import Feed, Finishing, Handed
 from logdb.client.fetching import NOWHERE, Cursor, Fetcher
 from logdb.client.group_membership import GroupMetadata, Membership
-from logdb.client.positions import Beginnings
 from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.errors import Closed, InvalidGroup, NotAssigned, UnstableOffsets
+from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 
+T = TypeVar("T")
+
 _ITERATION_WAIT_MS = 1_000
-
-Listener = Callable[[list[TopicPartition]], None]
-
-
-class Handed(NamedTuple):
-    """A finished list of records that iteration is in the middle of."""
-
-    cursor: Cursor
-    before: OffsetAndMetadata  # the position of its first record
-    records: list[AnyRecord]
-    iterator: Iterator[AnyRecord]
-
-    def position(self) -> OffsetAndMetadata:
-        """Behind the last record that was looked at."""
-        left = length_hint(self.iterator)
-        if not left:
-            return self.cursor.position()
-        seen = len(self.records) - left
-        return OffsetAndMetadata(self.records[seen].offset, self.records[seen - 1].leader_epoch if seen else self.before.leader_epoch)
-
-    def take_back(self) -> None:
-        """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
-        if length_hint(self.iterator):
-            position = self.position()
-            self.records.clear()
-            self.cursor.seek(position.offset, position.leader_epoch, earned=True)
-
-
-class Listeners(NamedTuple):
-    """What is called, in ``poll``, when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
-
-    Attributes:
-        on_assigned: The partitions are read from now on; their positions may be sought.
-        on_revoked: They will go to another member; what was read may still be committed.  Also called by ``close``.
-        on_lost: They are another member's already; None: ``on_revoked`` is called.
-    """
-
-    on_assigned: Listener | None = None
-    on_revoked: Listener | None = None
-    on_lost: Listener | None = None
+_DISK_WAIT_MS = 10
 
 
 class Consumer:
@@ -86,16 +49,14 @@ class Consumer:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
         self._assignors = assignors.chosen(config.partition_assignment_strategy)
         self._fetcher = Fetcher()
-        self._finishing = Finishing(config.key_deserializer, config.value_deserializer, config.interceptors)
-        self._beginnings = Beginnings(session, config.group_id, config.auto_offset_reset, self._is_new)
+        self._feed = Feed(self._fetcher, Finishing(config.key_deserializer, config.value_deserializer, config.interceptors))
         interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
         self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
-        self._subscription: Subscription | None = None
+        self._assignment = Assignment(session, config, self._fetcher, self._feed, self._commits)
         self._membership: Membership | None = None
-        self._listeners = Listeners()
-        self._handed: Handed | None = None
         self._tend_at_ms: int | None = None  # None: in any case
-        self._closed = False
+        self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
+        self._owner, self._closed = os.getpid(), False
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
@@ -126,17 +87,17 @@ class Consumer:
             ValueError: Both, or neither, are given.
         """
         self._check_open()
-        subscription = Subscription(self._session, topics, pattern)
-        if self._subscription is None:
-            self._set_partitions([])  # what was assigned by hand is not
-        self._subscription, self._tend_at_ms = subscription, None
-        self._listeners = Listeners(on_assigned, on_revoked, on_lost)
+        subscription, assignment = Subscription(self._session, topics, pattern), self._assignment
+        if assignment.subscription is None:
+            assignment.set([])  # what was assigned by hand is not
+        assignment.subscription, assignment.listeners = subscription, Listeners(on_assigned, on_revoked, on_lost)
+        self._tend_at_ms = None
         if self._config.group_id is None:
-            self._set_partitions(subscription.partitions())
+            assignment.set(subscription.partitions())
         elif self._membership is None:
             self._membership = Membership(
                 self._session,
-                _Share(self),
+                assignment,
                 group_id=self._config.group_id,
                 group_instance_id=self._config.group_instance_id,
                 client_id=self._config.client_id,
@@ -157,21 +118,22 @@ class Consumer:
         for partition in wanted:
             self._session.log(*partition)
         self._leave()
-        self._set_partitions(wanted)
+        self._assignment.set(wanted)
+        self._tend_at_ms = None
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
         self._check_open()
         self._leave()
-        self._set_partitions([])
+        self._assignment.set([])
 
     def subscription(self) -> tuple[str, ...]:
         """The topics subscribed to: those that a pattern means now, none after ``assign``."""
-        return () if self._subscription is None else self._subscription.topics
+        return self._assignment.topics()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
-        return sorted(self._fetcher.cursors)
+        return self._assignment.owned()
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group: what ``send_offsets`` of a transaction is checked by.
@@ -183,52 +145,16 @@ class Consumer:
             raise InvalidGroup("a consumer without group_id has nothing to commit to")
         return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
 
-    def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these; those that stay keep their positions."""
-        known = self._fetcher.cursors
-        cursors = {partition: known.get(partition) or self._new_cursor(partition) for partition in partitions}
-        self._take_back()
-        self._fetcher.set(cursors)
-        if self._config.group_id is None and self._config.auto_offset_reset == "latest":
-            self._beginnings.settle(cursors.values())  # "latest" means now, not the first poll
-        self._tend_at_ms = None
-
-    def _new_cursor(self, partition: TopicPartition) -> Cursor:
-        return Cursor(partition, self._session.log(*partition), self._config.isolation_level, self._beginnings.reset)
-
-    def _take_on(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these too, and say so."""
-        self._set_partitions([*self._fetcher.cursors, *partitions])
-        if self._listeners.on_assigned is not None:
-            self._listeners.on_assigned(list(partitions))
-
-    def _give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False, commit: bool = True) -> None:
-        """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
-        if commit and not lost:
-            self._commits.finish({partition: at for partition, at in self.positions().items() if partition in partitions})
-        listener = self._listeners.on_revoked
-        if lost and self._listeners.on_lost is not None:
-            listener = self._listeners.on_lost
-        try:
-            if listener is not None:
-                listener(list(partitions))
-        finally:
-            self._set_partitions(partition for partition in self._fetcher.cursors if partition not in set(partitions))
-
-    def _leave(self, *, commit: bool = True) -> None:
+    def _leave(self) -> None:
         """Be no member, and subscribed to nothing, any more."""
-        membership, self._membership, self._subscription = self._membership, None, None
-        try:
-            if membership is not None and (owned := self.assignment()):
-                self._membership = membership  # a listener may commit
-                self._give_up(owned, commit=commit)
-        finally:
-            self._membership = None
-            if membership is not None:
+        membership, self._assignment.subscription = self._membership, None
+        if membership is not None:
+            try:
+                if owned := self._assignment.owned():
+                    self._assignment.give_up(owned)
+            finally:
+                self._membership = None
                 membership.leave()
-
-    def _is_new(self, partition: TopicPartition) -> bool:
-        return self._subscription is not None and self._subscription.is_new(partition)
 
     # ------------------------------------------------------------ records
 
@@ -247,21 +173,30 @@ class Consumer:
             OffsetOutOfRange: The position was deleted by retention, and ``auto_offset_reset`` is "none".
             LogTruncated: Records before the position were lost in a crash; ``seek`` says how to go on.
             SerializationError: The next record cannot be deserialized; ``seek`` behind it to leave it out.
+            FencedInstance: Another consumer has taken over the ``group_instance_id``; this one is to be closed.
+            InconsistentProtocol, InvalidGroup, ReadOnly: The group cannot be joined.
             CorruptionError, ReadFailed, UnknownTopic, Closed: as they say.
+            whatever a listener or an interceptor raises.
         """
         count_max = self._config.max_poll_records if max_records is None else max_records
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
-        self._take_back()
+        self._feed.take_back()
         now_ms = self._monotonic_ms()
         deadline_ms = now_ms + timeout_ms
         while True:
-            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+            if self._is_due(now_ms):
                 self._tend(now_ms)
-            if taken := self._take(count_max):
+            try:
+                taken = self._feed.take(count_max)
+            except (Closed, UnknownTopic):
+                self._renew()
+                continue
+            if taken:
                 return taken
             now_ms = self._monotonic_ms()
             if now_ms >= deadline_ms:
+                self._tend_at_ms = None
                 return {}
             self._wait(deadline_ms - now_ms)
             now_ms = self._monotonic_ms()
@@ -275,93 +210,35 @@ class Consumer:
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
         """Runs of records, from one partition after the other."""
-        timeout_ms = self._config.iteration_timeout_ms
-        idle_since_ms = self._monotonic_ms()
-        self._take_back()
+        timeout_ms, now_ms = self._config.iteration_timeout_ms, self._monotonic_ms()
+        idle_since_ms, self._tend_at_ms = now_ms, None
+        self._feed.take_back()
         while not self._closed:
-            now_ms = self._monotonic_ms()
-            if self._tend_at_ms is None or now_ms >= self._tend_at_ms:
+            if self._is_due(now_ms):
                 self._tend(now_ms)
-            idle = True
-            for cursor in self._fetcher.round():
-                before = cursor.offset
-                if (run := self._run(cursor)) is not None:
-                    handed = self._handed
-                    yield run
-                    if self._handed is handed:  # no other iteration has begun meanwhile
-                        self._handed = None
-                    cursor.end_run()
-                    idle = cursor.offset == before
-                    break
-            if not idle:
-                idle_since_ms = self._monotonic_ms()
-                continue
-            self._tend_at_ms = None
-            left_ms = _ITERATION_WAIT_MS
-            if timeout_ms is not None:
-                left_ms = min(left_ms, idle_since_ms + timeout_ms - self._monotonic_ms())
-            if left_ms <= 0:
-                return
-            self._wait(left_ms)
-
-    def _run(self, cursor: Cursor) -> Iterator[AnyRecord] | None:
-        """Records of one partition to iterate over; None where there are none now."""
-        if self._finishing.needed:
-            return None if (handed := self._hand_out(cursor)) is None else handed.iterator
-        try:
-            return cursor.run(self._config.max_poll_records)
-        except Exception:
-            self._fetcher.begin_with(cursor)
-            raise
-
-    def _hand_out(self, cursor: Cursor) -> Handed | None:
-        """The next records of one partition, which count as read one by one as they are looked at."""
-        before = cursor.position()
-        try:
-            records = self._finished(cursor, self._config.max_poll_records)
-        except Exception:
-            self._fetcher.begin_with(cursor)
-            raise
-        if records:
-            self._handed = Handed(cursor, before, records, iter(records))
-        return self._handed
-
-    def _take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
-        """What is there; notes if that is nothing."""
-        taken: dict[TopicPartition, list[AnyRecord]] = {}
-        for cursor in self._fetcher.round():
             try:
-                records = self._finished(cursor, count_max)
-            except Exception:
-                self._fetcher.begin_with(cursor)  # the next poll comes to it first, and says it again
-                if not taken:
-                    raise
-                break
-            if records:
-                taken[cursor.partition] = records
-                count_max -= len(records)
-                if count_max <= 0:
-                    break
-        if not taken:
-            self._tend_at_ms = None
-        return taken
+                for run in self._feed.runs(self._config.max_poll_records):
+                    yield run
+                    now_ms = idle_since_ms = self._monotonic_ms()
+                    if self._is_due(now_ms):
+                        break
+                else:
+                    left_ms = _ITERATION_WAIT_MS if timeout_ms is None else idle_since_ms + timeout_ms - self._monotonic_ms()
+                    if left_ms <= 0:
+                        return
+                    self._wait(min(left_ms, _ITERATION_WAIT_MS))
+                    now_ms = self._monotonic_ms()
+            except (Closed, UnknownTopic):
+                self._renew()
 
-    def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
-        """The next records of one partition, as the application gets them; the cursor is behind them."""
-        if not self._finishing.needed:
-            return cast(list[AnyRecord], cursor.take(count_max))
-        before = cursor.position()
-        taken = cursor.take(count_max)
-        if not taken:
-            return []
-        try:
-            done = self._finishing.deserialize(taken)
-            if len(done) < len(taken):  # the next poll comes to the one that cannot be deserialized
-                cursor.seek(taken[len(done)].offset, taken[len(done) - 1].leader_epoch, earned=True)
-            return self._finishing.intercept(done)
-        except Exception:
-            cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
-            raise
+    def _renew(self) -> None:
+        """A log is not there any more: find out whether its topic was made anew, or need not be read any more.
+
+        Raises:
+            UnknownTopic, UnknownPartition, Closed: Neither.
+        """
+        self._tend(self._monotonic_ms())
+        self._assignment.renew()
 
     # ------------------------------------------------------------ for logdb.aio
 
@@ -372,13 +249,17 @@ class Consumer:
 
     def hand_out(self) -> Handed | None:
         """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
-        self._take_back()
-        self._tend(self._monotonic_ms())
-        for cursor in self._fetcher.round():
-            if (handed := self._hand_out(cursor)) is not None:
-                return handed
-        self._tend_at_ms = None
-        return None
+        now_ms = self._monotonic_ms()
+        if self._is_due(now_ms):
+            self._tend(now_ms)
+        try:
+            handed = self._feed.hand_out(self._config.max_poll_records)
+        except (Closed, UnknownTopic):
+            self._renew()
+            handed = None
+        if handed is None:
+            self._tend_at_ms = None
+        return handed
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
         """Read again what ``poll`` returned to nobody."""
@@ -402,35 +283,40 @@ class Consumer:
 
     # ------------------------------------------------------------ between records
 
-    def _take_back(self) -> None:
-        """End the iteration that is under way: what it has not come to is read again."""
-        if self._handed is not None:
-            self._handed.take_back()
-            self._handed = None
+    def _is_due(self, now_ms: int) -> bool:
+        return self._tend_at_ms is None or now_ms >= self._tend_at_ms
 
     def _tend(self, now_ms: int) -> None:
         """What is to be done now and then, between records: at ``_tend_at_ms``, and before the first."""
         self._check_open()
-        self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
-        subscription = self._subscription
+        if os.getpid() != self._owner:
+            raise Forked(f"the consumer was made by process {self._owner}, this is its child {os.getpid()}: make another one")
+        self._tend_at_ms = None  # what fails is tried again by the next call
+        subscription = self._assignment.subscription
         if subscription is not None and subscription.refresh() and self._membership is None:
-            self._set_partitions(subscription.partitions())
+            self._assignment.set(subscription.partitions())
         if self._membership is not None:
             self._membership.tend()
-        self._commits.send_if_due(self.positions)
+        self._commits.send_if_due(self._feed.positions)
         try:
-            self._beginnings.settle(self._fetcher.cursors.values())
+            self._assignment.beginnings.settle(self._fetcher.cursors.values())
         except UnstableOffsets:
-            self._tend_at_ms = None  # a transaction is being ended; what is settled can be read meanwhile
+            return  # a transaction is being ended; what is settled can be read meanwhile
+        self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
 
     def _wait(self, timeout_ms: int) -> None:
         """Wait for records, or for the other members of the group."""
-        if self._subscription is not None:
+        if self._assignment.subscription is not None:
             timeout_ms = min(timeout_ms, max(1, self._config.heartbeat_interval_ms))
         if self._membership is not None and (answer := self._membership.answer) is not None:
             futures.wait((answer,), timeout_ms / 1000)
-        else:
-            self._session.wait(self._fetcher.awaited(), timeout_ms, isolation_level=self._config.isolation_level)
+            self._tend_at_ms = None
+            return
+        awaited = self._fetcher.awaited()
+        if self._told and awaited == self._told:  # of a record that cannot be read yet, because the disk takes nothing
+            awaited, timeout_ms = {}, min(timeout_ms, _DISK_WAIT_MS)
+        told = self._session.wait(awaited, timeout_ms, isolation_level=self._config.isolation_level)
+        self._told = awaited if told else {}
 
     # ------------------------------------------------------------ positions
 
@@ -440,11 +326,11 @@ class Consumer:
         Raises:
             NotAssigned, NoOffset: as they say.
         """
-        return self._position(self._settled(partition)).offset
+        return self._feed.position(self._settled(partition)).offset
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Behind what was returned so far, for all partitions that have a position: what ``commit`` commits."""
-        return {**self._fetcher.positions(), **self._handed_position()}
+        return self._feed.positions()
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Go on from ``offset``; whether it is in the log shows when it is read.
@@ -455,7 +341,7 @@ class Consumer:
         """
         if offset < 0:
             raise ValueError(f"offset={offset} is negative")
-        self._sought(partition).seek(offset)
+        self._chosen((partition,))[0].seek(offset)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Go on from the first record there is; without arguments in all partitions."""
@@ -499,7 +385,7 @@ class Consumer:
             NotAssigned, NoOffset: as they say.
         """
         cursor = self._settled(partition)
-        return max(0, cursor.end_offset() - self._position(cursor).offset)
+        return max(0, cursor.end_offset() - self._feed.position(cursor).offset)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Return nothing of these (or all) partitions until ``resume``; they stay assigned, positions stay."""
@@ -526,23 +412,15 @@ class Consumer:
 
     def _chosen(self, partitions: tuple[tuple[str, int], ...]) -> list[Cursor]:
         """The cursors of these, or all, with iteration over them ended."""
+        self._check_open()
         chosen = [self._cursor(partition) for partition in partitions] if partitions else list(self._fetcher.cursors.values())
-        self._take_back()
+        self._feed.take_back()
         return chosen
-
-    def _sought(self, partition: tuple[str, int]) -> Cursor:
-        return self._chosen((partition,))[0]
 
     def _settled(self, partition: tuple[str, int]) -> Cursor:
         cursor = self._cursor(partition)
-        self._beginnings.settle((cursor,))
+        self._assignment.beginnings.settle((cursor,))
         return cursor
-
-    def _position(self, cursor: Cursor) -> OffsetAndMetadata:
-        return self._handed_position().get(cursor.partition) or cursor.position()
-
-    def _handed_position(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        return {} if self._handed is None else {self._handed.cursor.partition: self._handed.position()}
 
     # ------------------------------------------------------------ committing
 
@@ -560,7 +438,12 @@ class Consumer:
             InvalidGroup: There is no ``group_id``, or a note is too long.
             ReadOnly: The database was opened with mode="r".
         """
-        self.commit_async(offsets).result()
+        try:
+            self.commit_async(offsets).result()
+        except IllegalGeneration as error:
+            if self._membership is not None and self._membership.answer is not None:  # the new generation is its own, too
+                raise RebalanceInProgress(error.group_id) from error
+            raise
 
     def commit_async(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
@@ -575,7 +458,7 @@ class Consumer:
         """
         self._check_open()
         if offsets is None:
-            return self._commits.send(self.positions(), on_commit)
+            return self._commits.send(self._feed.positions(), on_commit)
         wanted = {self._cursor(partition).partition: _position(at) for partition, at in offsets.items()}
         return self._commits.send(wanted, on_commit)
 
@@ -583,7 +466,7 @@ class Consumer:
         """What the group has committed of a partition, assigned or not; None if nothing."""
         self._check_open()
         wanted = TopicPartition(*partition)
-        return self._beginnings.committed((wanted,)).get(wanted)
+        return self._assignment.beginnings.committed((wanted,)).get(wanted)
 
     def seek_to_committed(self) -> None:
         """Go back, in all partitions, to what was committed last, or to where ``auto_offset_reset`` says.
@@ -604,13 +487,17 @@ class Consumer:
         """
         if self._closed:
             return
+        if os.getpid() != self._owner:  # a forked child: the member is the parent's
+            self._closed = True
+            return
+        self._assignment.committing = commit
         try:
             if self._membership is None and commit:
-                self._commits.finish(self.positions())
-            self._leave(commit=commit)
+                self._commits.finish(self._feed.positions())
+            self._leave()
         finally:
-            self._take_back()
             self._closed, self._tend_at_ms = True, None
+            self._feed.take_back()
             self._fetcher.set({})
 
     def __enter__(self) -> Self:
@@ -623,15 +510,6 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the consumer is closed")
-
-
-class _Share:
-    """A consumer, as its membership sees it."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self.topics, self.owned = consumer.subscription, consumer.assignment
-        self.give_up, self.take_on = consumer._give_up, consumer._take_on
 
 
 def _position(at: int | OffsetAndMetadata) -> OffsetAndMetadata:

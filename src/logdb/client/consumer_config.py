@@ -6,6 +6,7 @@ Knows names, defaults and ranges.  Does not know what they lead to.
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
+from logdb.client.assignors import Assignor
 from logdb.client.interceptor import Interceptor
 from logdb.errors import InvalidConfig
 from logdb.log.isolation import IsolationLevel
@@ -58,7 +59,7 @@ class ConsumerConfig:
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     heartbeat_interval_ms: int = 100
-    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     interceptors: tuple[Interceptor, ...] = ()

@@ -14,22 +14,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
+from logdb.client.administration import Administration
 from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
-from logdb.errors import LogdbError, UnknownPartition
+from logdb.errors import InvalidPartitions, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.report import Copied, Progress, Report
 from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
+    from logdb.client.assignors import Assignor
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
     from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.table import Table
+    from logdb.client.table_view import TopicViews
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
     from logdb.serde import Deserializer
 
@@ -42,7 +47,7 @@ _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-class Database:
+class Database(Administration):
     """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
 
     Any number of threads may use it.  After a fork, the child opens its own.
@@ -55,6 +60,7 @@ class Database:
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
+        self._views: TopicViews | None = None
         self._producers: set[Producer] = set()  # open
         if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             self._session.settle_leftovers()
@@ -123,6 +129,8 @@ class Database:
         Raises:
             UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
         """
+        if partitions is not None and name in INTERNAL_TOPICS:
+            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
         info = self._store.alter_topic(name, config=config, partitions=partitions)
         self._topic_changed(name)
         return info
@@ -291,6 +299,9 @@ class Database:
         Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
         and is still at it, is fenced; in a loop it is taken over once, not every time.
 
+        A consumer whose offsets were sent goes back to the last committed ones when they are aborted.  One that was polled
+        for a block that never came to ``send_offsets`` stays where it is: ``consumer.seek_to_committed()``.
+
         Args:
             transactional_id: A name that is this application's, over restarts, too.
             options: Those of ``producer``, such as ``transaction_timeout_ms``.
@@ -323,7 +334,7 @@ class Database:
         max_poll_records: int = 500,
         max_poll_interval_ms: int = 300_000,
         heartbeat_interval_ms: int = 100,
-        partition_assignment_strategy: str | Sequence[str] = ("range", "cooperative-sticky"),
+        partition_assignment_strategy: "str | Sequence[str | Assignor]" = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
         interceptors: "Sequence[Interceptor]" = (),
@@ -391,6 +402,34 @@ class Database:
         if made is None:
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
+
+    def table(
+        self, topic: str, *, key_deserializer: "Deserializer | None" = None, value_deserializer: "Deserializer | None" = None
+    ) -> "Table":
+        """A topic as a mapping from its keys to their latest values, kept current.
+
+        The first look reads the topic; what was read stays in ``views/``, so that the next time goes on from there.
+        With ``mode="r"`` it lies in a temporary directory.
+
+        Args:
+            topic: With or without compaction.
+            key_deserializer, value_deserializer: What makes keys and values of bytes, as those of ``logdb.serde``; None: they
+                stay bytes, and a str is looked up as UTF-8.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        from logdb.client.table import Table  # few programs need it
+        from logdb.client.table_view import TopicViews
+
+        self._store.partition_count(topic)
+        session, store = self._session, self._store
+        with self._broker_lock:
+            if self._views is None:
+                directory = os.path.join(store.path, "views") if store.mode == "a" else None
+                self._views = TopicViews(session, directory, clean_offset=store.clean_offset, io=store.io, clock_ms=store.clock_ms)
+            view = self._views.of(topic)
+        return Table(session, view, store.io, key_deserializer, value_deserializer)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
@@ -508,6 +547,8 @@ class Database:
             self._transactions.close()
         if self._broker is not None:
             self._broker.close()
+        if self._views is not None:
+            self._views.close()
         self._store.close()
         if failure is not None:
             raise failure
@@ -530,6 +571,7 @@ def open_database(
     durability: Durability = "interval",
     batch_size: int = 16_384,
     linger_ms: int = 5,
+    cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     io: IO | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
@@ -544,6 +586,7 @@ def open_database(
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
         io: What touches files and clock; for tests.
         clock: Milliseconds since 1970, for records without a timestamp; None: the machine's,
             read coarsely (it may lag by a tick, 4 ms).
@@ -557,7 +600,18 @@ def open_database(
         CatalogueDamaged: ``logdb repair`` rebuilds it.
         UnsupportedFormat: A newer logdb wrote it.
     """
-    return Database(Store.open(path, mode=mode, durability=durability, batch_size=batch_size, linger_ms=linger_ms, io=io, clock=clock))
+    return Database(
+        Store.open(
+            path,
+            mode=mode,
+            durability=durability,
+            batch_size=batch_size,
+            linger_ms=linger_ms,
+            cleaner_bytes_per_second=cleaner_bytes_per_second,
+            io=io,
+            clock=clock,
+        )
+    )
 
 
 def _close_all() -> None:

@@ -188,9 +188,11 @@ class Fetcher:
         self._turn = 0
 
     def round(self) -> Iterator[Cursor]:
-        """Each cursor that has a position and is not paused, once."""
+        """Each cursor that has a position and is not paused, once; ends when others are to be read."""
         order = self._order
         for _ in range(len(order)):
+            if self._order is not order:
+                return
             cursor = order[self._turn]
             self._turn = (self._turn + 1) % len(order)
             if cursor.offset != NOWHERE:

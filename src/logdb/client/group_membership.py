@@ -32,7 +32,7 @@ from logdb.client.session import Session
 from logdb.client.sticky_user_data import StickyUserData
 from logdb.coordinator.consumer_protocol import Assignment, Subscription
 from logdb.coordinator.events import JoinedMember, JoinResult, SyncResult
-from logdb.errors import FencedInstance, IllegalGeneration, LogdbError, RebalanceInProgress, UnknownMember, UnknownTopic
+from logdb.errors import Closed, FencedInstance, IllegalGeneration, LogdbError, RebalanceInProgress, UnknownMember, UnknownTopic
 from logdb.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Membership:
         """Be no member any more.  A static one stays on the list: until its session is over it may come back."""
         answer, (group_id, _, member_id, instance) = self._answer, self._metadata
         if instance is None and member_id:
-            with contextlib.suppress(UnknownMember):
+            with contextlib.suppress(UnknownMember, Closed):  # it was given up on before, or the groups are gone with the database
                 self._session.leave_group(group_id, (member_id,))
         elif instance is None and answer is not None:
             answer.add_done_callback(self._leave_late)

@@ -3,7 +3,6 @@
 Knows keys and counts.  Does not know topics or logs.
 """
 
-import random
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,7 +23,9 @@ class Default:
     __slots__ = ("_left", "_partition", "_random")
 
     def __init__(self, seed: int | None = None) -> None:
-        self._random = random.Random(seed)  # noqa: S311 -- spreads records, keeps no secret
+        from random import Random
+
+        self._random = Random(seed)  # noqa: S311 -- spreads records, keeps no secret
         self._left, self._partition = 0, -1
 
     def __call__(self, key: Buffer | None, partition_count: int) -> int:

@@ -18,6 +18,7 @@ Threading: one thread at a time begins and ends; any number may send in between.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,7 +50,7 @@ class TransactionalProducer(Producer):
         super().__init__(session, transactional_id=transactional_id, **options)
         self._id = transactional_id
         self._identity: ProducerIdAndEpoch | None = None
-        self.in_transaction = self._has_offsets = False
+        self.in_transaction = self._has_offsets = self._given_up = False
         self._fenced: ProducerFenced | None = None
         self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
 
@@ -61,7 +62,7 @@ class TransactionalProducer(Producer):
     @property
     def usable(self) -> bool:
         """Whether another transaction can begin."""
-        return not (self.in_transaction or self._fenced)
+        return not (self.in_transaction or self._fenced or self._given_up)
 
     def init_transactions(self) -> None:
         """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
@@ -107,9 +108,7 @@ class TransactionalProducer(Producer):
             self._consumers.append(consumer)
         self.send_offsets_to_transaction(consumer.positions(), group_metadata)
 
-    def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata"
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata") -> None:
         """As ``send_offsets``, with offsets of one's own choice.
 
         Args:
@@ -156,6 +155,14 @@ class TransactionalProducer(Producer):
             self._end(commit=False)
         self._over(committed=False)
 
+    def give_up(self) -> None:
+        """Leave a transaction that can be neither committed nor aborted now to whoever takes the id over next.
+
+        Its consumers go back to what will have been committed by then; this producer is of no use any more.
+        """
+        self._given_up = True
+        self._over(committed=False)
+
     def close(self, timeout_ms: int | None = None) -> None:
         """Abort what has begun, then end.
 
@@ -163,7 +170,7 @@ class TransactionalProducer(Producer):
             as ``Producer.close``.
         """
         try:
-            if self.in_transaction:
+            if self.in_transaction and os.getpid() == self._owner:
                 self.abort_transaction()
         finally:
             super().close(timeout_ms)
@@ -288,6 +295,7 @@ class Transaction:
             producer.abort_transaction()
         except LogdbError as failure:
             error.add_note(f"and the transaction could not be aborted: {failure}")
+            producer.give_up()
 
 
 class Transactions:

@@ -258,7 +258,10 @@ class Field:
 
 
 class Struct:
-    """Fields one after the other; in flexible versions its tagged fields follow."""
+    """Fields one after the other; in flexible versions its tagged fields follow.
+
+    Where it may be null, a byte before it says whether it is (-1) or not (1): KIP-893.
+    """
 
     default: Any = None
 
@@ -266,7 +269,7 @@ class Struct:
         self._fields = fields
 
     def codec(self, form: Form) -> tuple[Write, Read]:
-        version, flexible, _ = form
+        version, flexible, nullable = form
         there = [field for field in self._fields if version in field.versions]
         plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
         tagged = {field.tag: (field.name, field.default, *field.codec(version, flexible=True)) for field in there if field.tag is not None}
@@ -286,7 +289,21 @@ class Struct:
                 _read_tagged(reader, tagged, values)
             return values
 
-        return write, read
+        return _nullable(write, read) if nullable else (write, read)
+
+
+def _nullable(write: Write, read: Read) -> tuple[Write, Read]:
+    write_mark, read_mark = INT8.codec(Form(0, flexible=False))
+
+    def write_nullable(out: bytearray, value: Any) -> None:
+        write_mark(out, -1 if value is None else 1)
+        if value is not None:
+            write(out, value)
+
+    def read_nullable(reader: Reader) -> Any:
+        return None if read_mark(reader) < 0 else read(reader)
+
+    return write_nullable, read_nullable
 
 
 _Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]

@@ -169,7 +169,8 @@ class JoinedMember(NamedTuple):
 class JoinResult(NamedTuple):
     """The new generation; ``members`` is empty for all but the leader.
 
-    ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.
+    ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.  Clients
+    that don't know this (JoinGroup before version 9) must not take themselves for the leader then: a door names them another.
     """
 
     generation: int

@@ -57,6 +57,7 @@ from logdb.errors import (
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 _SWEEP = ("sweep",)
+_NAME_SIZE_BYTES_MAX = 32_000  # a recorded string has 32,767 bytes at most, and a member's id is a name and some more
 
 
 class GroupCoordinator:
@@ -203,6 +204,9 @@ class GroupCoordinator:
         config, group = self._config, self._group(event.group_id)
         if not event.group_id:
             raise InvalidGroup("a group needs a name")
+        names = (event.group_id, event.group_instance_id or "", event.client_id, event.client_host, event.protocol_type)
+        if (size_bytes := max(len(name.encode()) for name in (*names, *dict(event.protocols)))) > _NAME_SIZE_BYTES_MAX:
+            raise InvalidGroup(f"a name of {size_bytes} bytes, the limit is {_NAME_SIZE_BYTES_MAX}")
         if not config.session_timeout_ms_min <= event.session_timeout_ms <= config.session_timeout_ms_max:
             allowed = f"[{config.session_timeout_ms_min}, {config.session_timeout_ms_max}]"
             raise InvalidGroup(f"session_timeout_ms={event.session_timeout_ms} is outside of {allowed}")
@@ -213,10 +217,10 @@ class GroupCoordinator:
         if full and event.member_id not in group.members and not replaces:
             raise GroupFull(event.group_id, len(group.members), config.member_count_max)
         if not group.supports(event.protocol_type, event.protocols):
-            names = ", ".join(name for name, _ in event.protocols)
+            supported = ", ".join(name for name, _ in event.protocols)
             raise InconsistentProtocol(
                 f"group {event.group_id!r} of type {group.protocol_type!r} shares {', '.join(sorted(group.candidates())) or 'nothing'}; "
-                f"the member of type {event.protocol_type!r} supports {names or 'nothing'}"
+                f"the member of type {event.protocol_type!r} supports {supported or 'nothing'}"
             )
 
     def _join_new(self, step: Step, event: JoinGroup) -> None:

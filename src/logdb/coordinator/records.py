@@ -197,11 +197,11 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(value: TransactionValue) -> bytes:
-    """Version 1, partitions in order."""
+    """Version 1, partitions in order; null in the state Empty (0), as Kafka has it."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(value.partitions):
         topics.setdefault(topic, []).append(partition)
-    partitions = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    partitions = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()] if value.status else None
     return _TRANSACTION_VALUE.encode(value._asdict() | {"partitions": partitions}, 1, prefix=b"\0\1")
 
 

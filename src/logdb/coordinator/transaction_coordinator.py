@@ -53,13 +53,16 @@ class TransactionCoordinator:
         try:
             self._handlers.get(type(event), self._timer)(step, event)
         except LogdbError as error:
+            if isinstance(event, ActionDone):  # no producer id could be had
+                raise
             return Effects(replies=(Reply(event.ticket, error),))
         return step.effects()
 
     def accept(self, effects: Effects, offset: int) -> None:
-        """Make the effects current."""
-        for at, record in enumerate(effects.records, offset):
-            self.apply(record.key, record.value, offset=at)
+        """Make the effects current: a record says of an id what ``changes`` says, but for those that are forgotten."""
+        for record in effects.records:
+            if record.value is None:
+                self.apply(record.key, None, offset=offset)
         self._transactions.update(effects.changes)
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:  # noqa: ARG002  # the contract's

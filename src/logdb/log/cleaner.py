@@ -29,7 +29,6 @@ from logdb.segment import buffers
 from logdb.segment.files import write_error
 from logdb.segment.segment import CLEANED, Segment
 
-KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
@@ -94,12 +93,16 @@ def cleanable(sealed: Sequence[S], *, clean_offset: int, limit_offset: int, now_
 class Replacement:
     """A group of segments, and the sealed, synced copies that are to take their place, whose names end in ``.cleaned``.
 
-    ``crcs`` are the checksums of the copies' logs.  Without copies, the group stays as it is.
+    ``crcs`` are the checksums of the copies' logs.
     """
 
     old: tuple[Segment, ...]
     new: tuple[Segment, ...]
     crcs: tuple[int, ...]
+
+    def discard(self) -> None:
+        """Remove the copies, which nobody wants."""
+        _discard(self.new)
 
 
 class Compaction:
@@ -114,18 +117,16 @@ class Compaction:
         config: LogConfig,
         now_ms: int,
         spend: Callable[[int], None],
-        key_map_size_bytes: int = KEY_MAP_SIZE_BYTES,
-        hash_mask: int = 2**64 - 1,
+        key_map_size_bytes: int,
     ) -> None:
         """Prepare a pass.
 
         Args:
             spend: Called with bytes that were read or written; waits, or raises to give up.
-            key_map_size_bytes: Memory of the key map.
-            hash_mask: For tests: see ``KeyMap``.
+            key_map_size_bytes: Memory of the key map; more is taken only where a single batch needs it.
         """
         self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
-        self._spend, self._key_map_size_bytes, self._hash_mask = spend, key_map_size_bytes, hash_mask
+        self._spend, self._key_map_size_bytes = spend, key_map_size_bytes
         self._decompressed_max = max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes)
         self._verdicts: Verdicts | None = None  # no batch has a producer
         self.end_offset = work.clean_offset
@@ -159,7 +160,7 @@ class Compaction:
         size_bytes, work = self._key_map_size_bytes, self._work
         count = work.segments[-1].next_offset - work.clean_offset if work.segments else 0
         while True:
-            keys = KeyMap(size_bytes, first_offset=work.clean_offset, offset_count=max(count, 0), hash_mask=self._hash_mask)
+            keys = KeyMap(size_bytes, first_offset=work.clean_offset, offset_count=max(count, 0))
             self.end_offset = self._fill(keys)
             if self.end_offset > work.clean_offset or count <= 0:
                 return keys
@@ -220,12 +221,12 @@ class Compaction:
             if len(group) > 1 or copied.changed or made[-1].size_bytes != group[-1].size_bytes:
                 return Replacement(old=group, new=tuple(made), crcs=tuple(segment.seal() for segment in made))
         except OSError as error:
-            self._discard(made)
+            _discard(made)
             raise write_error(made[-1].path if made else self._log.directory, 0, error) from error
         except BaseException:
-            self._discard(made)
+            _discard(made)
             raise
-        self._discard(made)
+        _discard(made)
         return None
 
     def _write(self, keys: KeyMap, group: tuple[Segment, ...], made: list[Segment]) -> Copy:
@@ -260,7 +261,7 @@ class Compaction:
     def _append(self, made: list[Segment], batches: memoryview, next_offset: int, append_ms: int) -> None:
         """Write batches behind the last copy, or to another one where delete horizons made it too large."""
         target = made[-1]
-        if target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
+        if target.size_bytes and target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
             self._begin(made, target.next_offset, append_ms)
             target = made[-1]
         target.append(batches, next_offset)
@@ -272,11 +273,12 @@ class Compaction:
         if horizon_ms is not None:
             self.delete_horizon_ms = min(horizon_ms, self.delete_horizon_ms or horizon_ms)
 
-    def _discard(self, made: Sequence[Segment]) -> None:
-        """Remove copies that nobody wants; what cannot be removed, the next try or opening does."""
-        for segment in made:
-            with contextlib.suppress(OSError):
-                segment.remove()
+
+def _discard(made: Sequence[Segment]) -> None:
+    """Remove copies; what cannot be removed, the next try or opening does."""
+    for segment in made:
+        with contextlib.suppress(OSError):
+            segment.remove()
 
 
 def _copy_aborted(group: Sequence[Segment], made: Sequence[Segment], discarded: Container[int]) -> None:

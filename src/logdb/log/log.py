@@ -3,9 +3,12 @@
 Knows segments, offsets, epochs, levels and what is durable.  Does not know other
 partitions, the catalogue or the threads that flush: its ``Host`` does.
 
-Appending one record, ``append``, and ``append_many`` are C (``BatchBuilder``, the base
-class); they hand full buffers of batches to ``_write`` below and, at level fsync, wait
-in ``_commit``.  Reading is a C iterator over the chunks of ``log.reader``.
+    BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
+      ReadableLog     what there is, and reading it (reading.py)
+        AppendableLog   batches that come ready-made, markers (appending.py)
+          Log             writing, segments, what is durable
+
+At level fsync whoever appends waits in ``_commit``.
 
 Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
 changes is published by one assignment to ``_end``, after which readers may see it.
@@ -14,73 +17,26 @@ never the other way round.  ``_segments_lock`` is held by whoever writes to the 
 changes which segments there are; it is taken last.
 """
 
-import contextlib
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
 
-from logdb.codec import (
-    FSYNC,
-    INTERVAL,
-    OS,
-    BatchBuilder,
-    Positions,
-    Record,
-    RecordIterator,
-    arrow,
-    convert,
-    find_timestamp,
-    last_offset,
-    split,
-)
-from logdb.codec.control import ControlType
-from logdb.errors import (
-    CorruptionError,
-    DiskFull,
-    InvalidRecord,
-    InvalidTimestamp,
-    LogdbError,
-    LogTruncated,
-    OffsetOutOfRange,
-    RecordTooLarge,
-    SyncFailed,
-    UnexpectedOffset,
-    WriteFailed,
-)
+from logdb.codec import FSYNC, OS, Positions, convert, last_offset, split
+from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
-from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.producers import Producer, ProducerStates
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.host import End, Host
+from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
-from logdb.log.replay import aborted_of
-from logdb.log.transactions import Admission, Duplicate, Transactions
-from logdb.meta import LogEntry, SegmentEntry
-from logdb.model import (
-    COMPRESSION_TYPES,
-    DURABILITY_LEVELS,
-    OFFSET_MAX,
-    AbortedTransaction,
-    Buffer,
-    Durability,
-    LogConfig,
-    OpenTransaction,
-    ProducerIdAndEpoch,
-    TopicPartition,
-)
-from logdb.segment import buffers
+from logdb.log.transactions import Transactions
+from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
-
-if TYPE_CHECKING:
-    import pyarrow
 
 logger = logging.getLogger(__name__)
 
@@ -88,62 +44,9 @@ WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the spe
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
 GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
-GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
-_FOLLOW_WAIT_MS_MAX = 50
 
 
-class Host(Protocol):
-    """What a log asks of the store that opened it."""
-
-    def wake(self, log: "Log") -> None:
-        """Something waits to be written, synced or sealed."""
-
-    def weaken(self, log: "Log") -> None:
-        """Note durably that records past the recovery point were appended below level fsync."""
-
-    def note_producers(self, log: "Log", snapshot_offset: int) -> None:
-        """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""
-
-    def refusal(self, log: "Log") -> LogdbError:
-        """Why the log takes no records."""
-
-    def view(self, log: "Log", generation: int) -> "View | None":
-        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
-
-        Raises:
-            UnknownTopic: Its topic was deleted.
-        """
-
-
-class View(NamedTuple):
-    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
-
-    entry: LogEntry
-    sealed: Sequence[SegmentEntry]
-    pending: bool
-
-
-class End(NamedTuple):
-    """Where what was written ends."""
-
-    segment: Segment | None
-    position: int
-    offset: int
-
-
-class Captured(NamedTuple):
-    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
-
-    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
-    """
-
-    end: End
-    epochs: LeaderEpochs
-    producers: ProducerStates | None
-    aborted: bytes
-
-
-class Log(BatchBuilder):
+class Log(AppendableLog):
     """One partition: append records, read them back.  Made by ``Database.log``."""
 
     def __init__(
@@ -182,6 +85,7 @@ class Log(BatchBuilder):
         self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
         self._segments = tuple(segments)
         self._segments_lock = threading.Lock()
+        self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
         self._epochs, self._epochs_unsynced = epochs, False
         self._point = point
         last = self._segments[-1] if self._segments else None
@@ -208,607 +112,7 @@ class Log(BatchBuilder):
     def __repr__(self) -> str:
         return f"<Log {self.topic}-{self.partition} [{self._start_offset}, {self.end_offset})>"
 
-    # ------------------------------------------------------------ what there is
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset that can be read; retention and ``delete_records`` move it."""
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The next offset to be written; counts records that wait in the open batch."""
-        return self._next_offset
-
-    @property
-    def durability(self) -> Durability:
-        """The level of appends that name none."""
-        return self._config.durability
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where what is decided ends: the first offset of an open transaction, or else the end."""
-        end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
-        first = None if transactions is None else transactions.accepted.first_unstable
-        return end if first is None else min(max(first, self._start_offset), end)
-
-    def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that were begun on this partition and not ended, by their first offsets."""
-        return [] if self._transactions is None else self._transactions.accepted.open_transactions()
-
-    @property
-    def had_producers(self) -> bool:
-        """Whether a batch of a producer was ever accepted."""
-        return self._transactions is not None
-
-    def producers(self) -> list[Producer]:
-        """The producers that are known, as of what is written."""
-        transactions = self._transactions
-        if transactions is None:
-            return []
-        with transactions.lock:
-            return list(transactions.written.producers.values())
-
-    def written_stable_offset(self) -> int:
-        """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
-        return self._stable_end()
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
-
-        Args:
-            offset: Where reading began.
-            end_offset: Where it ended, at most the last stable offset: what is still open is not in the list.
-
-        Source: KIP-98, the list that goes with a fetch.
-        """
-        while True:
-            segments = self._segments
-            try:
-                return self._find_aborted(segments, offset, end_offset)
-            except FileMissing:
-                if not self._replaced(segments):
-                    raise
-
-    def _find_aborted(self, segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
-        found: list[AbortedTransaction] = []
-        for slot in range(segment_slot(segments, offset), len(segments)):
-            transactions = segments[slot].transactions
-            if not transactions:
-                continue
-            try:
-                entries, complete = transactions.search(offset, end_offset)
-            except CorruptionError as error:
-                if self._replaced(segments):
-                    raise FileMissing(segments[slot].path, offset) from error
-                logger.warning("%s; made anew in memory", error)
-                transactions.rebuilt(aborted_of(segments, slot, self._epochs.entries or None))
-                entries, complete = transactions.search(offset, end_offset)
-            found += entries
-            if complete:
-                break
-        return found
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments, as written."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments
-
-    @property
-    def config(self) -> LogConfig:
-        return self._config
-
-    @property
-    def epochs(self) -> LeaderEpochs:
-        return self._epochs
-
-    def written_end(self) -> End:
-        """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
-        self._catch_up()
-        return self._end
-
-    def capture(self) -> Captured:
-        """What was written by now, as a copy that stays.
-
-        Raises:
-            WriteFailed: A write was interrupted, and finishing it fails.
-            CorruptionError: Only of a log that another process writes to.
-        """
-        end = self.written_end()
-        transactions = self._transactions
-        if transactions is None:  # looked at after the end: none of the batches before it has a producer
-            return Captured(end, self._epochs, None, b"")
-        with transactions.lock:
-            end, producers = self._end, transactions.written.copy()
-            if end.offset < transactions.written_offset:
-                raise WriteFailed(self.directory, f"writing up to offset {transactions.written_offset} was interrupted at {end.offset}")
-            aborted = b"" if end.segment is None else end.segment.transactions.below(end.offset)
-            return Captured(end, self._epochs, producers, aborted)
-
-    @property
-    def point(self) -> Point:
-        """Where what is known to be durable ends."""
-        return self._point.point
-
-    # ------------------------------------------------------------ reading
-
-    def read(
-        self,
-        offset: int,
-        *,
-        end_offset: int | None = None,
-        leader_epoch: int | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> RecordIterator:
-        """Read records from ``offset`` to where the log ends now.
-
-        Args:
-            offset: First offset wanted, in [start_offset, end_offset].
-            end_offset: Stop before this one.
-            leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
-                an offset lost since then is an error instead of other records.
-            isolation_level: ``"read_committed"`` ends at the last stable offset, and leaves out aborted transactions.
-
-        Returns:
-            An iterator that holds no lock and no file; it sees everything appended
-            by this process before the call.
-
-        Raises:
-            OffsetOutOfRange: ``offset`` is not in the log; it carries the range.
-            LogTruncated: ``offset`` was lost (KIP-320).
-            CorruptionError: When iteration comes to a damaged batch.
-        """
-        end = self._readable_end(offset)
-        if leader_epoch is not None:
-            self._check_epoch(offset, leader_epoch)
-        if end_offset is not None and end_offset < end:
-            end = end_offset
-        if isolation_level != "read_uncommitted" and is_committed(isolation_level):
-            end, aborted = self._committed(offset, end)
-            if aborted:
-
-                def source(offset: int, end_offset: int) -> Iterator[Buffer]:
-                    return without_aborted(self._chunks(offset, end_offset), aborted)
-
-                return RecordIterator(source, offset, end, self.topic, self.partition)
-        return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
-
-    def read_batches(
-        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> tuple[memoryview, int]:
-        """Read whole record batches, as stored, from the one that holds ``offset``.
-
-        The first batch may begin below ``offset``: batches are never split.
-
-        Args:
-            offset: First offset wanted, in [start_offset, end_offset].
-            size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
-                or the reader could never advance.
-            isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
-                batches does not count.
-
-        Returns:
-            Batches (compressed as they are, CRC checked) and the offset to go on from.
-            The memory is the caller's for as long as the view, or one made from it, is alive.
-
-        Raises:
-            OffsetOutOfRange, CorruptionError: as ``read``.
-
-        Source: KIP-74 for the "at least one batch" rule.
-        """
-        self._readable_end(offset)
-        end_of = self._stable_end if is_committed(isolation_level) else self._written_end
-        end = end_of()
-        if offset >= end:
-            self._catch_up()
-            end = end_of()
-        while True:
-            segments = self._segments_from(offset)
-            try:
-                return self._read_batches(segments, offset, end, size_bytes_max)
-            except FileMissing:
-                if not self._replaced(segments):
-                    raise
-
-    def _read_batches(self, segments: Sequence[Segment], offset: int, end: int, size_bytes_max: int) -> tuple[memoryview, int]:
-        epochs, cursor = self._epochs.entries or None, self._cursor
-        slot = segment_slot(segments, offset) if segments else 0
-        while slot < len(segments) and offset < end:
-            segment = segments[slot]
-            if cursor is not None and cursor[0] == offset and cursor[1] is segment:
-                reader = SegmentReader.resume(segment, offset, cursor[2], end, epochs)
-            else:
-                reader = SegmentReader(segment, max(offset, segment.base_offset), end, epochs)
-            view = reader.read(max(size_bytes_max, 1))
-            while view is not None and reader.next_offset <= offset:  # the index led to far before it
-                view = reader.read(max(size_bytes_max, 1))
-            if view is not None:
-                self._cursor = (reader.next_offset, segment, reader.position)
-                return view, reader.next_offset
-            slot += 1
-        return memoryview(b""), offset
-
-    def read_arrow(
-        self,
-        offset: int | None = None,
-        *,
-        end_offset: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
-        """Read records as Arrow batches, decoded in C.
-
-        Args:
-            offset: First offset wanted; None: the log start.
-            end_offset: Stop before this one; None: where the log ends now.
-            columns: Some of offset, timestamp, key, value, headers, in the order wanted; None: all.
-            isolation_level: As ``read``.
-
-        Returns:
-            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; key,
-            value: binary; headers: list<struct<key: string, value: binary>>.
-
-        Raises:
-            ValueError: An unknown column.
-            OffsetOutOfRange, CorruptionError: as ``read``.
-        """
-        if offset is None:
-            offset = self.start_offset
-        end = self._readable_end(offset)
-        end = end if end_offset is None else min(end, end_offset)
-        aborted: list[AbortedTransaction] = []
-        if is_committed(isolation_level):
-            end, aborted = self._committed(offset, end)
-        chunks = self._chunks(offset, end, positions=None)
-        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
-
-    def follow(
-        self,
-        offset: int,
-        *,
-        timeout_ms: int | None = None,
-        stop: threading.Event | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> Iterator[Record]:
-        """Read records from ``offset`` on, and wait for more.
-
-        Args:
-            offset: First offset wanted, in [start_offset, end_offset].
-            timeout_ms: End after so long without a record; None: never.
-            stop: End soon after it is set.
-            isolation_level: As ``read``.
-
-        Raises:
-            OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
-            Closed: The database was closed meanwhile.
-        """
-        end_of = self._stable_end if is_committed(isolation_level) else self._written_end
-        while stop is None or not stop.is_set():
-            self._readable_end(offset)
-            self._catch_up()
-            end = end_of()
-            for record in self.read(offset, end_offset=end, isolation_level=isolation_level):
-                yield record
-                offset = record.offset + 1
-                if stop is not None and stop.is_set():
-                    return
-            offset = max(offset, end, self._start_offset)  # past what is never handed out
-            if not self._wait_for(offset, timeout_ms, stop, end_of):
-                return
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
-        self._readable_end(self.start_offset)
-        self._catch_up()
-        while True:
-            segments = self._segments
-            try:
-                return self._find_timestamp(segments, timestamp_ms)
-            except FileMissing:
-                if not self._replaced(segments):
-                    raise
-
-    def _find_timestamp(self, segments: Sequence[Segment], timestamp_ms: int) -> int | None:
-        end, start_offset = self._end.offset, self._start_offset
-        for slot, segment in enumerate(segments):
-            if segment.max_timestamp < timestamp_ms:
-                continue
-            try:
-                offset = max(segment.offset_before_timestamp(timestamp_ms), start_offset)
-            except FileNotFoundError:
-                raise FileMissing(segment.path, start_offset) from None
-            for chunk in read_chunks(segments[slot:], offset, end, self._epochs.entries or None):
-                if found := find_timestamp(chunk, offset, timestamp_ms):
-                    return found[0]
-        return None
-
-    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        """Where reading ends now; everything appended so far is written first, if it can be.
-
-        Unlike ``end_offset`` it counts no record that still waits because the disk is full.
-        """
-        if self._closed:
-            raise self._host.refusal(self)
-        self._catch_up()
-        return self._stable_end() if is_committed(isolation_level) else self._written_end()
-
-    def _readable_end(self, offset: int) -> int:
-        """Where a read from ``offset`` ends; raises unless that is in the log."""
-        if self._closed:
-            raise self._host.refusal(self)
-        end = self._next_offset
-        if not self._start_offset <= offset <= end:
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, end)
-        return end
-
-    def _segments_from(self, offset: int) -> tuple[Segment, ...]:
-        """The segments as they are now; raises unless they still hold ``offset``."""
-        segments = self._segments
-        if offset < self._start_offset:  # which moves before the segments go
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self._start_offset, self._next_offset)
-        return segments
-
-    def _replaced(self, segments: Sequence[Segment]) -> bool:
-        """Whether the log has other segments by now than ``segments``, of which a file is missing."""
-        with self._segments_lock:  # they may be about to be replaced
-            return self._segments is not segments
-
-    def _written_end(self) -> int:
-        return self._end.offset
-
-    def _stable_end(self) -> int:
-        """Where what is written and decided ends."""
-        end, transactions = self._end.offset, self._transactions
-        first = None if transactions is None else transactions.written.first_unstable
-        return end if first is None else min(first, end)
-
-    def _committed(self, offset: int, end_offset: int) -> tuple[int, list[AbortedTransaction]]:
-        """Where a read of committed records ends, at most ``end_offset``, and which transactions it leaves out."""
-        self._catch_up()
-        end = min(end_offset, self._stable_end())
-        return end, self.aborted_transactions(offset, end) if offset < end else []
-
-    def _catch_up(self) -> None:
-        """Let everything appended so far be written, so that it can be read.
-
-        What cannot be written now is not there to be read yet; the rest is.  At level fsync
-        a group goes out when the one before it is durable, so readers join the next sync.
-        """
-        if self._next_offset > self._end.offset:
-            with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
-                if self._strict_now() and not self._gate:
-                    self._commit(self._next_offset, FSYNC)
-                else:
-                    self._drain()
-
-    def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
-        """What a record iterator reads: first, for who wants no more, one batch."""
-        if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
-            if found is not None:
-                batch, offset = found
-                return chain((batch,), self._chunks(offset, end_offset, positions=None))
-        return self._chunks(offset, end_offset)
-
-    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        if end_offset > self._end.offset:
-            self._catch_up()
-        return self._chunks_below(offset, min(end_offset, self._end.offset), self._positions if positions == "own" else positions)
-
-    def _chunks_below(self, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
-        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
-        while True:
-            segments = self._segments_from(offset)
-            try:
-                yield from read_chunks(
-                    segments,
-                    offset,
-                    end_offset,
-                    self._epochs.entries or None,
-                    positions=positions,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
-                )
-            except FileMissing as missing:
-                if not self._replaced(segments):
-                    raise
-                offset = missing.offset
-            else:
-                return
-
-    def _check_epoch(self, offset: int, leader_epoch: int) -> None:
-        end = self._epochs.end_of(leader_epoch, self._next_offset)
-        if end is None or offset > end:
-            ends = self._next_offset if end is None else end
-            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, ends, self._next_offset)
-
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
-        """Wait until the end, ``end_of``, is behind ``offset``; False if that did not come in time."""
-        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        grown = threading.Event()
-        self.watch(grown)
-        try:
-            while True:
-                grown.clear()
-                self._catch_up()
-                if self._closed:
-                    raise self._host.refusal(self)
-                if end_of() > offset:
-                    return True
-                left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
-                if left <= 0 or (stop is not None and stop.is_set()):
-                    return False
-                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
-        finally:
-            self.unwatch(grown)
-
-    def watch(self, grown: threading.Event) -> None:
-        """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
-        with self._watch_lock:
-            self._watchers = (*self._watchers, grown)
-
-    def unwatch(self, grown: threading.Event) -> None:
-        with self._watch_lock:
-            self._watchers = tuple(known for known in self._watchers if known is not grown)
-
-    # ------------------------------------------------------------ appending
-
-    def append_batches(
-        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
-    ) -> range:
-        """Append ready-made record batches, as a server gets them over a wire.
-
-        They are checked once (CRC, counts, every record within bounds) and stored as they
-        came, but for base offset and leader epoch and, where the topic says
-        LogAppendTime, timestamp and CRC.
-
-        Batches with a producer id are checked against what the log knows of the producer.  All of a call that are among
-        its last five are not appended again: the call returns their offsets, once they are what its level asks for.
-        Transactional ones begin the producer's transaction on this partition.
-
-        Args:
-            batches: RecordBatch v2, back to back, any codec.
-            expected_offset: Fail unless the log ends here; but for batches that are known already.
-            durability: Level of this call; None: the topic's.
-            internal: They are a coordinator's own: their producer is checked, sequences they have none.
-
-        Returns:
-            The offsets given, or those of the originals.
-
-        Raises:
-            InvalidBatch: Something is wrong with them; nothing was appended.
-            RecordTooLarge: A batch is over ``max.message.bytes``.
-            ProducerFenced: A newer epoch of the producer was here.
-            OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
-                a call are known, and others not.
-            InvalidTransactionState: It has a transaction open here, and these are not in it.
-            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98.
-        """
-        view = memoryview(batches).cast("B")
-        if self._gate:
-            raise self._host.refusal(self)
-        if not view:
-            return self.append_many((), expected_offset=expected_offset, durability=durability)
-        if len(view) > GROUP_SIZE_BYTES:
-            return self._append_large(view, expected_offset, durability, internal)
-        return self._append_group(view, expected_offset, durability, internal)
-
-    def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-        """Append batches that are written as one."""
-        size_bytes = len(batches)
-        buffer = self._buffer(size_bytes)
-        view = memoryview(buffer)[:size_bytes]
-        view[:] = batches  # from here on nobody else can change them
-        incoming = self._check_batches(view)
-        del view  # the buffer is the builder's
-        if not incoming.produced:
-            return self._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
-        transactions = self._begun_transactions()
-        admission = transactions.batches(incoming.produced, incoming.batch_count, self._clock(), sequenced=not internal)
-        try:
-            return self._append_admitted(buffer, size_bytes, incoming.record_count, expected_offset, durability, admission)
-        except Duplicate as known:
-            offsets = known.offsets
-        except UnexpectedOffset:  # a try again comes too late for its own original
-            found = None if internal else transactions.offsets_of(incoming.produced, incoming.batch_count)
-            if found is None:
-                raise
-            offsets = found
-        self._acknowledge(offsets.stop, durability)
-        return offsets
-
-    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
-        """End a producer's transaction on this partition; for the coordinator of transactions.
-
-        Args:
-            producer: Whose; an epoch newer than its batches' fences those who still send under the older one.
-            commit: Its records count from now on, or never.
-            coordinator_epoch: Of the coordinator, in [0, 2^31).
-            durability: Level of this call; None: the topic's.
-
-        Returns:
-            The offset of the marker, which is written also where no transaction is open.
-
-        Raises:
-            ProducerFenced, CoordinatorFenced: A newer epoch of either was here.
-            DiskFull, SyncFailed: as ``append``.
-
-        Source: KIP-98, WriteTxnMarkers.
-        """
-        if self._gate:
-            raise self._host.refusal(self)
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        batch, admission = self._begun_transactions().marker(kind, producer, coordinator_epoch, self._clock())
-        buffer = self._buffer(len(batch))
-        buffer[: len(batch)] = batch
-        return self._append_admitted(buffer, len(batch), 1, None, durability, admission)[0]
-
-    def _begun_transactions(self) -> Transactions:
-        """What is known of the producers; before the first of them comes, the catalogue has to know that there are any."""
-        if self._transactions is None:
-            with self._sync_lock:
-                if self._transactions is None:
-                    offset = self._point.point.offset
-                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates())
-                    self._host.note_producers(self, offset)
-                    self._transactions = Transactions(TopicPartition(self.topic, self.partition), ProducerStates(), (offset,), offset)
-        return self._transactions
-
-    def _append_admitted(
-        self,
-        buffer: bytearray,
-        size_bytes: int,
-        record_span: int,
-        expected_offset: int | None,
-        durability: str | None,
-        admission: Admission,
-    ) -> range:
-        """Append batches if they are admitted once their offsets are known."""
-        weak = durability not in (None, "fsync")  # Python runs between the builder's look at `strict` and the append
-        self._weak_count += weak
-        try:
-            return self._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
-        finally:
-            self._weak_count -= weak
-
-    def _acknowledge(self, next_offset: int, durability: str | None) -> None:
-        """Return once what was accepted below ``next_offset`` is what an append at that level waits for."""
-        level = self._level if durability is None else DURABILITY_LEVELS.index(durability)
-        if level != FSYNC and self._written_offset < next_offset:
-            self._drain()
-        if level == FSYNC or (level == INTERVAL and self._level == OS):
-            self._commit(next_offset, level)
-
-    def _check_batches(self, view: memoryview) -> convert.Incoming:
-        """Check batches from outside, stamp them where the topic wants that."""
-        config = self._config
-        incoming = convert.check_incoming(
-            view,
-            keys_required=config.compacted,
-            size_bytes_max=config.max_message_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
-        )
-        if config.log_append_time:
-            convert.stamp_append_time(view, self._clock())
-        elif config.timestamp_after_max_ms < OFFSET_MAX and incoming.record_count:
-            now = self._clock()
-            if incoming.max_timestamp > now + config.timestamp_after_max_ms:
-                self._reject("timestamp", incoming.max_timestamp, now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-        return incoming
-
-    def _append_large(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-        """Append more than a group at once: for as long, recovery is told not to count on groups."""
-        self._weak_count += 1
-        try:
-            self._weaken()
-            return self._append_group(batches, expected_offset, durability, internal)
-        finally:
-            self._weak_count -= 1
+    # ------------------------------------------------------------ configs, flush
 
     def flush(self, sync: bool = True) -> None:
         """Return once everything appended so far is durable, or with ``sync=False`` with the operating system.
@@ -1027,10 +331,11 @@ class Log(BatchBuilder):
             old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
             make: Gives files their final names, and returns the new segments.
         """
-        with self._segments_lock:
-            first = self._segments.index(old[0])
+        with self._replacing:
             made = make()
-            self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+            with self._segments_lock:
+                first = self._segments.index(old[0])
+                self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
         self._positions.clear()
         self._cursor = None
 
@@ -1131,7 +436,7 @@ class Log(BatchBuilder):
     def _save_producers(self, transactions: Transactions) -> None:
         """Leave a snapshot of the producers as they are where the log ends, which is synced up to there first."""
         with transactions.lock:
-            transactions.expire(self._clock())
+            transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
             if offset == transactions.snapshot_offset or offset < transactions.written_offset:
                 return
@@ -1222,9 +527,6 @@ class Log(BatchBuilder):
         for grown in self._watchers:
             grown.set()
         return lost
-
-    def _strict_now(self) -> bool:
-        return self.strict and self._level == FSYNC  # its appenders write and sync in groups themselves
 
     def _unsynced_bytes(self) -> int:
         end, point = self._end, self._point.point

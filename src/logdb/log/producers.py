@@ -147,12 +147,11 @@ class ProducerStates:
             self.producers[producer_id] = producer
         self._reopen()
 
-    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> list[int]:
-        """Forget producers that sent nothing for so long; returns their ids."""
-        old = [p for p in list(self.producers.values()) if p.first_offset < 0 and now_ms - p.timestamp_ms >= expiration_ms]
-        for producer in old:
-            del self.producers[producer.producer_id]
-        return [producer.producer_id for producer in old]
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
+        """Forget producers that sent nothing for so long."""
+        for producer in list(self.producers.values()):
+            if producer.first_offset < 0 and now_ms - producer.timestamp_ms >= expiration_ms:
+                del self.producers[producer.producer_id]
 
     def open_transactions(self) -> list[OpenTransaction]:
         """By their first offsets."""

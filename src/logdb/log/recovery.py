@@ -20,15 +20,14 @@ docs/durability.md tells it in full.
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from logdb.codec import Status, explain, find_batch
 from logdb.errors import CorruptionError
 from logdb.io import IO, pwrite_all
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.log.replay import aborted_of, load_snapshot, replay
 from logdb.log.sealed import sealed_segment
@@ -42,20 +41,20 @@ from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segmen
 logger = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
 class Recovered:
     """A log as it was found: what ``Log`` is made of."""
 
-    segments: list[Segment] = field(default_factory=list)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    point: RecoveryPointFile
-    intact: Point = NOWHERE  # before it nothing was lost: the recovery point, or what a page cache that survived has
-    indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
-    next_offset: int = 0
-    unsealed: list[Segment] = field(default_factory=list)
-    transactions: Transactions | None = None
-    read_only_reason: str | None = None
-    reports: list[str] = field(default_factory=list)
+    def __init__(self, point: RecoveryPointFile, next_offset: int, read_only_reason: str | None) -> None:
+        self.segments: list[Segment] = []
+        self.unsealed: list[Segment] = []
+        self.epochs = LeaderEpochs()
+        self.point = point
+        self.intact = NOWHERE  # before it nothing was lost: the recovery point, or what a page cache that survived has
+        self.indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
+        self.next_offset = next_offset
+        self.transactions: Transactions | None = None
+        self.read_only_reason = read_only_reason
+        self.reports: list[str] = []
 
     def indexed_to(self, base_offset: int) -> int | None:
         """Up to where the index files of a segment are believed: all, or what was synced with the catalogue's point."""
@@ -93,7 +92,7 @@ def recover(
         now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
     point = RecoveryPointFile(io, directory, writable=True)
-    found = Recovered(point=point, next_offset=entry.start_offset, read_only_reason=entry.read_only_reason)
+    found = Recovered(point, entry.start_offset, entry.read_only_reason)
     catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if catalogued.offset >= found.point.point.offset:
         found.point.point = catalogued

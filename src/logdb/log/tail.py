@@ -16,7 +16,8 @@ from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import Captured, End, Log, View
+from logdb.log.host import Captured, End, View
+from logdb.log.log import Log
 from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers
@@ -197,6 +198,9 @@ class TailLog(Log):
         segments += [segment for segment in self._segments if segment.base_offset >= first]
         if segments == list(self._segments):
             return False
+        self._load_epochs()  # sealed under an epoch that began since
+        self._positions.clear()
+        self._cursor = None
         if self._segments and (not segments or segments[0].base_offset > self._segments[0].base_offset):
             self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
         last = segments[-1] if segments else None

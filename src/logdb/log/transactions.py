@@ -24,6 +24,8 @@ from logdb.log.producers import Producer, ProducerStates, Update, check_batch, c
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.segment.transaction_index import TransactionIndex
 
+_EXPIRY_INTERVAL_MS = 60_000
+
 
 class Duplicate(Exception):
     """All batches of the call are in the log, or accepted for it, already."""
@@ -43,7 +45,7 @@ class Transactions:
         self._where = where
         self.accepted, self.written = states, states.copy()
         self.pending: deque[Update] = deque()
-        self.written_offset = 0
+        self.written_offset = self._expired_ms = 0
         self.lock = threading.Lock()
         self.snapshots, self.snapshot_offset = list(snapshots), snapshot_offset
 
@@ -62,11 +64,6 @@ class Transactions:
         """There is a snapshot of what the producers were at ``offset``."""
         self.snapshot_offset = offset
         self.snapshots = [*(known for known in self.snapshots if known < offset), offset]
-
-    def expire(self, now_ms: int) -> None:
-        """Forget who sent nothing for long; with ``lock`` held."""
-        for producer_id in self.accepted.expire(now_ms):
-            self.written.producers.pop(producer_id, None)
 
     def discard(self) -> None:
         """What was accepted and not written is dropped."""
@@ -90,6 +87,12 @@ class Transactions:
             raise OutOfOrderSequence(*self._where, head.producer_id, head.base_sequence, self._known(head.producer_id).next_sequence)
         return range(batches[0].first_offset, batches[-1].last_offset + 1)
 
+    def _expire(self, now_ms: int) -> None:
+        """Forget now and then who sent nothing for long; under the gate, as all that changes ``accepted``."""
+        if now_ms - self._expired_ms >= _EXPIRY_INTERVAL_MS:
+            self._expired_ms = now_ms
+            self.accepted.expire(now_ms)
+
     def _known(self, producer_id: int) -> Producer:
         return self.accepted.producers.get(producer_id) or Producer(producer_id)
 
@@ -97,6 +100,7 @@ class Transactions:
         """What checks and takes in batches once their offsets are known; raises Duplicate if they are known already."""
 
         def updates(first_offset: int) -> list[Update]:
+            self._expire(now_ms)
             if sequenced and (offsets := self.offsets_of(produced, batch_count)) is not None:
                 raise Duplicate(offsets)
             latest: dict[int, Producer] = {}

@@ -118,6 +118,12 @@ class Environment:
                         self._stop_writing(named)
                     raise named from error
 
+    def number(self) -> int:
+        """Of the last transaction that was committed, by whatever process."""
+        self._refuse_child()
+        with self._gate.shared():
+            return int(self._present().info()["last_txnid"])
+
     def _present(self) -> lmdb.Environment | CopiedEnvironment:
         if self._lmdb is None:
             raise Closed(f"the catalogue {self.path} was closed")

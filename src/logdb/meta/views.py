@@ -127,8 +127,8 @@ class View:
         with _named_errors(self.path):
             self._lmdb = _open_lmdb(self.path)
             try:
-                self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
                 self._check_size()
+                self._entries, self._positions = self._lmdb.open_db(b"entries"), self._lmdb.open_db(b"positions")
                 self._reader = self._lmdb.begin(db=self._entries)
             except BaseException:
                 self._lmdb.close()
@@ -193,10 +193,11 @@ class View:
                 raise Closed(f"the view {self.path} was closed, or made anew, under the iterator") from error
             raise _named(error, self.path) from error
         finally:
-            with self._reading:
-                self._snapshot_count -= 1
-                if not self._closed and self._lmdb is environment:
-                    txn.abort()
+            if self._pid == os.getpid():  # a forked child would give up its parent's place among LMDB's readers
+                with self._reading:
+                    self._snapshot_count -= 1
+                    if not self._closed and self._lmdb is environment:
+                        txn.abort()
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -340,6 +341,16 @@ class View:
                     _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})
             if not self._kept:
                 _remove_files(self.path)
+
+    def delete(self) -> None:
+        """Close it, and leave nothing of it."""
+        with self._reading:
+            if not self._closed:
+                self._closed = True
+                self._lmdb.close()
+        _remove_files(self.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
 
 
 # ---------------------------------------------------------------- keys and values

@@ -19,8 +19,8 @@ import os
 import struct
 import threading
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from errno import ENOENT
+from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
 from logdb.errors import CorruptionError, ReadFailed
@@ -47,8 +47,7 @@ def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
     return os.path.join(directory, f"{base_offset:020d}{suffix}")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where to begin reading for an offset, as the index has it.
 
     A batch that ends at ``last_offset`` should begin at ``position`` (None: nothing is said,
@@ -335,7 +334,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        if self.io.path_id(self.path) != self.file_id:  # where segments are swapped, the log is renamed first
+        if self.io.path_id(self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index

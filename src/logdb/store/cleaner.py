@@ -20,20 +20,23 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logdb.errors import Closed, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO
-from logdb.log.cleaner import Cleanable, Compaction, Replacement, cleanable
 from logdb.log.log import Log
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
 from logdb.store.housekeeping import Housekeeping
 
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Cleanable, Replacement
+
 logger = logging.getLogger(__name__)
 
 CLEANER_BYTES_PER_SECOND = 32 << 20
+KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
 _INTERVAL_MS = 15_000  # Kafka's log.cleaner.backoff.ms
 
 
@@ -51,7 +54,7 @@ class Host(Protocol):
     def checkpoint(self, logs: list[Log]) -> None:
         """Seal what was rolled over."""
 
-    def swap(self, log: Log, replacement: Replacement) -> bool:
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
         """Put compacted segments in the place of others; False if those are no longer the log's."""
 
     def finish_swaps(self, log: Log) -> None:
@@ -78,7 +81,9 @@ class Cleaner:
             bytes_per_second: Read and written in the background, at most; over all logs.
         """
         self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
+        self.key_map_size_bytes = KEY_MAP_SIZE_BYTES
         self.uncleanable: dict[TopicPartition, str] = {}
+        self._failures: dict[TopicPartition, str] = {}  # the last one of a log, said once
         self.background = Housekeeping(io, "logdb-cleaner")
         self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
         self._busy: set[TopicPartition] = set()
@@ -121,19 +126,20 @@ class Cleaner:
 
     def _round(self) -> None:
         """Compact all logs that are due, the dirtiest first."""
-        tried: set[TopicPartition] = set()
-        while due := max((found for found in self._due() if found.name not in tried), default=None):
-            tried.add(due.name)
+        for due in sorted(self._due(), reverse=True):
             try:
                 with self._alone(due.name, wait=False) as free:
                     if free:
                         self._pass(due.name, self._host.log(*due.name), throttled=True)
+                        self._failures.pop(due.name, None)
             except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
                 if self._stopping:
                     return
-            except LogdbError as error:
-                logger.error("compacting %s: %s", due.name, error)
-                if not error.retriable:
+            except (LogdbError, OSError) as error:
+                if self._failures.get(due.name) != str(error):
+                    self._failures[due.name] = str(error)
+                    logger.error("compacting %s: %s", due.name, error)
+                if isinstance(error, LogdbError) and not error.retriable:
                     self.uncleanable[due.name] = str(error)
 
     def _due(self) -> Iterator[Due]:
@@ -147,6 +153,8 @@ class Cleaner:
 
     def _look(self, name: TopicPartition, topic: TopicEntry) -> Due | None:
         """Whether a log is due, by what the catalogue says: it need not be open for that."""
+        from logdb.log.cleaner import cleanable
+
         config = LogConfig.of(topic.config, "interval")
         try:
             entry, sealed = self._catalogue.view(*name)
@@ -202,6 +210,8 @@ class Cleaner:
 
     def _pass(self, name: TopicPartition, log: Log, *, throttled: bool = False) -> bool:
         """One pass over one log; whether it got on, and there is more to do."""
+        from logdb.log.cleaner import Compaction
+
         self._host.finish_swaps(log)
         work = self._work(name, log)
         expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()
@@ -214,7 +224,9 @@ class Cleaner:
             if throttled and name not in self._awaited:
                 self.background.pause(1000 * size_bytes / self._bytes_per_second)
 
-        compaction = Compaction(log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend)
+        compaction = Compaction(
+            log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend, key_map_size_bytes=self.key_map_size_bytes
+        )
         for replacement in compaction.run():
             if not self._host.swap(log, replacement):
                 return False  # retention was faster; the next pass sees what is left
@@ -222,7 +234,9 @@ class Cleaner:
         logger.info("compacted %s up to offset %d: %d of %d bytes are left", name, compaction.end_offset, log.size_bytes, begun_bytes)
         return compaction.end_offset < (work.segments[-1].next_offset if work.segments else 0)
 
-    def _work(self, name: TopicPartition, log: Log) -> Cleanable[Segment]:
+    def _work(self, name: TopicPartition, log: Log) -> "Cleanable[Segment]":
+        from logdb.log.cleaner import cleanable
+
         stable_offset = log.written_stable_offset()
         if log.had_producers:
             log.sync()  # what decided the transactions below it is to be durable before their records count

@@ -22,7 +22,8 @@ from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import Captured, Log
+from logdb.log.host import Captured
+from logdb.log.log import Log
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import Catalogue, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
 from logdb.model import LogConfig, TopicPartition

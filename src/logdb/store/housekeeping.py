@@ -14,7 +14,6 @@ now and then, and returns when they say so: closing the store waits for it.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from logdb.io import IO
 from logdb.model import ConfigValue
@@ -24,14 +23,13 @@ logger = logging.getLogger(__name__)
 FIRST_ROUND_MS = 30_000
 
 
-@dataclass(kw_only=True, eq=False)
 class _Task:
-    name: str
-    interval_ms: int
-    needed: Callable[[Mapping[str, ConfigValue]], bool]
-    work: Callable[[], None]
-    due_ms: int = 0
-    failure: str = ""  # the last one, said once
+    def __init__(
+        self, name: str, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool], work: Callable[[], None]
+    ) -> None:
+        self.name, self.interval_ms, self.needed, self.work = name, interval_ms, needed, work
+        self.due_ms = 0
+        self.failure = ""  # the last one, said once
 
 
 class Housekeeping:
@@ -52,7 +50,7 @@ class Housekeeping:
             interval_ms: From the end of one round to the begin of the next, 1 or more.
             needed: Whether a topic with these configs (only those that were set) gives the task something to do.
         """
-        self._tasks[name] = _Task(name=name, interval_ms=interval_ms, needed=needed, work=work)
+        self._tasks[name] = _Task(name, interval_ms, needed, work)
 
     def consider(self, config: Mapping[str, ConfigValue]) -> bool:
         """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs."""

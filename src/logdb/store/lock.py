@@ -42,8 +42,7 @@ import struct
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from logdb.codec.batch import crc32c
 from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, UnsupportedFormat, WriteFailed
@@ -59,8 +58,7 @@ _HOST_LENGTH_MAX = 64  # Linux's limit; keeps the JSON within the slot
 _READ_COUNT_MAX = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockState:
+class LockState(NamedTuple):
     """What ``LOCK`` says; the defaults are those of an empty or missing file.
 
     ``readable``: no slot is damaged; else only the holder is told, if anything.

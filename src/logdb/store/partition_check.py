@@ -13,8 +13,8 @@ from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
@@ -80,7 +80,7 @@ class PartitionCheck:
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
         self._torn = False
-        self._producers = ProducerWalk(entry.producers_offset)
+        self._producers = ProducerWalk(entry.producers_offset, io.clock_ms())
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""

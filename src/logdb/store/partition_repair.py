@@ -16,8 +16,8 @@ from logdb.errors import CorruptionError
 from logdb.io import IO, read_file
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.log import GROUP_SIZE_BYTES
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
@@ -335,7 +335,7 @@ class PartitionRepair:
 
     def _walk_producers(self, walks: list[SegmentWalk], entry: LogEntry) -> ProducerWalk:
         """What the log, as it is now, says of its producers."""
-        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset))
+        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset), self._io.clock_ms())
         for walk in walks:
             producers.begin(walk.base_offset)
             if walk.produced_count:

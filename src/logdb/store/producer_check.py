@@ -29,8 +29,9 @@ class ProducerWalk:
     ``markers``: producers of the abort markers, by their offsets.
     """
 
-    def __init__(self, snapshot_offset: int) -> None:
-        self.snapshot_offset = snapshot_offset
+    def __init__(self, snapshot_offset: int, now_ms: int) -> None:
+        """``now_ms``: when the batches count as appended, so that producers don't expire of records with an old time."""
+        self.snapshot_offset, self._now_ms = snapshot_offset, now_ms
         self.aborted: dict[int, list[AbortedTransaction]] = {}
         self.markers: dict[int, int] = {}
         self._states = ProducerStates()
@@ -48,7 +49,7 @@ class ProducerWalk:
             self._at_snapshot = self._states.copy()
         if head.attributes & CONTROL and head.record_count and control.parse(image).type is ControlType.ABORT:
             self.markers[head.base_offset] = head.producer_id
-        aborted = self._states.replay(head, image, -1)
+        aborted = self._states.replay(head, image, self._now_ms)
         if aborted is not None:
             self.aborted.setdefault(self._base_offset, []).append(aborted)
 

@@ -4,7 +4,6 @@ Knows words and numbers.  Does not know files.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -47,21 +46,21 @@ class Checked(NamedTuple):
     records: int
 
 
-@dataclass(kw_only=True)
 class Report:
     """What was looked at, what is wrong, and what was or would be done about it.
 
     ``notes`` say what is no damage but worth knowing: files set aside, a tail that a crash tore.
     """
 
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)
-    executed: bool = False
-    file_count: int = 0
-    size_bytes: int = 0
-    batch_count: int = 0
-    record_count: int = 0
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.actions: list[str] = []
+        self.executed = False
+        self.file_count = self.size_bytes = self.batch_count = self.record_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Report {self.checked} problems={self.problems} actions={self.actions}>"
 
     @property
     def ok(self) -> bool:

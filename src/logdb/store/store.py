@@ -18,10 +18,9 @@ import contextlib
 import logging
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from logdb.errors import (
     CatalogueDamaged,
@@ -40,8 +39,10 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.io import IO
-from logdb.log.cleaner import Replacement
-from logdb.log.log import GATE_SEALED, GATE_SHUT, Log, View
+from logdb.log.appending import AppendableLog
+from logdb.log.host import View
+from logdb.log.log import GATE_SEALED, GATE_SHUT, Log
+from logdb.log.reading import ReadableLog
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import sealed_segment, segment_entry
@@ -73,6 +74,9 @@ from logdb.store.retention import CHECK_INTERVAL_MS, Retention
 from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -102,6 +106,7 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._entries: dict[TopicPartition, LogEntry] = {}
         self._topic_ids: dict[str, str] = {}  # mode "r": of the topics whose logs are open
+        self._viewed: weakref.WeakKeyDictionary[ReadableLog, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
         self.transaction_gate = Gate()  # shared while the markers of one transaction are written; taken before all locks
         self._lock = threading.RLock()  # topics, and opening of logs
         self._checkpoint_lock = threading.Lock()  # sealing of segments; taken after _lock
@@ -152,6 +157,8 @@ class Store:
             raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        if cleaner_bytes_per_second < 1:
+            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
         return Store(
             os.path.abspath(path),
             mode=mode,
@@ -368,7 +375,9 @@ class Store:
                 if if_not_exists:
                     return _topic_info(entry)
                 raise TopicExists(name)
-            entry = TopicEntry(name, str(uuid.uuid4()), partitions, parsed)
+            from uuid import uuid4
+
+            entry = TopicEntry(name, str(uuid4()), partitions, parsed)
             self._make_partitions(entry, range(partitions), "create")
             self._consider(entry.config)
             return _topic_info(entry)
@@ -631,14 +640,14 @@ class Store:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(strict=False))
 
-    def note_producers(self, log: Log, snapshot_offset: int) -> None:
+    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
         with self._catalogue_lock:
             if name not in self._entries:
                 raise self.refusal(log)  # its topic was deleted
             self._put(self._entries[name]._replace(producers_offset=snapshot_offset))
 
-    def refusal(self, log: Log) -> LogdbError:
+    def refusal(self, log: ReadableLog) -> LogdbError:
         where = TopicPartition(log.topic, log.partition)
         if os.getpid() != self._owner:
             return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
@@ -652,14 +661,20 @@ class Store:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
         return Closed(f"{where} is closed: its topic was deleted")
 
-    def view(self, log: Log, generation: int) -> View | None:
+    def view(self, log: ReadableLog, generation: int) -> View | None:
         def read(txn: ReadTransaction) -> View | None:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
             return None if entry.generation == generation else self._view(txn, entry)
 
-        return self._catalogue.read(read)
+        number = self._catalogue.number()
+        if self._viewed.get(log) == number:
+            return None
+        found = self._catalogue.read(read)
+        if found is None or not found.pending:  # while a swap is pending, files change without the catalogue
+            self._viewed[log] = number
+        return found
 
     def _view(self, txn: ReadTransaction, entry: LogEntry) -> View:
         pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
@@ -730,32 +745,43 @@ class Store:
                 raise UnknownTopic(name.topic)  # deleted meanwhile
             return self._entries[name]
 
-    def swap(self, log: Log, replacement: Replacement) -> bool:
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
         name = TopicPartition(log.topic, log.partition)
         with self._checkpoint_lock:
-            self._check_writable()
-            if self._logs.get(name) is not log:
-                raise UnknownTopic(log.topic)  # deleted meanwhile
-            if not set(replacement.old) <= set(log.segments):
-                return False
-            sync_directory(self._io, log.directory)
-            intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
-            made = swap.entries_of(log.topic, log.partition, replacement)
-            with self._catalogue_lock:
-                entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
-
-                def commit(txn: WriteTransaction) -> int:
-                    for segment in replacement.old:
-                        txn.delete_segment(*name, segment.base_offset)
-                    txn.put_segments(made)
-                    txn.put_log(entry)
-                    return txn.add_intent(intent)
-
-                number = self._commit(commit)
-                self._entries[name] = entry
+            try:
+                self._check_writable()
+                if self._logs.get(name) is not log:
+                    raise UnknownTopic(log.topic)  # deleted meanwhile
+                if not set(replacement.old) <= set(log.segments):
+                    replacement.discard()
+                    return False
+                sync_directory(self._io, log.directory)
+                intent = swap.intent_of(self._io, log.topic, self._topic(log.topic).topic_id, log.partition, replacement)
+                made = swap.entries_of(log.topic, log.partition, replacement)
+                number = self._commit_swap(name, replacement.old, made, intent)
+            except SyncFailed:
+                raise  # it may have been committed: then opening finishes it
+            except LogdbError:
+                replacement.discard()
+                raise
             self._rename_swapped(log, replacement.old, made, intent)
             self._finish_swap(number, intent)
             return True
+
+    def _commit_swap(self, name: TopicPartition, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> int:
+        with self._catalogue_lock:
+            entry = self._entries[name]._replace(generation=self._entries[name].generation + 1)
+
+            def commit(txn: WriteTransaction) -> int:
+                for segment in old:
+                    txn.delete_segment(*name, segment.base_offset)
+                txn.put_segments(made)
+                txn.put_log(entry)
+                return txn.add_intent(intent)
+
+            number = self._commit(commit)
+            self._entries[name] = entry
+            return number
 
     def finish_swaps(self, log: Log) -> None:
         with self._checkpoint_lock:
@@ -797,6 +823,11 @@ class Store:
                 swap.rename(self._io, directory, swap.of(intent))
                 swap.remove(self._io, directory, swap.of(intent))
         self._commit(lambda txn: txn.clear_intent(number))
+
+    def clean_offset(self, topic: str, partition: int) -> int:
+        """Up to where a log was compacted, as far as the catalogue knows."""
+        entry = self._catalogue.log(topic, partition)
+        return 0 if entry is None else entry.clean_offset
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         name = TopicPartition(log.topic, log.partition)

@@ -12,14 +12,16 @@ in that order, it is never missed, and never mistaken for the old one.
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.io import IO
-from logdb.log.cleaner import Replacement
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
 from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED
+
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
 
 SWAP = "swap"
 
@@ -31,7 +33,7 @@ class Swap(NamedTuple):
     removed: Sequence[str]
 
 
-def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: Replacement) -> Intent:
+def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "Replacement") -> Intent:
     """The intent of a swap: names of files to be renamed, and of files to be removed."""
     made = [path.removesuffix(CLEANED) for segment in replacement.new for path in segment.paths() if io.exists(path)]
     old = [path for segment in replacement.old for path in segment.paths() if path not in made and io.exists(path)]
@@ -49,7 +51,7 @@ def concerns(intent: Intent, topic: str, partition: int) -> bool:
     return intent.kind == SWAP and (intent.topic, intent.body["partition"]) == (topic, partition)
 
 
-def entries_of(topic: str, partition: int, replacement: Replacement) -> list[SegmentEntry]:
+def entries_of(topic: str, partition: int, replacement: "Replacement") -> list[SegmentEntry]:
     """What the catalogue is to say of the new segments."""
     return [segment_entry(topic, partition, segment, crc) for segment, crc in zip(replacement.new, replacement.crcs, strict=True)]
 

@@ -2,6 +2,9 @@ import pytest
 
 import logdb
 from logdb import errors
+from logdb.broker.broker import Broker
+from logdb.coordinator.effects import TimerFired
+from logdb.coordinator.groups import GroupConfig
 from logdb.model import OffsetAndMetadata, TopicPartition
 from support.transactional import Writer
 
@@ -180,3 +183,17 @@ def test_offsets_count_with_the_transaction(db, broker):
     assert broker.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}
     with reopened(db) as again:
         assert again._session.fetch_offsets("g") == {T1: OffsetAndMetadata(5)}
+
+
+def test_offsets_expire_where_that_is_wanted(tmp_path):
+    now = 1_700_000_000_000
+    with logdb.open(tmp_path / "db", clock=lambda: now) as db:
+        db.create_topic("t")
+        broker = Broker(db._store, group_config=GroupConfig(offsets_retention_ms=1_000))
+        broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}).result()
+        broker._groups.of("g").tell(TimerFired(("sweep",)))
+        assert broker.fetch_offsets("g")
+        now += 1_001
+        broker._groups.of("g").tell(TimerFired(("sweep",)))
+        assert (broker.fetch_offsets("g"), broker.groups()) == ({}, [])
+        broker.close()

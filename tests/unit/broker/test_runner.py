@@ -189,3 +189,37 @@ def test_cancel_answers_whoever_waits(bench):
     bench.shard.cancel(errors.Closed("closed"))
     with pytest.raises(errors.Closed):
         future.result()
+
+
+def test_what_ctrl_c_interrupts_is_done_by_whoever_comes_next(bench):
+    bench.act_fails = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        bench.shard.call(Do(ticket=next(tickets), action=Note("it")))
+    bench.act_fails = None
+    bench.put(b"a", b"1")
+    assert bench.acted == [Note("it")] * 2, "twice does no harm, never does"
+    assert b"doing" not in bench.keeper.state
+
+
+def test_an_append_that_ctrl_c_interrupts_is_accepted_if_it_came_to_be(bench, monkeypatch):
+    bench.put(b"a", b"1")
+    append = bench.shard._append
+
+    def interrupted(after):
+        def run(effects):
+            if after:
+                append(effects)
+            raise KeyboardInterrupt
+
+        return run
+
+    for after in (False, True):
+        monkeypatch.setattr(bench.shard, "_append", interrupted(after))
+        with pytest.raises(KeyboardInterrupt):
+            bench.put(b"a", b"2")
+        monkeypatch.setattr(bench.shard, "_append", append)
+        assert bench.put(b"b", b"") in (None, b"")
+        assert bench.keeper.state[b"a"] == (b"2" if after else b"1")
+    state = dict(bench.keeper.state)
+    bench.reopen()
+    assert bench.shard.query(lambda keeper: keeper.state) == state

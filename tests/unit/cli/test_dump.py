@@ -1,6 +1,11 @@
 import pytest
 
 from logdb.cli import dump as module
+from logdb.io import IO
+from logdb.log import producer_snapshot
+from logdb.log.producers import Batch, Producer, ProducerStates
+from logdb.model import AbortedTransaction
+from logdb.segment import transaction_index
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
 NAME = f"{0:020d}"
@@ -142,3 +147,36 @@ def test_files_of_a_directory_come_segment_by_segment(tmp_path):
     for name in ("2.log", "1.timeindex", "1.log", "1.index", "topic.json"):
         (tmp_path / name).touch()
     assert [path.rsplit("/", 1)[1] for path in module.files_of(str(tmp_path))] == ["1.log", "1.index", "1.timeindex", "2.log"]
+
+
+def producer_files(directory):
+    producers = [Producer(7, 1, (Batch(4, 4, 4), Batch(6, 9, 1)), 99, 3, 8), Producer(8, 0)]
+    producer_snapshot.save(IO(), str(directory), 10, ProducerStates(producers))
+    path = directory / f"{NAME}.txnindex"
+    path.write_bytes(transaction_index.encode([AbortedTransaction(7, 3, 8, 9)]))
+    return str(path), producer_snapshot.snapshot_path(str(directory), 10)
+
+
+def test_producers_and_their_aborted_transactions(logdb_command, tmp_path):
+    index, snapshot = producer_files(tmp_path)
+    lines = logdb_command.out("dump", str(tmp_path)).splitlines()
+    assert lines == [
+        f"Dumping {index}",
+        "version: 0 producerId: 7 firstOffset: 3 lastOffset: 8 lastStableOffset: 9",
+        f"Dumping {snapshot}",
+        ("producerId: 7 producerEpoch: 1 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong[8] lastTimestamp: 99 "
+        "firstSequence: 5 lastSequence: 6 lastOffset: 9 offsetDelta: 1 timestamp: 99"),
+        "producerId: 8 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: -1 ",
+    ]
+    documents = logdb_command.json_lines("dump", index, snapshot)
+    assert [(line["kind"], line["producer_id"]) for line in documents] == [("aborted", 7), ("producer", 7), ("producer", 8)]
+    assert documents[1]["batches"][0] == {"first_sequence": 0, "last_sequence": 4, "last_offset": 4, "offset_delta": 4}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_producer_files_that_are_damaged(logdb_command, tmp_path, which):
+    path = producer_files(tmp_path)[which]
+    with open(path, "ab") as file:
+        file.write(b"x")
+    assert path in logdb_command("dump", path, code=1).stdout.splitlines()[1]
+    assert logdb_command.json_lines("dump", path, "--index-sanity-check", code=1)[0]["kind"] == "damage"

@@ -157,3 +157,30 @@ def test_tail_waits_for_a_file_that_is_not_there(tmp_path, fast):
 def test_read_chunks_of_a_file(tmp_path):
     (tmp_path / "f").write_bytes(b"abc")
     assert list(read_chunks(str(tmp_path / "f"))) == [b"abc"]
+
+
+# ---------------------------------------------------------------- as one transaction
+
+
+def committed(command, topic):
+    with logdb.open(command.data_dir, mode="r") as db:
+        return [record.value for record in db.log(topic).read(0, isolation_level="read_committed")][100:]
+
+
+def test_as_one_transaction(filled):
+    result = filled("produce", "one", "--transactional-id", "id", stdin="a\nb\n")
+    assert "appended 2 records" in result.stderr
+    assert committed(filled, "one") == [b"a", b"b"]
+    done = filled.json("produce", "three", "--transactional-id", "id", "-K", ":", stdin="k:v\n")
+    assert (done["records"], len(done["partitions"])) == (1, 1)
+
+
+def test_a_bad_line_aborts_the_transaction(filled):
+    result = filled("produce", "one", "--transactional-id", "id", "-K", ":", stdin="a:1\nb\n" + "c:1\n" * 5, code=1)
+    assert "the transaction was aborted" in result.stderr
+    assert committed(filled, "one") == []
+
+
+@pytest.mark.parametrize("more", [["--follow", "x"], ["--durability", "os"]])
+def test_a_transaction_has_an_end(filled, more):
+    assert "neither" in filled("produce", "one", "--transactional-id", "id", *more, code=2).stderr

@@ -1,6 +1,7 @@
 """A consumer without a group: which partitions, which records, and where it stands in them."""
 
 import contextlib
+import itertools
 import re
 
 import pytest
@@ -21,6 +22,7 @@ from logdb.errors import (
     UnknownTopic,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.faulty_io import FaultyIO
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 
@@ -103,6 +105,32 @@ def test_a_topic_deleted_under_its_consumer(db):
         db.delete_topic("t")
         with pytest.raises(UnknownTopic):
             consumer.poll()
+
+
+def test_a_topic_deleted_under_a_pattern(db):
+    db.create_topic("u")
+    fill(db, 0, 10)
+    with db.consumer(pattern="[tu]", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.append("u", b"x")
+        assert values(consumer.poll()) == {TopicPartition("u", 0): [b"x"]}
+        assert consumer.subscription() == ("u",)
+        db.create_topic("t")
+        fill(db, 0, 3)
+        db.delete_topic("u")
+        assert [record.value for record in itertools.islice(consumer, 3)] == numbers(0, 3)
+
+
+def test_a_topic_made_anew_under_its_consumer(db):
+    fill(db, 0, 10)
+    with db.consumer("t", auto_offset_reset="earliest", max_poll_records=5) as consumer:
+        assert values(consumer.poll()) == {T0: numbers(0, 5)}
+        db.delete_topic("t")
+        db.create_topic("t", partitions=3)
+        fill(db, 0, 2, first=100)
+        assert values(consumer.poll()) == {T0: numbers(100, 102)}
+        assert consumer.position(T0) == 2
 
 
 def test_assign_keeps_positions_of_what_stays(db):
@@ -258,6 +286,22 @@ def test_what_comes_before_damage_is_returned_first(db):
             with pytest.raises(CorruptionError):
                 consumer.poll()
         assert consumer.position(T0) == 300
+
+
+def test_a_full_disk_is_waited_for_without_asking_all_the_time(tmp_path):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t")
+        with db.consumer("t") as consumer:
+            db.append("t", b"x")
+            io.fill_up()
+            session, waits = consumer._session, []
+            wait = session.wait
+            session.wait = lambda *args, **options: waits.append(args) or wait(*args, **options)
+            assert consumer.poll(100) == {}
+            assert len(waits) <= 50
+            io.heal()
+            assert values(consumer.poll(10_000)) == {T0: [b"x"]}
 
 
 # ---------------------------------------------------------------- iterating

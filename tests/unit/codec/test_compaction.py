@@ -243,6 +243,15 @@ def test_the_earliest_horizon_is_known() -> None:
     assert made.horizon_min_ms == HORIZON
 
 
+def test_a_horizon_counts_no_more_once_its_tombstones_went() -> None:
+    data = copy(log([(b"a", None), (b"b", b"1")]))
+    left = copy(data, now_ms=HORIZON)
+    assert heads(left)[0].attributes == DELETE_HORIZON
+    made = Copy(key_map(left), base_offset=0, end_offset=9, now_ms=HORIZON, horizon_ms=HORIZON)
+    assert sum(len(view) for view, _ in made.feed(memoryview(left), decompressed_size_bytes_max=BOUND))
+    assert made.horizon_min_ms is None
+
+
 @pytest.mark.parametrize("time", [0, BASE_TIMESTAMP, 2**62, -(2**62)])
 def test_deltas_to_a_far_horizon_fit(time: int) -> None:
     data = encode_batch([Rec(b"a", None, timestamp_ms=time), Rec(b"b", b"v" * 100, timestamp_ms=time + 1)], base_timestamp=time)

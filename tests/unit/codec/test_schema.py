@@ -79,6 +79,15 @@ def test_null_where_it_is_allowed(kind: Type, plain: str) -> None:
         one(kind, nullable="1+").decode(of(plain), 0)
 
 
+def test_a_struct_that_may_be_null() -> None:
+    message = one(Struct(Field("y", INT8)), nullable="0+", default=None)
+    for value, plain, flexible in ((None, "ff", "ff 00"), ({"y": 5}, "01 05", "01 05 00 00")):
+        for version, data in ((0, of(plain)), (1, of(flexible))):
+            assert message.encode({"x": value}, version) == data
+            assert message.decode(data, version) == ({"x": value}, len(data))
+    assert message.encode({}, 0) == of("ff")
+
+
 def test_records_are_borrowed() -> None:
     data = bytearray(of("00000002 6162"))
     view = one(RECORDS).decode(data, 0)[0]["x"]

@@ -294,6 +294,16 @@ def test_a_group_needs_a_name(groups: Groups) -> None:
         groups.join(group_id="")
 
 
+@pytest.mark.parametrize("field", ["group_id", "group_instance_id", "client_id", "client_host", "protocol_type"])
+def test_a_name_that_no_record_could_hold_is_refused(groups: Groups, field: str) -> None:
+    with pytest.raises(InvalidGroup, match="32001"):
+        groups.join(**{field: "x" * 32_001})
+    with pytest.raises(InvalidGroup, match="32001"):
+        groups.join(protocols=(("range", b""), ("ü" * 16_000 + "x", b"")))
+    joined = groups.join(client_id="x" * 32_000, client_host="x" * 32_000)
+    groups.sync(joined)
+
+
 def test_an_unknown_member_is_refused(groups: Groups) -> None:
     with pytest.raises(UnknownMember):
         groups.join("nobody")
@@ -623,6 +633,11 @@ def test_stable_a_static_member_that_owns_other_partitions_changes_nothing(group
     (old,) = groups.stable(group_instance_id="i")
     again = (("range", Subscription(("t",), generation=4, user_data=b"owned").encode()),)
     assert groups.join(group_instance_id="i", protocols=again).generation == old.generation
+
+
+def test_stable_a_static_member_whose_subscription_nobody_can_read_changes_nothing(groups: Groups) -> None:
+    (old,) = groups.stable(group_instance_id="i", protocols=(("range", b"?"),))
+    assert groups.join(group_instance_id="i", protocols=(("range", b"!"),)).generation == old.generation
 
 
 def test_completing_to_completing_a_static_member_comes_back(groups: Groups) -> None:

@@ -380,6 +380,14 @@ def test_a_subscription_that_cannot_be_read_keeps_all() -> None:
     assert fetch(runner) == {U0: 5}
 
 
+def test_a_group_of_another_kind_keeps_all() -> None:
+    runner = expiring()
+    member = join(runner, protocol_type="connect")
+    commit(runner, {U0: 5}, **member)
+    beat(runner, member, 8)
+    assert fetch(runner) == {U0: 5}
+
+
 def test_a_pending_offset_keeps_its_partition() -> None:
     runner = expiring()
     commit(runner, {T0: 5, T1: 5})

@@ -131,8 +131,11 @@ def test_version_0_of_a_transaction() -> None:
 
 def test_what_is_as_always_takes_no_room() -> None:
     plain = TransactionValue(1, -1, -1, 0, 1, 0, frozenset(), 5, -1, 0)
-    assert records.transaction_value(plain).endswith(of("ffffffffffffffff 00"))
-    assert records.parse_transaction_value(records.transaction_value(plain)) == plain
+    for status, partitions in ((0, "00"), (1, "01")):  # null while there was no transaction yet
+        value = plain._replace(status=status)
+        data = of(f"0001 0000000000000001 0000 00000001 0{status} {partitions} 0000000000000005 ffffffffffffffff 00")
+        assert records.transaction_value(value) == data
+        assert records.parse_transaction_value(data) == value
 
 
 def test_kafka_writes_null_for_no_partitions() -> None:

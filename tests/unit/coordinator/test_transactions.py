@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from logdb.coordinator.effects import ActionDone, SyncPartitions, TimerFired, WriteMarkers
+from logdb.coordinator.effects import ActionDone, ActionFailed, SyncPartitions, TimerFired, WriteMarkers
 from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from logdb.coordinator.records import TransactionValue, parse_transaction_value, transaction_key, transaction_value
 from logdb.coordinator.transactions import EPOCH_MAX
@@ -450,6 +450,26 @@ def test_a_decision_that_cannot_be_written_is_none(x: Transactions) -> None:
     assert x.end(producer, commit=False) == next_epoch(producer)
 
 
+def test_without_a_producer_id_nothing_is_decided(x: Transactions) -> None:
+    last = at_epoch(x, EPOCH_MAX)
+    x.add(last)
+    x.runner.no_ids = True
+    ticket = x.start_end(last)
+    x.runner.act()
+    with pytest.raises(DiskFull):
+        x.runner.answer(ticket)
+    assert x.state == "Ongoing"
+    with pytest.raises(DiskFull):
+        x.init(transactional_id="y")
+    init = x.start_init()
+    x.runner.act()  # the abort is complete, but there is no id for the new instance
+    with pytest.raises(DiskFull):
+        x.runner.answer(init)
+    assert x.state == "CompleteAbort"
+    x.runner.no_ids = False
+    assert x.init() == (1001, 0)
+
+
 def test_markers_that_fail_are_tried_again(x: Transactions) -> None:
     producer = x.begin()
     end, init = x.start_end(producer), x.start_init()
@@ -487,6 +507,7 @@ def test_an_answer_of_an_action_that_nobody_waits_for_changes_nothing(x: Transac
     assert x.state == "PrepareCommit"
     markers = x.runner.act()
     x.runner.handle(ActionDone(markers))
+    x.runner.handle(ActionFailed(markers, FULL))
     x.runner.handle(ActionDone(markers._replace(transactional_id="y")))
     assert x.state == "CompleteCommit"
     assert len(x.recorded()) == 4

@@ -9,7 +9,8 @@ import pytest
 import logdb
 from logdb.errors import CorruptionError, LogTruncated, ReadOnly
 from logdb.io import IO
-from logdb.log.log import GROUP_SIZE_BYTES, Log
+from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log.log import Log
 from logdb.log.recovery_point import FILE_NAME
 from support.batches import encode_batch, encode_log
 from support.damage import flip

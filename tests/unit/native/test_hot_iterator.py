@@ -407,3 +407,135 @@ def test_round_trip(batches: list[list[Rec]], offset: int, end_offset: int, data
     _, positions = pointed(bytes(sink.out))
     for row in expected:
         assert rows([next(RecordIterator(unasked, row[0], END, "t", 0, positions))]) == [row]
+
+
+# ---------------------------------------------------------------- many at once, and where it is
+
+
+def values(records: Iterable[Any]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+@pytest.mark.parametrize("counts", [[6], [7], [1] * 8, [2, 3, 5], [10**12], [0, 6, 0]])
+def test_take_makes_the_same_of_them_as_iterating(counts: list[int]) -> None:
+    iterator, taken = read(LOG), []
+    for count in counts:
+        some = iterator.take(count)
+        assert len(some) == min(count, 6 - len(taken))
+        taken += some
+    assert [(r.offset, r.value) for r in taken] == [(r.offset, r.value) for r in read(LOG)]
+    assert (iterator.take(1), list(iterator), iterator.exhausted) == ([], [], True)
+
+
+def test_take_of_more_than_it_reserves_places_for() -> None:
+    log = encode_log([[b"%d" % (100 * batch + n) for n in range(100)] for batch in range(30)])
+    assert values(read(log).take(2_500)) == [b"%d" % n for n in range(2_500)]
+    assert len(read(log).take(5_000)) == 3_000
+
+
+@pytest.mark.parametrize(("count", "error"), [(-1, ValueError), (1 << 70, OverflowError), ("1", TypeError), (1.0, TypeError)])
+def test_take_of_what_is_no_count(count: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        read(LOG).take(count)
+
+
+def test_where_it_is() -> None:
+    log = encode_batch([b"a", b"b"], leader_epoch=3) + encode_batch([b"c"], base_offset=5, leader_epoch=4)
+    iterator = read(log, offset=1)
+    assert (iterator.next_offset, iterator.leader_epoch, iterator.exhausted) == (1, -1, False)
+    next(iterator)
+    assert (iterator.next_offset, iterator.leader_epoch) == (2, 3)
+    iterator.take(1)
+    assert (iterator.next_offset, iterator.leader_epoch, iterator.exhausted) == (6, 4, False)
+    assert iterator.take(1) == []
+    assert (iterator.next_offset, iterator.leader_epoch, iterator.exhausted) == (6, 4, True)
+    for name in ("next_offset", "leader_epoch", "exhausted"):
+        with pytest.raises(AttributeError):
+            setattr(iterator, name, 0)
+
+
+def failing(error: BaseException) -> Iterator[bytes]:
+    yield LOG
+    raise error
+
+
+def test_an_exception_after_records_waits_for_who_reads_on() -> None:
+    iterator = RecordIterator(lambda offset, end: failing(KeyError("gone")), 0, END, "t", 0)
+    assert len(iterator.take(10)) == 6
+    assert (iterator.next_offset, iterator.exhausted, iterator.take(10)) == (6, False, [])
+    iterator = RecordIterator(lambda offset, end: failing(KeyError("gone")), 0, END, "t", 0)
+    iterator.take(6)
+    with pytest.raises(KeyError):
+        iterator.take(1)
+    assert (iterator.next_offset, iterator.exhausted) == (6, False)
+
+
+def test_an_interrupt_is_never_dropped() -> None:
+    iterator = RecordIterator(lambda offset, end: failing(KeyboardInterrupt()), 0, END, "t", 0)
+    with pytest.raises(KeyboardInterrupt):
+        iterator.take(10)
+
+
+def test_damage_after_records() -> None:
+    damaged = bytearray(LOG)
+    damaged[-1] = 0xFF
+    iterator = read(damaged)
+    taken = values(iterator.take(100))
+    assert taken == [b"%d" % n for n in range(len(taken))] and 3 <= len(taken) < 6
+    assert (iterator.exhausted, iterator.next_offset) == (False, len(taken))
+    with pytest.raises(ValueError, match="at offset"):
+        read(damaged, offset=len(taken)).take(1)
+
+
+def test_close_ends_it_where_it_is() -> None:
+    closed = []
+
+    def source(offset: int, end_offset: int) -> Iterator[bytes]:
+        try:
+            yield LOG
+        finally:
+            closed.append(True)
+
+    iterator = RecordIterator(source, 0, END, "t", 0)
+    next(iterator)
+    iterator.close()
+    iterator.close()
+    assert (closed, list(iterator), iterator.take(5)) == ([True], [], [])
+    assert (iterator.next_offset, iterator.exhausted) == (1, False)
+
+
+def test_close_and_take_while_its_source_runs() -> None:
+    iterator: Any = None
+    errors = []
+
+    def source(offset: int, end_offset: int) -> Iterator[bytes]:
+        for call in (iterator.close, lambda: iterator.take(1)):
+            with pytest.raises(ValueError, match="in use by another thread") as caught:
+                call()
+            errors.append(caught.value)
+        yield LOG
+
+    iterator = RecordIterator(source, 0, END, "t", 0)
+    assert len(iterator.take(10)) == 6 and len(errors) == 2
+
+
+def test_take_leaks_nothing() -> None:
+    log = encode_log([[b"x" * 20] * 50] * 20)
+
+    def work() -> None:
+        for count in (1, 999, 1000, 5000):
+            read(log).take(count)
+        with pytest.raises(KeyError):
+            RecordIterator(lambda offset, end: iter_raising(), 0, END, "t", 0).take(3)
+
+    def iter_raising() -> Iterator[bytes]:
+        raise KeyError
+        yield b""
+
+    work()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(50):
+        work()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 200

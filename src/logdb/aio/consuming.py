@@ -1,0 +1,140 @@
+"""Consumers, for asyncio."""
+
+import asyncio
+import functools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, R, Threads, Wake, at_once, in_thread, listened
+from logdb.client import consumer as consumers
+from logdb.client.assignment import Listener as SyncListener
+from logdb.client.records import AnyRecord
+from logdb.model import TopicPartition
+
+Listener: TypeAlias = Callable[[list[TopicPartition]], Awaitable[object] | None]
+
+
+class Consumer(Mirror[consumers.Consumer]):
+    """As ``logdb.client.consumer.Consumer``.  Made by ``Database.consumer``; an asynchronous context manager and iterator.
+
+    Its calls are carried out one after the other.  While ``poll`` waits for records, no thread does.
+    """
+
+    unsubscribe = in_thread(consumers.Consumer.unsubscribe)
+    assign = in_thread(consumers.Consumer.assign)
+    position = in_thread(consumers.Consumer.position)
+    seek = in_thread(consumers.Consumer.seek)
+    seek_to_beginning = in_thread(consumers.Consumer.seek_to_beginning)
+    seek_to_end = in_thread(consumers.Consumer.seek_to_end)
+    seek_to_timestamp = in_thread(consumers.Consumer.seek_to_timestamp)
+    seek_to_committed = in_thread(consumers.Consumer.seek_to_committed)
+    offsets_for_times = in_thread(consumers.Consumer.offsets_for_times)
+    beginning_offsets = in_thread(consumers.Consumer.beginning_offsets)
+    end_offsets = in_thread(consumers.Consumer.end_offsets)
+    lag = in_thread(consumers.Consumer.lag)
+    pause = in_thread(consumers.Consumer.pause)
+    resume = in_thread(consumers.Consumer.resume)
+    commit = in_thread(consumers.Consumer.commit)
+    committed = in_thread(consumers.Consumer.committed)
+    close = in_thread(consumers.Consumer.close)
+    assignment = at_once(consumers.Consumer.assignment)
+    subscription = at_once(consumers.Consumer.subscription)
+    positions = at_once(consumers.Consumer.positions)
+    paused = at_once(consumers.Consumer.paused)
+    group_metadata = at_once(consumers.Consumer.group_metadata)
+
+    def __init__(self, sync: consumers.Consumer, threads: Threads) -> None:
+        super().__init__(sync, threads)
+        self.turn = asyncio.Lock()
+
+    async def _call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        return await self.in_turn(functools.partial(function, self._sync, *args, **kwargs))
+
+    async def in_turn(self, function: Callable[[], R], take_back: Callable[[R], object] | None = None) -> R:
+        """Call in a thread, one call at a time; ``take_back`` is given the result if nobody is there any more to take it."""
+        if listened.get() is self:  # a listener, whose call has the turn
+            return await self._threads.start(function)
+        await self.turn.acquire()
+        try:
+            future = self._threads.start(function)
+        except BaseException:
+            self.turn.release()
+            raise
+        future.add_done_callback(lambda _: self.turn.release())  # also of a call whose task was cancelled
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if take_back is not None:
+                future.add_done_callback(lambda done: done.cancelled() or done.exception() or take_back(done.result()))
+            raise
+
+    async def subscribe(
+        self,
+        *topics: str,
+        pattern: "str | re.Pattern[str] | None" = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """As ``logdb``'s.  Listeners are called in the loop, and may be coroutines that call the consumer."""
+        subscribed = functools.partial(
+            self._sync.subscribe,
+            *topics,
+            pattern=pattern,
+            on_assigned=self._listening(on_assigned),
+            on_revoked=self._listening(on_revoked),
+            on_lost=self._listening(on_lost),
+        )
+        await self.in_turn(subscribed)
+
+    def _listening(self, listener: Listener | None) -> SyncListener | None:
+        """What a thread calls, and goes on when the listener's coroutine is over."""
+        if listener is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        async def listen(partitions: list[TopicPartition]) -> None:
+            listened.set(self)
+            if (coroutine := listener(partitions)) is not None:
+                await coroutine
+
+        return lambda partitions: asyncio.run_coroutine_threadsafe(listen(partitions), loop).result()
+
+    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[AnyRecord]]:
+        """As ``logdb``'s."""
+        found = await self._waited_for(lambda: self._sync.poll(0, max_records), timeout_ms, self._sync.give_back)
+        return found or {}
+
+    async def _waited_for(self, function: Callable[[], R], timeout_ms: float | None, take_back: Callable[[R], object]) -> R | None:
+        """What ``function`` returns once that is something; None if it was nothing until the time was over."""
+        deadline = Deadline(timeout_ms)
+        if found := await self.in_turn(function, take_back):
+            return found
+        wake = Wake()
+        while deadline.left_ms > 0:
+            wake.clear()
+            unwatch = self._sync.watch(wake)
+            try:
+                if found := await self.in_turn(function, take_back):
+                    return found
+                await wake.wait_for(min(deadline.left_ms, WAIT_MS_MAX))
+            finally:
+                unwatch()
+        return await self.in_turn(function, take_back) or None
+
+    async def __aiter__(self) -> AsyncIterator[AnyRecord]:
+        """As ``logdb``'s: the position is behind the record that was looked at last."""
+        while True:
+            handed = await self._waited_for(self._sync.hand_out, self._sync.iteration_timeout_ms, lambda _: None)
+            if handed is None:
+                return
+            for record in handed.iterator:
+                yield record
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._call(consumers.Consumer.__exit__, kind, error, trace)

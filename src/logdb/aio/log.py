@@ -1,0 +1,116 @@
+"""One partition's log, for asyncio."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, at_once, in_thread
+from logdb.codec import Record
+from logdb.log import log as logs
+from logdb.log.isolation import IsolationLevel
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Log(Mirror[logs.Log]):
+    """As ``logdb.Log``.  Made by ``Database.log``."""
+
+    append = in_thread(logs.Log.append)
+    append_many = in_thread(logs.Log.append_many)
+    append_batches = in_thread(logs.Log.append_batches)
+    flush = in_thread(logs.Log.flush)
+    read_batches = in_thread(logs.Log.read_batches)
+    offset_for_timestamp = in_thread(logs.Log.offset_for_timestamp)
+    aborted_transactions = in_thread(logs.Log.aborted_transactions)
+    open_transactions = at_once(logs.Log.open_transactions)
+
+    @property
+    def topic(self) -> str:
+        return self._sync.topic
+
+    @property
+    def partition(self) -> int:
+        return self._sync.partition
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._sync.start_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, as written."""
+        return self._sync.size_bytes
+
+    @property
+    def end_offset(self) -> Awaitable[int]:
+        """``await log.end_offset``: the next offset to be written."""
+        return self._threads.run(lambda: self._sync.end_offset)
+
+    @property
+    def last_stable_offset(self) -> Awaitable[int]:
+        """``await log.last_stable_offset``: the first offset of an open transaction, or else the end."""
+        return self._threads.run(lambda: self._sync.last_stable_offset)
+
+    async def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> AsyncIterator[Record]:
+        """As ``logdb.Log.read``; its errors come where iteration begins."""
+        while True:
+            records = await self._threads.run(
+                self._sync.read, offset, end_offset=end_offset, leader_epoch=leader_epoch, isolation_level=isolation_level
+            )
+            while taken := await self._threads.run(records.take, TAKE_COUNT):
+                for record in taken:
+                    yield record
+            if records.exhausted:
+                return
+            offset, leader_epoch = records.next_offset, None  # reading failed there, and does so again
+
+    async def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> "AsyncIterator[pyarrow.RecordBatch]":
+        """As ``logdb.Log.read_arrow``; its errors come where iteration begins."""
+        batches = await self._threads.run(
+            self._sync.read_arrow, offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level
+        )
+        while (batch := await self._threads.run(next, batches, None)) is not None:  # each is large
+            yield batch
+
+    async def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: asyncio.Event | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> AsyncIterator[Record]:
+        """As ``logdb.Log.follow``; cancelling the task ends it, too, and no thread waits meanwhile."""
+        wake, deadline = Wake(), Deadline(timeout_ms)
+        self._sync.watch(wake)
+        try:
+            while stop is None or not stop.is_set():
+                wake.clear()
+                end_offset = await self._threads.run(self._sync.readable_end_offset, isolation_level)
+                async for record in self.read(offset, end_offset=end_offset, isolation_level=isolation_level):
+                    yield record
+                    offset, deadline = record.offset + 1, Deadline(timeout_ms)
+                    if stop is not None and stop.is_set():
+                        return
+                offset = max(offset, end_offset)
+                if deadline.left_ms <= 0:
+                    return
+                await wake.wait_for(min(deadline.left_ms, WAIT_MS_MAX))
+        finally:
+            self._sync.unwatch(wake)

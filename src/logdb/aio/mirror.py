@@ -1,0 +1,147 @@
+"""What makes coroutines of methods: the threads they run in, and waiting for what other threads do.
+
+Knows threads and the loop.  Does not know what is called.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from math import inf
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from logdb.errors import Closed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+M = TypeVar("M")
+
+TAKE_COUNT = 512  # records that one hop to a thread brings
+WAIT_MS_MAX = 100  # until a consumer, or who follows a log, looks again without having been told
+_THREAD_COUNT = 32  # at most; they are started when needed
+
+listened: contextvars.ContextVar[object] = contextvars.ContextVar("listened", default=None)
+"""The consumer whose listener runs in this context, while a thread waits for it."""
+
+
+class Threads:
+    """Where calls go that may wait."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-aio")
+        self._listeners = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-aio-listener")  # threads of the other wait for it
+        self._stopped = False
+
+    def start(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
+        """Call ``function`` in a thread.
+
+        Raises:
+            Closed: The database is.
+        """
+        if self._stopped:
+            raise Closed("the database is closed")
+        pool = self._pool if listened.get() is None else self._listeners
+        return asyncio.get_running_loop().run_in_executor(pool, functools.partial(function, *args, **kwargs))
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same, and wait for its result."""
+        return await self.start(function, *args, **kwargs)
+
+    def stop(self) -> None:
+        """Take no more calls."""
+        self._stopped = True
+        self._pool.shutdown(wait=False)
+        self._listeners.shutdown(wait=False)
+
+
+class Mirror(Generic[S]):
+    """An object of ``logdb`` and the threads that its methods are called in."""
+
+    def __init__(self, sync: S, threads: Threads) -> None:
+        self._sync, self._threads = sync, threads
+
+    def __repr__(self) -> str:
+        return f"<aio {self._sync!r}>"
+
+    async def _call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        return await self._threads.run(function, self._sync, *args, **kwargs)
+
+
+def in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """The method as a coroutine that calls it in a thread."""
+
+    @functools.wraps(method)
+    async def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._call(method, *args, **kwargs)
+
+    return call
+
+
+def at_once(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """The method as it is: it only looks at memory."""
+
+    @functools.wraps(method)
+    def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._sync, *args, **kwargs)
+
+    return call
+
+
+def mirrored(
+    method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Threads], M]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, M]]:
+    """The method as a coroutine that returns the ``mirror`` of what it returns."""
+
+    @functools.wraps(method)
+    async def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> M:
+        return mirror(await self._call(method, *args, **kwargs), self._threads)
+
+    return call
+
+
+class Wake(threading.Event):
+    """An event that threads set and a coroutine waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def set(self) -> None:
+        """Called in any thread."""
+        super().set()
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    def clear(self) -> None:
+        super().clear()
+        self._woken.clear()
+
+    async def wait_for(self, timeout_ms: float) -> None:
+        """Return when it was set, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), None if timeout_ms == inf else timeout_ms / 1000)
+
+
+async def stream(threads: Threads, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
+    """What an iterator yields, some at a time by threads."""
+    iterator = await threads.run(make)
+    while taken := await threads.run(lambda: list(islice(iterator, TAKE_COUNT))):
+        for item in taken:
+            yield item
+
+
+class Deadline:
+    """How much of a timeout is left; None: it never ends."""
+
+    def __init__(self, timeout_ms: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
+
+    @property
+    def left_ms(self) -> float:
+        return inf if self._until is None else (self._until - self._loop.time()) * 1000

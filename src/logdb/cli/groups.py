@@ -1,0 +1,437 @@
+"""``logdb groups``: list and describe groups, let them go on from elsewhere, delete them.
+
+Two ways to say the same: verbs (``groups describe g``), and the flags of kafka-consumer-groups
+(``groups --describe --group g``), which also print as that tool does.  Looking works beside a process
+that writes; changing needs the directory for itself, as the groups of a process live in it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import click
+
+import logdb
+from logdb.cli.offsets import numbers
+from logdb.cli.output import counted, emit, say, table
+from logdb.cli.params import TIME, TOPIC, Kind
+from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
+from logdb.cli.session import Function, Session, common, pass_session
+from logdb.client.administration import GroupOffset
+from logdb.errors import UnknownGroup
+from logdb.model import TopicPartition
+
+ACTIONS = "logdb.actions"
+
+
+# ---------------------------------------------------------------- what both ways do
+
+
+class Duration(Kind):
+    """A time span as ISO 8601 has it: P1D, PT1H30M."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", str(value))
+        if found is None or not any(found.groups()):
+            self.fail(f"{value!r} is no duration like P1D or PT1H30M", param, ctx)
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return 1000 * (((24 * days + hours) * 60 + minutes) * 60 + seconds)
+
+
+def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, all_topics: bool) -> list[TopicPartition]:
+    """The partitions that ``--topic`` (a name, or name:0,2) and ``--all-topics`` (those that the group has committed) name.
+
+    Raises:
+        click.UsageError: Nothing is named.
+        UnknownTopic, UnknownPartition, UnknownGroup: as they say.
+    """
+    if bool(patterns) == all_topics:
+        raise click.UsageError("which partitions? Give --topic NAME, --topic NAME:0,2, or --all-topics")
+    if all_topics:
+        return [row.partition for row in db.group_offsets(group_id)]
+    found: list[TopicPartition] = []
+    for pattern in patterns:
+        topic, _, named = pattern.partition(":")
+        try:
+            wanted = sorted(numbers(named)) if named else range(db.describe_topic(topic).partition_count)
+        except ValueError:
+            raise click.BadParameter(f"{named!r} are no partitions; write {topic}:0,2", param_hint="--topic") from None
+        for partition in wanted:
+            db.log(topic, partition)  # it exists
+            found.append(TopicPartition(topic, partition))
+    return found
+
+
+def named_groups(db: "logdb.Database", names: Sequence[str], *, every: bool = False) -> list[str]:
+    """Those groups, or all.
+
+    Raises:
+        UnknownGroup: One of them does not exist.
+    """
+    known = [group.group_id for group in db.groups()]
+    for name in names:
+        if name not in known:
+            raise UnknownGroup(name)
+    return known if every else list(names)
+
+
+def offset_row(row: GroupOffset) -> dict[str, object]:
+    """One partition as JSON."""
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "committed_offset": None if row.committed is None else row.committed.offset,
+        "metadata": None if row.committed is None else row.committed.metadata,
+        "end_offset": row.end_offset,
+        "lag": row.lag,
+        "member_id": None if row.member is None else row.member.member_id,
+        "client_id": None if row.member is None else row.member.client_id,
+    }
+
+
+def shown(value: object) -> object:
+    return "-" if value in (None, "") else value
+
+
+def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
+    """How far a group is, as kafka-consumer-groups shows it."""
+    columns = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
+    cells = []
+    for row in rows:
+        fields = offset_row(row)
+        names = ("topic", "partition", "committed_offset", "end_offset", "lag", "member_id")
+        host = None if row.member is None else row.member.client_host or "this process"
+        cells.append([group_id, *(shown(fields[name]) for name in names), shown(host), shown(fields["client_id"])])
+    table(columns, cells)
+
+
+def describe_one(session: Session, db: "logdb.Database", group_id: str, what: str) -> dict[str, object]:
+    """Show one group, and return it for JSON."""
+    info, rows = db.describe_group(group_id), db.group_offsets(group_id)
+    assigned: dict[str, list[str]] = {member.member_id: [] for member in info.members}
+    for row in rows:
+        if row.member is not None:
+            assigned[row.member.member_id].append(str(row.partition))
+    if not session.as_json and what == "offsets":
+        if not info.members:
+            say(f"group {group_id!r} has no active members")
+        show_offsets(group_id, rows)
+    elif not session.as_json and what == "state":
+        table(
+            ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GENERATION", "#MEMBERS"),
+            [[group_id, shown(info.protocol), info.state, info.generation, len(info.members)]],
+        )
+    elif not session.as_json:
+        table(
+            ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"),
+            [
+                [
+                    group_id,
+                    member.member_id,
+                    shown(member.group_instance_id),
+                    member.client_host or "this process",
+                    member.client_id,
+                    len(assigned[member.member_id]),
+                    shown(" ".join(assigned[member.member_id])),
+                ]
+                for member in info.members
+            ],
+        )
+    return {
+        "group": group_id,
+        "state": info.state,
+        "protocol_type": info.protocol_type,
+        "protocol": info.protocol,
+        "generation": info.generation,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "leader": member.member_id == info.leader_id,
+                "partitions": assigned[member.member_id],
+            }
+            for member in info.members
+        ],
+        "offsets": [offset_row(row) for row in rows],
+    }
+
+
+def list_all(session: Session, *, with_state: bool) -> None:
+    with session.read() as db:
+        found = db.groups()
+    if session.as_json:
+        emit([{"group": group.group_id, "state": group.state, "protocol_type": group.protocol_type} for group in found])
+    elif session.kafka and not with_state:
+        click.echo("".join(f"{group.group_id}\n" for group in found), nl=False)
+    elif found:
+        table(("GROUP", "STATE", "TYPE"), [(group.group_id, group.state, shown(group.protocol_type)) for group in found])
+    else:
+        say("no groups yet")
+
+
+def describe_all(session: Session, names: Sequence[str], what: str, *, every: bool) -> None:
+    with session.read() as db:
+        described = [describe_one(session, db, name, what) for name in named_groups(db, names, every=every)]
+    if session.as_json:
+        emit(described)
+
+
+def reset(
+    session: Session,
+    names: Sequence[str],
+    target: Target,
+    patterns: Sequence[str],
+    *,
+    all_topics: bool,
+    every: bool,
+    execute: bool,
+    export: bool,
+) -> None:
+    """Show from where groups would go on, or let them."""
+    with session.write() if execute else session.read() as db:
+        ids = named_groups(db, (), every=True) if every else list(names)
+        plans = {}
+        for group_id in ids:
+            partitions = () if target.kind == "from-file" else selected(db, group_id, patterns, all_topics=all_topics)
+            plans[group_id] = planned(db, group_id, partitions, target)
+        if execute:
+            for group_id, plan in plans.items():
+                db.reset_offsets(group_id, plan)
+    rows = [(group_id, *partition, offset) for group_id, plan in plans.items() for partition, offset in plan.items()]
+    if session.as_json:
+        names_of = ("group", "topic", "partition", "new_offset")
+        emit({"executed": execute, "offsets": [dict(zip(names_of, row, strict=True)) for row in rows]})
+    elif export:
+        click.echo(written_offsets(plans), nl=False)
+    else:
+        table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
+    if not session.as_json:
+        say(f"reset {counted(len(rows), 'offset')}" if execute else "nothing was changed; --execute does it")
+
+
+def delete_all(session: Session, names: Sequence[str], *, every: bool, execute: bool) -> None:
+    with session.write() if execute else session.read() as db:
+        doomed = named_groups(db, names, every=every)
+        offset_counts = {name: len(db.group_offsets(name)) for name in doomed}
+        for name in doomed if execute else ():
+            db.delete_group(name)
+    if session.as_json:
+        emit({"executed": execute, "delete": [{"group": name, "offsets": offset_counts[name]} for name in doomed]})
+        return
+    for name in doomed:
+        verb = "deleted" if execute else "would delete"
+        say(f"{verb} group {name}: {counted(offset_counts[name], 'committed offset')}")
+    if not execute:
+        say("nothing was done; --yes deletes")
+
+
+def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, execute: bool) -> None:
+    with session.write() if execute else session.read() as db:
+        partitions = selected(db, group_id, patterns, all_topics=False)
+        named_groups(db, [group_id])
+        if execute:
+            db.delete_group_offsets(group_id, partitions)
+    if session.as_json:
+        emit({"executed": execute, "group": group_id, "partitions": [str(partition) for partition in partitions]})
+    else:
+        verb = "forgot" if execute else "would forget"
+        say(f"{verb} the offsets of group {group_id} in {', '.join(map(str, partitions))}" + ("" if execute else "; --execute does it"))
+
+
+# ---------------------------------------------------------------- kafka-consumer-groups' flags
+
+
+def _note_action(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.meta.setdefault(ACTIONS, []).append(parameter.name)
+
+
+def target_of(
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: int | None,
+    shift_by: int | None,
+    by_duration: int | None,
+    from_file: IO[str] | None,
+) -> Target:
+    """Where to, from the options.
+
+    Raises:
+        click.UsageError: None is given, or several are.
+    """
+    given = [
+        *([Target("earliest")] if to_earliest else []),
+        *([Target("latest")] if to_latest else []),
+        *([Target("current")] if to_current else []),
+        *([Target("offset", to_offset)] if to_offset is not None else []),
+        *([Target("time", to_datetime)] if to_datetime is not None else []),
+        *([Target("shift", shift_by)] if shift_by is not None else []),
+        *([Target("duration", by_duration)] if by_duration is not None else []),
+        *([Target("from-file", offsets=parse_offsets(from_file.read()))] if from_file is not None else []),
+    ]
+    if len(given) != 1:
+        ways = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by, --by-duration, --from-file"
+        raise click.UsageError(f"where to? Give one of {ways}")
+    return given[0]
+
+
+def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
+    """The options that say where to."""
+    options = [
+        click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the begin of each partition."),
+        click.option("--to-latest", is_flag=True, hidden=hidden, help="To its end."),
+        click.option("--to-current", is_flag=True, hidden=hidden, help="To where the group is (to write it down with --export)."),
+        click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
+        click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
+        click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
+        click.option("--by-duration", type=Duration(), hidden=hidden, help="To what is no older than that: P1D, PT1H30M."),
+        click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
+    ]
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.group(
+    short_help="List, describe, reset and delete groups of consumers.",
+    invoke_without_command=True,
+    epilog="The flags of kafka-consumer-groups work too: --list, --describe, --reset-offsets, --delete, --delete-offsets with --group, "
+    "--all-groups, --topic, --all-topics, --members, --state, --verbose, --dry-run, --execute, --export; they print as it does.",
+)
+@common
+@click.option("--list", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--describe", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--reset-offsets", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--delete", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--delete-offsets", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@click.option("--group", "names", multiple=True, hidden=True)
+@click.option("--all-groups", is_flag=True, hidden=True)
+@click.option("--topic", "patterns", type=TOPIC, multiple=True, hidden=True)
+@click.option("--all-topics", is_flag=True, hidden=True)
+@click.option("--members", is_flag=True, hidden=True)
+@click.option("--state", is_flag=True, hidden=True)
+@click.option("--offsets", is_flag=True, hidden=True)
+@click.option("--verbose", is_flag=True, hidden=True)
+@click.option("--dry-run", is_flag=True, hidden=True)
+@click.option("--execute", "--yes", "execute", is_flag=True, hidden=True)
+@click.option("--export", is_flag=True, hidden=True)
+@targets(hidden=True)
+@pass_session
+@click.pass_context
+def groups(
+    context: click.Context,
+    session: Session,
+    /,
+    names: Sequence[str],
+    all_groups: bool,
+    patterns: Sequence[str],
+    all_topics: bool,
+    members: bool,
+    state: bool,
+    offsets: bool,
+    verbose: bool,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    **where: object,
+) -> None:
+    """List, describe, reset and delete groups of consumers."""
+    actions: list[str] = context.meta.get(ACTIONS, [])
+    if context.invoked_subcommand is not None:
+        if actions:
+            raise click.UsageError("give either a verb or a flag of kafka-consumer-groups, not both")
+        return
+    if len(actions) > 1 or (session.kafka and not actions):
+        raise click.UsageError("exactly one of --list, --describe, --reset-offsets, --delete, --delete-offsets is needed")
+    action = actions[0] if actions else "list"
+    if action != "list" and not names and not all_groups:
+        raise click.UsageError(f"--{action.replace('_', '-')} needs --group, or --all-groups")
+    match action:
+        case "list":
+            list_all(session, with_state=state)
+        case "describe":
+            describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups)
+        case "reset_offsets":
+            target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
+            execute = execute and not dry_run
+            reset(session, names, target, patterns, all_topics=all_topics, every=all_groups, execute=execute, export=export)
+        case "delete":
+            delete_all(session, names, every=all_groups, execute=execute or session.kafka)
+        case _:
+            for name in names:
+                delete_some(session, name, patterns, execute=execute or session.kafka)
+
+
+# ---------------------------------------------------------------- verbs
+
+
+@groups.command("list")
+@common
+@pass_session
+def list_groups(session: Session) -> None:
+    """List groups."""
+    list_all(session, with_state=True)
+
+
+@groups.command()
+@common
+@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@click.option("--members", "what", flag_value="members", help="Who is in it, and reads what.")
+@click.option("--state", "what", flag_value="state", help="Its state and assignor.")
+@click.option("--offsets", "what", flag_value="offsets", default=True, help="How far it is in each partition (the default).")
+@pass_session
+def describe(session: Session, names: Sequence[str], what: str) -> None:
+    """Show how far groups are, and who is in them; of all groups where none is named."""
+    describe_all(session, names, what, every=not names)
+
+
+@groups.command("reset-offsets")
+@common
+@click.argument("group")
+@click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, help="A topic, or some of its partitions: NAME:0,2.")
+@click.option("--all-topics", is_flag=True, help="All that the group has committed offsets of.")
+@targets()
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show it.")
+@click.option("--export", is_flag=True, help="Print it as lines that --from-file reads.")
+@pass_session
+def reset_offsets(
+    session: Session, /, group: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
+) -> None:
+    """Let a group go on from other offsets; shows them first, and sets them with --execute.
+
+    The group may have no members; it may be one that does not exist yet.
+    """
+    target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
+    reset(session, [group], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
+
+
+@groups.command()
+@common
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@pass_session
+def delete(session: Session, names: Sequence[str], execute: bool) -> None:
+    """Delete groups that have no members, with their offsets; shows them first, and deletes with --yes."""
+    delete_all(session, names, every=False, execute=execute)
+
+
+@groups.command("delete-offsets")
+@common
+@click.argument("group")
+@click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, required=True, help="A topic, or some of its partitions: NAME:0,2.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show it.")
+@pass_session
+def delete_offsets(session: Session, group: str, patterns: Sequence[str], execute: bool) -> None:
+    """Forget a group's offsets of some partitions; shows them first, and forgets them with --yes."""
+    delete_some(session, group, patterns, execute=execute)

@@ -1,0 +1,116 @@
+"""``logdb transactions``: which transactional ids there are, what is open, and an end to it.
+
+Looking works beside a process that writes.  Aborting needs the directory for itself; opening it already aborts what no
+process holds open any more.
+"""
+
+import contextlib
+import datetime
+from collections.abc import Sequence
+
+import click
+
+from logdb.cli.output import counted, emit, say, table
+from logdb.cli.session import Session, common, pass_session
+from logdb.coordinator.events import TransactionInfo
+from logdb.errors import InvalidTransactionState
+
+
+def moment(ms: int) -> str:
+    """A time as people read it, UTC; - where there is none."""
+    return "-" if ms < 0 else datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def described(info: TransactionInfo) -> dict[str, object]:
+    """One transactional id as JSON."""
+    return {
+        "transactional_id": info.transactional_id,
+        "state": info.state,
+        "producer_id": info.producer.producer_id,
+        "producer_epoch": info.producer.producer_epoch,
+        "timeout_ms": info.timeout_ms,
+        "start_ms": None if info.start_ms < 0 else info.start_ms,
+        "partitions": [str(partition) for partition in info.partitions],
+    }
+
+
+@click.group(short_help="List, describe and abort transactions.", invoke_without_command=True)
+@common
+@click.pass_context
+def transactions(context: click.Context) -> None:
+    """List, describe and abort transactions."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_transactions)
+
+
+@transactions.command("list")
+@common
+@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction that is not over.")
+@pass_session
+def list_transactions(session: Session, only_open: bool = False) -> None:
+    """List transactional ids, and what their last transaction has come to."""
+    with session.read() as db:
+        found = [info for info in db.transactions() if not only_open or info.partitions]
+    if session.as_json:
+        emit([described(info) for info in found])
+    elif found:
+        table(
+            ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS"),
+            [(info.transactional_id, info.state, *info.producer, len(info.partitions)) for info in found],
+        )
+    else:
+        say("no transaction is open" if only_open else "no transactions yet")
+
+
+@transactions.command()
+@common
+@click.argument("names", metavar="[ID]...", nargs=-1)
+@click.option("--transactional-id", "more", multiple=True, hidden=True)  # as kafka-transactions has it
+@pass_session
+def describe(session: Session, names: Sequence[str], more: Sequence[str]) -> None:
+    """Show transactional ids with the partitions of what is open; all of them where none is named."""
+    with session.read() as db:
+        wanted = [*names, *more] or [info.transactional_id for info in db.transactions()]
+        found = [db.describe_transaction(name) for name in wanted]
+    if session.as_json:
+        emit([described(info) for info in found])
+        return
+    rows = []
+    for info in found:
+        partitions = " ".join(map(str, info.partitions)) or "-"
+        rows.append((info.transactional_id, info.state, *info.producer, info.timeout_ms, moment(info.start_ms), partitions))
+    table(("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "TIMEOUT-MS", "START", "PARTITIONS"), rows)
+
+
+@transactions.command()
+@common
+@click.argument("names", metavar="ID...", nargs=-1)
+@click.option("--transactional-id", "more", multiple=True, hidden=True)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Abort; otherwise only show what would be.")
+@pass_session
+def abort(session: Session, names: Sequence[str], more: Sequence[str], execute: bool) -> None:
+    """Abort the open transaction of transactional ids, and fence their producers; shows them first, aborts with --yes."""
+    wanted = [*names, *more]
+    if not wanted:
+        raise click.UsageError("which transactional id?")
+    with session.read() as db:
+        before = [db.describe_transaction(name) for name in wanted]
+    for info in before:
+        if not info.partitions:
+            raise InvalidTransactionState(f"transactional id {info.transactional_id!r} is {info.state}: there is nothing to abort")
+    after = before
+    if execute:
+        with session.write() as db:
+            for name in wanted:
+                with contextlib.suppress(InvalidTransactionState):  # opening the directory has aborted it already
+                    db.abort_transaction(name)
+            after = [db.describe_transaction(name) for name in wanted]
+    if session.as_json:
+        emit({"executed": execute, "transactions": [described(info) for info in after]})
+        return
+    for info, now in zip(before, after, strict=True):
+        where = counted(len(info.partitions), "partition")
+        words = f"is {now.state}" if execute else f"is {info.state} on {where}: would be aborted"
+        say(f"transactional id {info.transactional_id!r} {words}")
+    if not execute:
+        say("nothing was done; --yes aborts")

@@ -1,0 +1,150 @@
+"""Groups and transactions as an administrator sees them: a part of ``Database``.
+
+Knows what can be asked of a session, and how a group's offsets compare with the logs.  Does not know who asks.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
+    from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+
+
+class GroupOffset(NamedTuple):
+    """How far a group is in one partition.
+
+    ``committed`` is None where it never was, ``member`` where nobody reads it now, ``end_offset`` where the partition is gone;
+    ``lag`` (records behind the committed offset) where one of the first and the last is.
+    """
+
+    partition: TopicPartition
+    committed: OffsetAndMetadata | None
+    end_offset: int | None
+    lag: int | None
+    member: "MemberInfo | None"
+
+
+class Administration:
+    """What ``Database`` offers for groups and transactions."""
+
+    @property
+    def _session(self) -> "Broker":
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> "list[GroupSummary]":
+        """All groups that have members or offsets, by name, with their state."""
+        return self._session.groups()
+
+    def describe_group(self, group_id: str) -> "GroupInfo":
+        """State, protocol and members of a group; their metadata and assignments as the protocol writes them.
+
+        Raises:
+            UnknownGroup: It has neither members nor offsets.
+        """
+        return self._session.describe_group(group_id)
+
+    def group_offsets(self, group_id: str) -> list[GroupOffset]:
+        """How far a group is, in each partition that it has committed or is assigned, in their order.
+
+        Raises:
+            UnknownGroup: It has neither members nor offsets.
+        """
+        info = self.describe_group(group_id)
+        committed, readers = self._session.fetch_offsets(group_id), _readers(info)
+        return [
+            self._group_offset(partition, committed.get(partition), readers.get(partition))
+            for partition in sorted(committed.keys() | readers.keys())
+        ]
+
+    def _group_offset(self, partition: TopicPartition, committed: OffsetAndMetadata | None, member: "MemberInfo | None") -> GroupOffset:
+        try:
+            end_offset = self._session.log(*partition).end_offset
+        except (UnknownTopic, UnknownPartition):
+            return GroupOffset(partition, committed, None, None, member)
+        return GroupOffset(partition, committed, end_offset, None if committed is None else max(0, end_offset - committed.offset), member)
+
+    def reset_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a group go on from other offsets; durable at the level of ``__consumer_offsets``.
+
+        The group may be a new one.
+
+        Args:
+            offsets: Each in [start_offset, end_offset] of its partition.
+
+        Raises:
+            GroupNotEmpty: It has members, which would go on from where they are; nothing was changed, as with all that follow.
+            OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidGroup: as they say.
+        """
+        if not group_id:
+            raise InvalidGroup("a group needs a name")
+        try:
+            info = self.describe_group(group_id)
+        except UnknownGroup:
+            info = None
+        if info is not None and info.members:
+            raise GroupNotEmpty(group_id, len(info.members))
+        for partition, offset in offsets.items():
+            log = self._session.log(*partition)
+            start, end = log.start_offset, log.end_offset
+            if not start <= offset <= end:
+                raise OffsetOutOfRange(*partition, offset, start, end)
+        wanted = {TopicPartition(*partition): OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        self._session.commit_offsets(group_id, wanted).result()
+
+    def delete_group(self, group_id: str) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty: Nothing was changed.
+        """
+        self._session.delete_group(group_id)
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget a group's offsets of some partitions.
+
+        Raises:
+            UnknownGroup: Nothing was changed.
+            GroupNotEmpty: A member subscribes to one of the topics; the offsets of the others are gone.
+        """
+        self._session.delete_offsets(group_id, partitions)
+
+    # ------------------------------------------------------------ transactions
+
+    def transactions(self) -> "list[TransactionInfo]":
+        """All transactional ids, by name, with what their last transaction has come to."""
+        return self._session.transactions()
+
+    def describe_transaction(self, transactional_id: str) -> "TransactionInfo":
+        """A transactional id and its last transaction.
+
+        Raises:
+            InvalidProducer: Nobody has used the id.
+        """
+        return self._session.describe_transaction(transactional_id)
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the transaction that is open, and fence its producer.
+
+        Raises:
+            InvalidTransactionState: None is open.
+            InvalidProducer: Nobody has used the id.
+        """
+        self._session.abort_transaction(transactional_id)
+
+
+def _readers(info: "GroupInfo") -> "dict[TopicPartition, MemberInfo]":
+    """Which member is assigned which partition; empty where the group does not speak the consumers' protocol."""
+    from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment
+
+    readers: dict[TopicPartition, MemberInfo] = {}
+    for member in info.members if info.protocol_type == PROTOCOL_TYPE else ():
+        with contextlib.suppress(InvalidMessage):  # its leader is another program: the group is none the worse for it
+            readers |= dict.fromkeys(Assignment.decode(member.assignment).partitions, member)
+    return readers

@@ -1,0 +1,311 @@
+"""Keeping the view of a topic current.
+
+Knows logs, and up to where each is in the view.  Does not know what keys and values mean, nor how a view is stored.
+
+A view has what a replay of the topic's committed records into a dict would have: the latest value of each key, and no key
+whose latest record is a tombstone, or was removed (retention, ``delete_records``).  It is brought up to date by whoever
+looks.  It is made anew where reading on would not give that:
+
+    lost        the log ends before the position, or its epoch does there: records in the view are gone (KIP-320)
+    compacted   compaction came past the position, longer than delete.retention.ms after the view was last current:
+                a tombstone may have come and gone
+    damaged     the view contradicts itself
+    another     the topic was deleted and made anew: its id is another one
+
+Threading: all methods, from any thread.  One brings the view up to date while the others wait for it.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from logdb.client.session import Session
+from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
+from logdb.io import IO
+from logdb.log.log import Log
+from logdb.meta.views import Entry, Position, View, ViewDamaged
+from logdb.model import TOPIC_CONFIGS, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_BATCH_SIZE_BYTES = 16 << 20  # of memory for what one transaction changes
+_ENTRY_SIZE_BYTES = 4_500  # an entry's part in it, beside key and value: the page of LMDB that it is in, mostly
+_LOOK_MS = 1_000  # between two looks at how many partitions there are
+_TRY_COUNT_MAX = 5
+
+
+@dataclass(kw_only=True)
+class _State:
+    """A view, and the topic that it is of.  ``positions`` are replaced, not changed: who looks holds no lock."""
+
+    topic_id: str
+    view: View
+    logs: list[Log]
+    keeps_tombstones_ms: int | None  # None: they stay
+    positions: dict[int, Position]
+    looked_ms: int
+
+
+class TopicView:
+    """One topic's view, shared by its tables."""
+
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        *,
+        open_view: Callable[[str], View],
+        clean_offset: Callable[[str, int], int],
+        io: IO,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            open_view: Opens the view of a topic id.
+            clean_offset: Up to where a partition was compacted.
+            clock_ms: Time of day, milliseconds since 1970.
+        """
+        self.topic = topic
+        self._session, self._open_view, self._clean_offset = session, open_view, clean_offset
+        self._io, self._clock_ms = io, clock_ms
+        self._lock = threading.Lock()
+        self._state: _State | None = None
+
+    def current(self) -> View:
+        """The view, with everything that was written and committed before the call.
+
+        Raises:
+            UnknownTopic: The topic was deleted.
+            Closed, Forked: The database was closed, or opened by the parent process.
+            CorruptionError, ReadFailed: The log cannot be read.
+            DiskFull, WriteFailed: The view cannot be written.
+        """
+        state = self._state
+        if state is None or self._is_behind(state):
+            with self._lock:
+                state = self._catch_up()
+        return state.view
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition to be read."""
+        state = self._state
+        return {} if state is None else {TopicPartition(self.topic, number): at.offset for number, at in state.positions.items()}
+
+    def make_anew(self, error: ViewDamaged) -> None:
+        """Whoever read the view found it damaged: the next one who looks reads the topic from its start."""
+        with self._lock:
+            if self._state is not None:
+                self._recreate(self._state, error)
+
+    def close(self) -> None:
+        """Let go of the view, which is found again."""
+        with self._lock:
+            if self._state is not None:
+                self._state.view.close()
+                self._state = None
+
+    # ------------------------------------------------------------ the topic
+
+    def _is_behind(self, state: _State) -> bool:
+        if self._io.monotonic_ms() - state.looked_ms >= _LOOK_MS or len(state.positions) != len(state.logs):
+            return True
+        positions = state.positions
+        try:
+            for partition, log in enumerate(state.logs):
+                position = positions[partition]
+                if log.readable_end_offset("read_committed") != position.offset or log.start_offset > position.start_offset:
+                    return True
+        except (Closed, UnknownTopic):
+            state.looked_ms = -_LOOK_MS
+            return True
+        return False
+
+    def _looked(self) -> _State:
+        """The view of the topic as it is now, opened if need be."""
+        state, now_ms = self._state, self._io.monotonic_ms()
+        if state is not None and now_ms - state.looked_ms < _LOOK_MS:
+            return state
+        try:
+            topic = self._session.describe_topic(self.topic)
+        except UnknownTopic:
+            self._drop()
+            raise
+        if state is None or state.topic_id != topic.topic_id:
+            self._drop()
+            view = self._open_view(topic.topic_id)
+            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=now_ms)
+            self._state = state
+            try:
+                state.positions = view.positions()
+            except ViewDamaged as error:
+                self._recreate(state, error)
+        state.logs = [self._session.log(self.topic, partition) for partition in range(topic.partition_count)]
+        config = {key: topic.config.get(key, TOPIC_CONFIGS[key].default) for key in ("cleanup.policy", "delete.retention.ms")}
+        state.keeps_tombstones_ms = int(config["delete.retention.ms"]) if "compact" in str(config["cleanup.policy"]) else None
+        state.looked_ms = now_ms
+        return state
+
+    def _drop(self) -> None:
+        """The topic is gone, and its view with it."""
+        if self._state is not None:
+            self._state.view.delete()
+            self._state = None
+
+    def _recreate(self, state: _State, error: ViewDamaged) -> None:
+        logger.warning("%s; it is made anew from %s", error, self.topic)
+        state.view.recreate()
+        state.positions = {}
+
+    # ------------------------------------------------------------ catching up
+
+    def _catch_up(self) -> _State:
+        """Bring the view up to date; with ``_lock`` held."""
+        for tries_left in reversed(range(_TRY_COUNT_MAX)):
+            state = self._looked()
+            try:
+                if self._advance(state) or not tries_left:
+                    break
+                reason = "compaction came by, and may have taken tombstones along"
+            except ViewDamaged as error:
+                self._recreate(state, error)
+                continue
+            except OffsetOutOfRange as error:
+                if not tries_left:
+                    raise
+                if error.offset < error.start_offset:
+                    continue  # its start has moved meanwhile
+                reason = str(error)
+            except LogTruncated as error:
+                if not tries_left:
+                    raise
+                reason = str(error)
+            logger.info("the view of %s is made anew: %s", self.topic, reason)
+            state.view.clear()
+            state.positions = {}
+        return state
+
+    def _advance(self, state: _State) -> bool:
+        """Read what is new; False if a tombstone that belongs to it may be gone already."""
+        now_ms, before = self._clock_ms(), dict(state.positions)
+        ends = [log.readable_end_offset("read_committed") for log in state.logs]
+        known_offsets = self._purge(state, now_ms)
+        for partition, end in enumerate(ends):
+            position = state.positions[partition]
+            if position.offset > end:
+                raise LogTruncated(self.topic, partition, position.offset, position.leader_epoch, end, end)
+            if position.offset < end or partition not in before:
+                self._read(state, partition, end, now_ms)
+            if self._may_lack_tombstones(state, partition, position, known_offsets[partition]):
+                return False
+        state.positions = {partition: position._replace(caught_up_ms=now_ms) for partition, position in state.positions.items()}
+        return True
+
+    def _purge(self, state: _State, now_ms: int) -> list[int]:
+        """Take out what the logs no longer have; returns from which offset on, in each, a tombstone is news to the view."""
+        known_offsets, moved = [], {}
+        for partition, log in enumerate(state.logs):
+            position, start_offset = state.positions.get(partition), log.start_offset
+            if position is None:
+                known_offsets.append(self._clean_offset(self.topic, partition))
+                state.positions = {**state.positions, partition: Position(start_offset, -1, start_offset, now_ms)}
+                continue
+            known_offsets.append(position.offset)
+            if start_offset > position.start_offset:
+                moved[partition] = position._replace(start_offset=start_offset)
+                if start_offset > position.offset:
+                    moved[partition] = Position(start_offset, -1, start_offset, position.caught_up_ms)
+        if moved:
+            state.view.purge(moved)
+            state.positions = {**state.positions, **moved}
+        return known_offsets
+
+    def _may_lack_tombstones(self, state: _State, partition: int, before: Position, known_offset: int) -> bool:
+        """Whether compaction came past what the view knew, so long after it knew it that tombstones may have gone since.
+
+        A tombstone stays for ``delete.retention.ms`` after it was compacted first (KIP-534).
+        """
+        kept_ms = state.keeps_tombstones_ms
+        if kept_ms is None or self._clock_ms() - before.caught_up_ms <= kept_ms:
+            return False
+        return self._clean_offset(self.topic, partition) > known_offset
+
+    def _read(self, state: _State, partition: int, end_offset: int, now_ms: int) -> None:
+        """Take over the records of one partition up to ``end_offset``."""
+        log, begin = state.logs[partition], state.positions[partition]
+        epoch = begin.leader_epoch if begin.leader_epoch >= 0 else None
+        changes: dict[bytes, Entry] = {}
+        size_bytes = 0
+        for record in log.read(begin.offset, end_offset=end_offset, leader_epoch=epoch, isolation_level="read_committed"):
+            key, value = record.key, record.value
+            if key is None:
+                continue
+            changes[key] = Entry(value, partition, record.offset, record.timestamp_ms)
+            size_bytes += len(key) + (0 if value is None else len(value)) + _ENTRY_SIZE_BYTES
+            if size_bytes >= _BATCH_SIZE_BYTES:
+                self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
+                changes, size_bytes = {}, 0
+        last_epoch = log.epochs.at(end_offset - 1) if end_offset else -1
+        self._update(state, changes, partition, Position(end_offset, last_epoch, begin.start_offset, now_ms))
+
+    def _update(self, state: _State, changes: Mapping[bytes, Entry], partition: int, position: Position) -> None:
+        state.view.update(changes, {partition: position}, mixed=len(state.logs) > 1)
+        state.positions = {**state.positions, partition: position}
+
+
+class TopicViews:
+    """The views of one database, by topic.
+
+    They lie in ``views/`` in its directory or, where that is not ours to write, in a temporary directory.
+    """
+
+    def __init__(
+        self, session: Session, directory: str | None, *, clean_offset: Callable[[str, int], int], io: IO, clock_ms: Callable[[], int]
+    ) -> None:
+        self._session, self._directory, self._clean_offset = session, directory, clean_offset
+        self._io, self._clock_ms = io, clock_ms
+        self._lock = threading.Lock()
+        self._views: dict[str, TopicView] = {}
+        self._temporary: str | None = None
+        self._owner = os.getpid()
+        if directory is not None:
+            self._remove_strays(directory)
+
+    def of(self, topic: str) -> TopicView:
+        """The one view of a topic."""
+        with self._lock:
+            if topic not in self._views:
+                self._views[topic] = TopicView(
+                    self._session, topic, open_view=self._open, clean_offset=self._clean_offset, io=self._io, clock_ms=self._clock_ms
+                )
+            return self._views[topic]
+
+    def close(self) -> None:
+        """Close all views."""
+        if self._owner != os.getpid():
+            return  # they are the parent process's
+        with self._lock:
+            for view in self._views.values():
+                view.close()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _open(self, topic_id: str) -> View:
+        if self._directory is not None:
+            return View.open(os.path.join(self._directory, topic_id), self._io)
+        if self._temporary is None:
+            import tempfile  # few programs need it
+
+            self._temporary = tempfile.mkdtemp(prefix="logdb-views-")
+        return View.open(os.path.join(self._temporary, topic_id), self._io, kept=False)
+
+    def _remove_strays(self, directory: str) -> None:
+        """Remove the views of topics that were deleted since."""
+        with contextlib.suppress(FileNotFoundError):
+            names = set(os.listdir(directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
+            for name in names:
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)

@@ -1,0 +1,69 @@
+"""What a log and the store that opened it tell each other.
+
+Knows nouns.  Does not know how either does it.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from logdb.errors import LogdbError
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.producers import ProducerStates
+from logdb.meta import LogEntry, SegmentEntry
+from logdb.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from logdb.log.appending import AppendableLog
+    from logdb.log.log import Log
+    from logdb.log.reading import ReadableLog
+
+
+class Host(Protocol):
+    """What a log asks of the store that opened it."""
+
+    def wake(self, log: "Log") -> None:
+        """Something waits to be written, synced or sealed."""
+
+    def weaken(self, log: "Log") -> None:
+        """Note durably that records past the recovery point were appended below level fsync."""
+
+    def note_producers(self, log: "AppendableLog", snapshot_offset: int) -> None:
+        """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""
+
+    def refusal(self, log: "ReadableLog") -> LogdbError:
+        """Why the log takes no records."""
+
+    def view(self, log: "ReadableLog", generation: int) -> "View | None":
+        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
+
+        Raises:
+            UnknownTopic: Its topic was deleted.
+        """
+
+
+class View(NamedTuple):
+    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+
+    entry: LogEntry
+    sealed: Sequence[SegmentEntry]
+    pending: bool
+
+
+class End(NamedTuple):
+    """Where what was written ends."""
+
+    segment: Segment | None
+    position: int
+    offset: int
+
+
+class Captured(NamedTuple):
+    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+
+    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    """
+
+    end: End
+    epochs: LeaderEpochs
+    producers: ProducerStates | None
+    aborted: bytes

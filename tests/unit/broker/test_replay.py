@@ -1,0 +1,92 @@
+import pytest
+
+import logdb
+from logdb import errors
+from logdb.broker.replay import replay
+from logdb.broker.runner import transactional_batches
+from logdb.model import ProducerIdAndEpoch
+from logdb.store.mend import empty_batch
+from support.coordinators import Keeper
+
+P, Q = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 3)
+
+
+@pytest.fixture
+def log(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        yield db.log("t")
+
+
+def transactional(log, producer, *pairs):
+    keys, values = zip(*pairs, strict=True)
+    log.append_batches(transactional_batches(values, keys, producer, 1_700_000_000_000), internal=True)
+
+
+def test_transactions_keep_their_place_between_plain_records(log):
+    log.append_many([b"1", b"2", b"3"], [b"a", b"b", b"a"])
+    transactional(log, P, (b"a", b"4"), (b"a", b"5"))
+    log.append_many([b"6", b"7"], [b"a", b"a"])
+    transactional(log, Q, (b"c", b"8"))
+    log.append_marker(P, commit=True, coordinator_epoch=0)
+    log.append_many([None], [b"b"])
+    log.append_marker(Q, commit=False, coordinator_epoch=0)
+    keeper = Keeper()
+    assert replay(log, keeper, 0) == log.end_offset
+    assert keeper.replayed == [
+        (1, b"b", b"2", -1),
+        (2, b"a", b"3", -1),
+        (3, b"a", b"4", 7),
+        (4, b"a", b"5", 7),
+        (6, b"a", b"7", -1),
+        (7, b"c", b"8", 8),
+        (9, b"b", None, -1),
+    ]
+    assert keeper.markers == [(7, True), (8, False)]
+
+
+def test_going_on_where_the_last_replay_ended(log):
+    keeper = Keeper()
+    assert replay(log, keeper, 0) == 0
+    log.append_many([b"1"], [b"a"])
+    end = replay(log, keeper, 0)
+    log.append_many([b"2"], [b"a"])
+    assert replay(log, keeper, end) == 2
+    assert [offset for offset, *_ in keeper.replayed] == [0, 1]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_compressed(tmp_path, codec):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"compression.type": codec})
+        log = db.log("t")
+        log.append_many([b"%d" % number for number in range(100)], [b"k%d" % (number % 10) for number in range(100)])
+        keeper = Keeper()
+        replay(log, keeper, 0)
+        assert keeper.state == {b"k%d" % number: b"%d" % (90 + number) for number in range(10)}
+
+
+def test_more_than_is_read_at_once(log):
+    log.append_many([bytes(1000)] * 3000, [b"%d" % (number % 2500) for number in range(3000)])
+    keeper = Keeper()
+    replay(log, keeper, 0)
+    assert len(keeper.replayed) == 2500
+
+
+def test_a_marker_that_compaction_emptied_says_nothing(log):
+    batch = bytearray(empty_batch(0, 1, 0))
+    keeper = Keeper()
+    from logdb.broker.replay import _apply_marker
+
+    _apply_marker(keeper, memoryview(batch))
+    assert keeper.markers == []
+
+
+def test_a_record_that_is_none_of_its_topics(log):
+    class Refusing(Keeper):
+        def apply(self, key, value, *, offset, producer_id=-1):
+            raise errors.InvalidMessage(0, "no such thing")
+
+    log.append_many([b"1"], [b"a"])
+    with pytest.raises(errors.CorruptionError, match="offset 0 is no record of t"):
+        replay(log, Refusing(), 0)

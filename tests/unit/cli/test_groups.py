@@ -1,0 +1,159 @@
+import json
+
+import pytest
+
+import logdb
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+
+@pytest.fixture
+def grouped(filled):
+    """Groups ``a`` (topics one and three) and ``b`` (topic one), without members."""
+    with logdb.open(filled.data_dir) as db:
+        db.reset_offsets("a", {TopicPartition("one", 0): 40, TopicPartition("three", 0): 0})
+        db.reset_offsets("b", {TopicPartition("one", 0): 100})
+        db._session.commit_offsets("b", {TopicPartition("one", 0): OffsetAndMetadata(100, metadata="note")}).result()
+    return filled
+
+
+def offsets(command, group):
+    (described,) = command.json("groups", "describe", group)
+    return {(row["topic"], row["partition"]): row["committed_offset"] for row in described["offsets"]}
+
+
+def test_none_yet(filled):
+    result = filled("groups", "list")
+    assert (result.stdout, "no groups yet" in result.stderr) == ("", True)
+    assert filled.json("groups") == []
+    assert "unknown group 'a'" in filled("groups", "describe", "a", code=2).stderr
+
+
+def test_list(grouped):
+    assert grouped.json("groups", "list") == [{"group": name, "state": "Empty", "protocol_type": ""} for name in ("a", "b")]
+    assert grouped.out("groups").splitlines()[1].split() == ["a", "Empty", "-"]
+    assert grouped.out("groups", "--list", kafka=True) == "a\nb\n"
+    assert grouped.out("groups", "--list", "--state", kafka=True).splitlines()[0].split() == ["GROUP", "STATE", "TYPE"]
+
+
+def test_describe_with_lag(grouped):
+    (described,) = grouped.json("groups", "describe", "a")
+    assert (described["group"], described["state"], described["members"]) == ("a", "Empty", [])
+    row = described["offsets"][0]
+    assert (row["topic"], row["committed_offset"], row["end_offset"], row["lag"], row["member_id"]) == ("one", 40, 100, 60, None)
+    lines = grouped.out("groups", "describe").splitlines()
+    assert lines[0].split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert lines[1].split()[:6] == ["a", "one", "0", "40", "100", "60"]
+    line = grouped.out("groups", "--describe", "--group", "b", kafka=True).splitlines()[1]
+    assert line.split()[:6] == ["b", "one", "0", "100", "100", "0"]
+    assert grouped.out("groups", "describe", "b", "--state").splitlines()[1].split() == ["b", "-", "Empty", "0", "0"]
+
+
+def test_members_of_a_group_in_another_process(grouped):
+    with logdb.open(grouped.data_dir) as db, db.consumer("three", group_id="live", client_id="me") as consumer:
+        consumer.poll()
+        (described,) = grouped.json("groups", "describe", "live")
+        assert described["state"] == "Stable"
+        assert described["members"][0]["partitions"] == ["three-0", "three-1", "three-2"]
+        assert [row["client_id"] for row in described["offsets"]] == ["me"] * 3
+        assert grouped.out("groups", "describe", "live", "--members").splitlines()[1].split()[3:] == [
+            *("this", "process", "me", "3", "three-0", "three-1", "three-2")
+        ]
+        assert "open for writing" in grouped("groups", "delete", "live", "--yes", code=2).stderr
+
+
+def test_a_topic_that_is_gone_has_no_lag(grouped):
+    with logdb.open(grouped.data_dir) as db:
+        db._store.delete_topic("one")  # as by an older version, which left the offsets
+    (described,) = grouped.json("groups", "describe", "b")
+    assert (described["offsets"][0]["end_offset"], described["offsets"][0]["lag"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"),
+    [
+        (["--to-earliest"], 0),
+        (["--to-latest"], 100),
+        (["--to-current"], 40),
+        (["--to-offset", "7"], 7),
+        (["--to-offset", "700"], 100),
+        (["--shift-by", "5"], 45),
+        (["--shift-by", "-50"], 0),
+        (["--to-datetime", "2001-01-01"], 0),
+        (["--to-datetime", "2100-01-01"], 100),
+        (["--by-duration", "P1D"], 0),
+        (["--by-duration", "PT0S"], 100),
+    ],
+)
+def test_reset_shows_first(grouped, where, offset):
+    result = grouped("groups", "reset-offsets", "a", "-t", "one", *where)
+    assert result.stdout.splitlines()[1].split() == ["a", "one", "0", str(offset)]
+    assert "--execute" in result.stderr
+    assert offsets(grouped, "a")["one", 0] == 40
+    done = grouped.json("groups", "reset-offsets", "a", "-t", "one", *where, "--execute")
+    assert done == {"executed": True, "offsets": [{"group": "a", "topic": "one", "partition": 0, "new_offset": offset}]}
+    assert offsets(grouped, "a")["one", 0] == offset
+
+
+def test_reset_some_partitions_of_a_group_that_is_new(grouped):
+    grouped("groups", "reset-offsets", "new", "-t", "three:0,2", "--to-latest", "--execute")
+    assert set(offsets(grouped, "new")) == {("three", 0), ("three", 2)}
+
+
+def test_reset_by_a_file(grouped, tmp_path):
+    exported = grouped.out("groups", "reset-offsets", "a", "--all-topics", "--to-current", "--export")
+    assert exported == "one,0,40\nthree,0,0\n"
+    path = tmp_path / "offsets.csv"
+    path.write_text(exported.replace("40", "41"))
+    grouped("groups", "reset-offsets", "a", "--from-file", str(path), "--execute")
+    assert offsets(grouped, "a") == {("one", 0): 41, ("three", 0): 0}
+    both = grouped.out("groups", "--reset-offsets", "--all-groups", "--all-topics", "--to-current", "--export", kafka=True)
+    assert both == "a,one,0,41\na,three,0,0\nb,one,0,100\n"
+    path.write_text("one,0\n")
+    assert "line 1" in grouped("groups", "reset-offsets", "a", "--from-file", str(path), code=2).stderr
+
+
+def test_as_kafka_resets(grouped):
+    where = ["--reset-offsets", "--group", "a", "--topic", "one", "--to-earliest"]
+    for more in ([], ["--dry-run"], ["--dry-run", "--execute"]):
+        grouped("groups", *where, *more, kafka=True)
+        assert offsets(grouped, "a")["one", 0] == 40
+    grouped("groups", *where, "--execute", kafka=True)
+    assert offsets(grouped, "a")["one", 0] == 0
+
+
+def test_delete_shows_first(grouped):
+    result = grouped("groups", "delete", "a")
+    assert "would delete group a: 2 committed offsets" in result.stderr
+    assert len(grouped.json("groups")) == 2
+    assert grouped.json("groups", "delete", "a", "--yes") == {"executed": True, "delete": [{"group": "a", "offsets": 2}]}
+    assert [group["group"] for group in grouped.json("groups")] == ["b"]
+    grouped("groups", "--delete", "--group", "b", kafka=True)
+    assert grouped.json("groups") == []
+
+
+def test_delete_offsets(grouped):
+    grouped("groups", "delete-offsets", "a", "-t", "one:0")
+    assert set(offsets(grouped, "a")) == {("one", 0), ("three", 0)}
+    grouped("groups", "delete-offsets", "a", "-t", "one:0", "--yes")
+    assert set(offsets(grouped, "a")) == {("three", 0)}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["reset-offsets", "a", "-t", "one"], "where to?"),
+        (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-earliest"], "one of"),
+        (["reset-offsets", "a", "--to-latest"], "which partitions?"),
+        (["reset-offsets", "a", "-t", "one:x", "--to-latest"], "no partitions"),
+        (["reset-offsets", "a", "-t", "nosuch", "--to-latest"], "unknown topic"),
+        (["reset-offsets", "a", "-t", "one:5", "--to-latest"], "no partition 5"),
+        (["reset-offsets", "a", "-t", "one", "--by-duration", "1h"], "no duration"),
+        (["delete", "nosuch"], "unknown group"),
+        (["--describe"], "--group"),
+        (["--describe", "--delete", "--group", "a"], "exactly one"),
+        (["--list", "list"], "not both"),
+    ],
+)
+def test_refused(grouped, args, words):
+    assert words in grouped("groups", *args, code=2).stderr
+    assert json.loads(grouped.out("groups", "list", "--json"))
