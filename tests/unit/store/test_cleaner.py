@@ -537,7 +537,7 @@ def test_repair_finishes_a_swap_before_it_looks(tmp_path):
     assert logdb.verify(kept.path).ok
     kept.io = None
     kept.open()
-    lost = {record.offset for record in kept.log.read(0)} ^ {offset for offset in range(kept.log.end_offset)}
+    lost = {record.offset for record in kept.log.read(0)} ^ set(range(kept.log.end_offset))
     assert lost
     assert all((record.key, record.value) == kept.keyed.rows[record.offset][:2] for record in kept.log.read(0))
     kept.db.close()
