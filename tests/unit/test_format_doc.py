@@ -10,7 +10,8 @@ from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
-from logdb.store import mend, topic_file
+from logdb.store import mend, snapshot_file, topic_file
+from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 
@@ -114,3 +115,11 @@ def test_the_producer_snapshot_is_what_the_page_says() -> None:
     assert producer == Producer(7, 1, (Batch(41, 1201, 1),), 1357034460000, 0, 1190, 1357034460000)
     assert producer.batches[0].first_sequence == 40
     assert producer_snapshot.encode(states) == example("snapshot")
+
+
+def test_the_mark_of_a_snapshot_is_what_the_page_says() -> None:
+    content = SnapshotFile(
+        "0b6a0a64-6f5e-4d0c-9a0e-6d2b8c1f4e11", "2f6a7c1e-6d0b-4a51-9a54-0f6c2f1f2a77", 1_764_000_000_000, 32768, 0x1A2B3C4D
+    )
+    assert snapshot_file.decode(text("SNAPSHOT").encode(), "SNAPSHOT") == content
+    assert snapshot_file.encode(content).decode() == text("SNAPSHOT")

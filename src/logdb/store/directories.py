@@ -113,11 +113,17 @@ def _begin(io: IO, temporary: str) -> int:
     with named_errors(temporary):
         io.mkdir(temporary)
     try:
-        return _lock(io, mark)
+        fd = _lock(io, mark)
     except BaseException:
         with contextlib.suppress(OSError):
             io.rmdir(temporary)
         raise
+    try:
+        sync_directory(io, temporary)  # before all else that will be in it, or a power cut might leave what nobody knows
+    except BaseException:
+        io.close(fd)
+        raise
+    return fd
 
 
 def _lock(io: IO, mark: str) -> int:
