@@ -23,7 +23,7 @@ from logdb.segment import transaction_index
 from logdb.segment.segment import CLEANED, segment_path
 from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
-from logdb.store.producer_check import ProducerWalk, index_path, was_compacted, wrong_index, wrong_snapshot
+from logdb.store.producer_check import ProducerWalk, was_compacted, wrong_index, wrong_snapshot
 from logdb.store.report import Report
 from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
@@ -360,7 +360,7 @@ class PartitionCheck:
 
     def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
         """The index of aborted transactions against what the catalogue says of it, and against the log."""
-        path = index_path(self._directory, walk.base_offset)
+        path = self._segment_path(walk.base_offset, transaction_index.SUFFIX)
         data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
         if walk.flaws:
             return  # what should be in it cannot be told
