@@ -185,6 +185,7 @@ ROWS = (
         goal=0.5,
     ),
     Row(name="compaction-cached", work="… a copy that ends in the page cache", ours="compact", peer=("copy", "copy")),
+    Row(name="snapshot", work="snapshot of 1,000 sealed segments, under load", ours="snapshot", limit=1_000, count={100: 1_001_000}),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
 )

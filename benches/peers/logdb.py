@@ -489,6 +489,37 @@ def compact(work: Work) -> Measure:
         return rate(work.count, seconds)
 
 
+def snapshot(work: Work) -> Measure:
+    """A closed segment for each 1,000 records; a thread appends to another topic meanwhile."""
+    import logdb
+
+    keys, values = work.records()
+    target, stop = work.directory / "snapshot", threading.Event()
+    with logdb.open(str(work.directory / "db"), durability="os") as db:
+        db.create_topic("t", config={"segment.bytes": 1000 * (work.value_size + 16)})
+        for at in range(0, work.count, BATCH_COUNT):
+            db.log("t").append_many(values[at : at + BATCH_COUNT], keys[at : at + BATCH_COUNT])
+        db.create_topic("load")
+    with logdb.open(str(work.directory / "db"), durability="os") as db:
+        load = db.log("load")
+
+        def append() -> None:
+            while not stop.is_set():
+                load.append_many(values[:100], keys[:100])
+
+        writer = threading.Thread(target=append)
+        writer.start()
+        began = work.start()
+        db.snapshot(target)
+        seconds = time.perf_counter() - began
+        stop.set()
+        writer.join()
+    with logdb.open(str(target), mode="r") as frozen:
+        segment_count = frozen.describe_topic("t").partitions[0].segment_count
+        work.check(_scan_values(frozen.log("t")))
+        return Measure(seconds * 1e3, "ms", f"{segment_count} segments")
+
+
 def memory(work: Work) -> Measure:
     """Resident memory of the process with 1,000 partitions open, each written and read."""
     import logdb
@@ -545,6 +576,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     write,
     recover,
     compact,
+    snapshot,
     memory,
     import_,
 )
