@@ -121,6 +121,8 @@ def recover(
             io.drop_cache(file.fd)
     for slot, segment in enumerate(tail):
         segment.created_ms = segment.append_ms = io.clock_ms() if now_ms is None else now_ms
+        if segment.base_offset == entry.recovery_segment and entry.segment_created_ms:
+            segment.created_ms = entry.segment_created_ms
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
     found.unsealed = found.segments[len(sealed) : -1]
