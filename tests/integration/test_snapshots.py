@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import tempfile
 import threading
 
 import pytest
@@ -110,6 +111,24 @@ def test_a_copy_never_changes(tmp_path):
     assert damage.snapshot(tmp_path / "snapshot") == before
     assert damage.content(tmp_path / "snapshot") == read
     assert logdb.verify(tmp_path / "snapshot").ok
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no file system in memory")
+def test_onto_another_device(tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere, logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"segment.bytes": 5_000})
+        for number in range(20):
+            db.log("t").append_many([b"%d" % number * 90] * 10)
+        db.snapshot(f"{elsewhere}/snapshot")
+        assert damage.content(f"{elsewhere}/snapshot") == damage.content(tmp_path / "db")
+        assert logdb.verify(f"{elsewhere}/snapshot").ok
+        with logdb.open(f"{elsewhere}/snapshot", mode="r") as snapshot:
+            snapshot.snapshot(tmp_path / "back")
+        assert damage.content(tmp_path / "back") == damage.content(tmp_path / "db")
+        logdb.restore(f"{elsewhere}/snapshot", tmp_path / "restored")
+        assert damage.content(tmp_path / "restored") == damage.content(tmp_path / "db")
+        for name in ("back", "restored", "db"):
+            assert logdb.verify(tmp_path / name).ok
 
 
 def test_beside_retention_compaction_and_topics_that_come_and_go(tmp_path):

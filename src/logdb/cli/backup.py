@@ -8,7 +8,7 @@ import click
 import logdb
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.session import Session, common, pass_session
-from logdb.errors import ReadOnly
+from logdb.errors import DirectoryLocked, ReadOnly
 
 
 @contextlib.contextmanager
@@ -19,6 +19,9 @@ def opened(session: Session) -> Iterator["logdb.Database"]:
             db = stack.enter_context(session.write())
         except ReadOnly:
             db = stack.enter_context(session.read())
+        except DirectoryLocked as error:
+            error.add_note("only that process can copy it: db.snapshot(DIR), db.backup(FILE)")
+            raise
         yield db
 
 

@@ -199,7 +199,9 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
         for suffix in SEALED_SUFFIXES:
             source = segment_path(log.directory, segment.base_offset, suffix)
             if os.path.basename(source) in names or suffix == ".log":
-                _link_or_copy(io, source, segment_path(directory, segment.base_offset, suffix))
+                linked = _link_or_copy(io, source, segment_path(directory, segment.base_offset, suffix))
+                if suffix == ".log" and not linked:
+                    _check_sealed(io, log, segment, directory)
     tail_path = None
     if log.tail_path is not None:
         tail_path = segment_path(directory, log.end.segment, ".log" + _LIVE)
@@ -207,13 +209,15 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
     return replace(log, directory=directory, tail_path=tail_path)
 
 
-def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> None:
+def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> bool:
+    """Whether it was linked; else it was copied."""
     try:
         linked = link_file(io, source, target)
     except FileNotFoundError:
         raise CorruptionError(source, 0, "the file is missing") from None
     if not linked:
         _copy_whole(io, source, target, size_bytes)
+    return linked
 
 
 def _size(io: IO, path: str) -> int:

@@ -24,9 +24,7 @@ FIRST_ROUND_MS = 30_000
 
 
 class _Task:
-    def __init__(
-        self, name: str, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool], work: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool], work: Callable[[], None]) -> None:
         self.name, self.interval_ms, self.needed, self.work = name, interval_ms, needed, work
         self.due_ms = 0
         self.failure = ""  # the last one, said once

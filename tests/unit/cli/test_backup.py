@@ -58,5 +58,7 @@ def test_what_is_refused(filled, tmp_path):
     assert "does not exist" in filled("restore", "no such file", str(tmp_path / "restored"), code=2).stderr
     with logdb.open(filled.data_dir):
         for verb in ("snapshot", "backup"):
-            assert "open for writing" in filled(verb, str(tmp_path / "other"), code=2).stderr
+            refusal = filled(verb, str(tmp_path / "other"), code=2).stderr
+            assert "open for writing" in refusal
+            assert "db.backup(FILE)" in refusal
     assert not (tmp_path / "other").exists()
