@@ -24,7 +24,7 @@ test: .venv/dev
 
 check: .venv/dev lint import-time
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
-	LOGDB_TEST_SCALE=5 $(BIN)/pytest -n auto tests/property tests/crash
+	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(MAKE) contract
 
 lint: .venv/dev

@@ -7,6 +7,8 @@ catalogue does not name.
 import os
 import random
 
+import pytest
+
 import logdb
 from support.keyed import Keyed
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
@@ -108,6 +110,8 @@ def check(path: str, story: Story, where: str) -> None:
     assert report.ok, f"{where}: {report.problems}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
 def test_killed_at_every_call(tmp_path, record_property):
     whole = tell(str(tmp_path / "whole"), None)
     count, first = len(whole.io.calls), whole.first_call

@@ -1,8 +1,8 @@
 """Consume, transform, produce, killed again and again: how often each record comes out is what was promised.
 
-    exactly once    records and offsets in one transaction
-    at least once   records, then the offsets: what was killed in between comes twice
-    at most once    the offsets, then the records: what was killed in between never comes
+exactly once    records and offsets in one transaction
+at least once   records, then the offsets: what was killed in between comes twice
+at most once    the offsets, then the records: what was killed in between never comes
 """
 
 import collections

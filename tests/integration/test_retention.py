@@ -1,10 +1,12 @@
 """Readers of segments that are removed under them, in the writer's process and in others: they go on, or are told so."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -165,3 +167,61 @@ def test_a_process_that_reads_while_old_segments_go(tmp_path):
         assert offset == log.end_offset
         assert jumps > 0
     assert logdb.verify(tmp_path / "db").ok
+
+
+def together(stop, *works):
+    """Run each in a thread; returns what they failed with, the first of which stops the others."""
+    failures = []
+
+    def guarded(work):
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 -- the test is to hear of it
+            failures.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+@pytest.mark.slow
+def test_threads_append_and_read_while_records_go(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"segment.bytes": 32_768, "retention.bytes": 70_000})
+        log, stop = db.log("t"), threading.Event()
+
+        def append():
+            for _ in range(50):
+                fill(log, 100)
+            stop.set()
+
+        def read():
+            offset = 0
+            while not stop.is_set():
+                try:
+                    for record in log.read(offset):
+                        assert (record.offset, record.value) == (offset, b"%d" % offset * 50)
+                        offset += 1
+                    assert bytes(log.read_batches(max(log.start_offset, offset - 50))[0][16:17]) in (b"\2", b"")
+                except OffsetOutOfRange as error:
+                    offset = max(error.start_offset, offset)
+
+        def delete():
+            for round_number in itertools.count():
+                end = log.end_offset
+                if round_number % 5 == 4:
+                    assert db.delete_records("t", 0, -1) >= end
+                else:
+                    db._store.checkpoint([log])
+                    db._store.retention.enforce()
+                if stop.is_set():
+                    return
+
+        assert together(stop, append, read, read, delete) == []
+        assert log.start_offset > 0
+    report = logdb.verify(tmp_path / "db")
+    assert report.ok, report.problems

@@ -119,7 +119,7 @@ def recover(
             file.sync()
             io.drop_cache(file.fd)
     for slot, segment in enumerate(tail):
-        segment.created_ms = segment.append_ms = io.clock_ms() if now_ms is None else now_ms
+        _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
     found.unsealed = found.segments[len(sealed) : -1]
@@ -130,6 +130,13 @@ def recover(
     if entry.producers_offset >= 0:
         _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
     return found
+
+
+def _date(segment: Segment, entry: LogEntry, now_ms: int) -> None:
+    """Let the age of a segment that is not sealed count from what is known of it."""
+    segment.created_ms = segment.append_ms = now_ms
+    if segment.base_offset == entry.recovery_segment and entry.segment_created_ms:
+        segment.created_ms = entry.segment_created_ms
 
 
 def _remove_below(

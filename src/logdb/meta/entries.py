@@ -60,6 +60,8 @@ class LogEntry(NamedTuple):
     recovery point; -1: no batch of a producer was ever accepted.
     ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
     earliest time at which a tombstone or marker that compaction kept may go.
+    ``segment_created_ms``: when the segment ``recovery_segment`` was begun,
+    milliseconds since 1970; 0: unknown.
     """
 
     topic: str
@@ -75,6 +77,7 @@ class LogEntry(NamedTuple):
     producers_offset: int = -1
     clean_offset: int = 0
     delete_horizon_ms: int | None = None
+    segment_created_ms: int = 0
 
 
 class SegmentEntry(NamedTuple):

@@ -23,7 +23,7 @@ from logdb.segment import transaction_index
 from logdb.segment.segment import CLEANED, segment_path
 from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
-from logdb.store.producer_check import ProducerWalk, index_path, wrong_index, wrong_snapshot
+from logdb.store.producer_check import ProducerWalk, was_compacted, wrong_index, wrong_snapshot
 from logdb.store.report import Report
 from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
@@ -72,6 +72,7 @@ class PartitionCheck:
         self._closed, self._written_to = left is Left.CLOSED, left is Left.WRITTEN_TO
         self._cache_trusted, self._tell = cache_trusted, tell
         self._config = LogConfig.of(topic.config, "interval")
+        self._compacted = was_compacted(self._config, entry)
         self._swap = swap or Swap((), ())
         self._report = Report()
         self._point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
@@ -359,7 +360,7 @@ class PartitionCheck:
 
     def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
         """The index of aborted transactions against what the catalogue says of it, and against the log."""
-        path = index_path(self._directory, walk.base_offset)
+        path = self._segment_path(walk.base_offset, transaction_index.SUFFIX)
         data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
         if walk.flaws:
             return  # what should be in it cannot be told
@@ -376,7 +377,7 @@ class PartitionCheck:
             self._wrong(path, 0, kind, f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
             return
         judged_below = OFFSET_MAX if named is not None else self._entry.producers_offset
-        reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._config.compacted)
+        reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._compacted)
         if reason is not None:
             self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
 
@@ -389,7 +390,7 @@ class PartitionCheck:
             self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
         if counts < 0:
             return
-        wrong = wrong_snapshot(self._io, self._directory, self._producers, damaged=not self._report.ok)
+        wrong = wrong_snapshot(self._io, self._directory, self._producers, compacted=self._compacted, damaged=not self._report.ok)
         if wrong is not None:
             self._wrong(producer_snapshot.snapshot_path(self._directory, counts), 0 if wrong[0] != "missing" else -1, *wrong)
 

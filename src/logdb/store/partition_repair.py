@@ -30,7 +30,7 @@ from logdb.store.census import Partition
 from logdb.store.inspect import SegmentWalk, listed, log_base
 from logdb.store.mend import Edit, edits_of, filler, rewrite
 from logdb.store.partition_check import bad_slots, reach_behind, topic_file_fits, topic_file_of
-from logdb.store.producer_check import ProducerWalk, index_path, newest_snapshot, wrong_index, wrong_snapshot
+from logdb.store.producer_check import ProducerWalk, index_path, newest_snapshot, was_compacted, wrong_index, wrong_snapshot
 
 _DERIVED = (".index", ".timeindex", transaction_index.SUFFIX, producer_snapshot.SUFFIX)
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
@@ -353,7 +353,7 @@ class PartitionRepair:
         path = index_path(self._directory, walk.base_offset)
         try:
             data = transaction_index.load(self._io, path)
-            wrong = wrong_index(data, producers, walk.base_offset, OFFSET_MAX, compacted=self._config.compacted)
+            wrong = wrong_index(data, producers, walk.base_offset, OFFSET_MAX, compacted=was_compacted(self._config, self._entry))
         except CorruptionError as error:
             wrong = error.reason
         if wrong is not None or path in self._bad_paths:
@@ -364,7 +364,7 @@ class PartitionRepair:
         offset = producers.snapshot_offset
         if offset < 0:
             return offset
-        if wrong_snapshot(self._io, self._directory, producers) is not None:
+        if wrong_snapshot(self._io, self._directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
             producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
         return offset
 

@@ -16,7 +16,8 @@ from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.producers import Producer, ProducerStates
-from logdb.model import AbortedTransaction
+from logdb.meta import LogEntry
+from logdb.model import AbortedTransaction, LogConfig
 from logdb.segment import transaction_index
 from logdb.segment.segment import segment_path
 
@@ -63,11 +64,17 @@ class ProducerWalk:
         return bool(self._states.producers)
 
 
-def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, damaged: bool = False) -> tuple[str, str] | None:
+def was_compacted(config: LogConfig, entry: LogEntry) -> bool:
+    """Whether batches and markers may have gone from the middle of a log, by its policy now or before."""
+    return config.compacted or entry.clean_offset > 0
+
+
+def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, compacted: bool, damaged: bool = False) -> tuple[str, str] | None:
     """What is wrong with the snapshot that the catalogue names: a kind of problem and the reason; None if nothing is.
 
     Args:
         walk: Of all batches that the log has.
+        compacted: The last batch of a producer that has expired may be gone from it.
         damaged: It is damaged, and says nothing of the snapshot.
     """
     try:
@@ -82,20 +89,23 @@ def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, damaged: bool 
         known = stored.pop(producer_id, None)
         if known is None and seen.first_offset >= 0:
             return "contradiction", f"it lacks producer {producer_id}, which has a transaction open since offset {seen.first_offset}"
-        if known is not None and _contradicts(known, seen, walk.begins_at):
+        if known is not None and _contradicts(known, seen, walk.begins_at, compacted):
             return "contradiction", f"it says {known}, the log {seen}"
     for known in stored.values():
-        if known.batches and known.batches[-1].first_offset >= walk.begins_at:
+        if known.batches and known.batches[-1].first_offset >= walk.begins_at and not compacted:
             return "contradiction", f"it says {known}, of which the log has no batch"
     return None
 
 
-def _contradicts(known: Producer, seen: Producer, begins_at: int) -> bool:
+def _contradicts(known: Producer, seen: Producer, begins_at: int, compacted: bool) -> bool:
     if known.epoch < seen.epoch or (seen.first_offset >= 0) != (known.first_offset >= 0):
         return True
     if known.first_offset >= begins_at and known.first_offset != seen.first_offset:
         return True
-    return known.epoch == seen.epoch and bool(known.batches) and known.batches[-1:] != seen.batches[-1:]
+    if known.epoch != seen.epoch or not known.batches or known.batches[-1:] == seen.batches[-1:]:
+        return False
+    gone = not seen.batches or seen.batches[-1].last_offset < known.batches[-1].last_offset
+    return not (compacted and gone)
 
 
 def wrong_index(data: bytes, walk: ProducerWalk, base_offset: int, judged_below: int, *, compacted: bool) -> str | None:

@@ -902,6 +902,7 @@ class Store:
             strict=log.strengthen(),
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
+            segment_created_ms=log.created_ms(point.segment),
         )
 
     def _commit(self, function: Callable[[WriteTransaction], T]) -> T:

@@ -164,8 +164,10 @@ def test_producers_and_their_aborted_transactions(logdb_command, tmp_path):
         f"Dumping {index}",
         "version: 0 producerId: 7 firstOffset: 3 lastOffset: 8 lastStableOffset: 9",
         f"Dumping {snapshot}",
-        ("producerId: 7 producerEpoch: 1 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong[8] lastTimestamp: 99 "
-        "firstSequence: 5 lastSequence: 6 lastOffset: 9 offsetDelta: 1 timestamp: 99"),
+        (
+            "producerId: 7 producerEpoch: 1 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong[8] lastTimestamp: 99 "
+            "firstSequence: 5 lastSequence: 6 lastOffset: 9 offsetDelta: 1 timestamp: 99"
+        ),
         "producerId: 8 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: -1 ",
     ]
     documents = logdb_command.json_lines("dump", index, snapshot)

@@ -262,6 +262,21 @@ def test_the_epoch_of_a_marker_survives(kept):
         kept.log.append_batches(encode_batch([(b"k", b"v")], producer_id=1, producer_epoch=3, base_sequence=0))
 
 
+def test_a_snapshot_may_know_a_producer_whose_last_batch_went(kept):
+    kept.keyed.transact(kept.log, 1, 1, 1, commit=True)
+    kept.fill(20, keys=1)
+    kept.compact()
+    assert kept.log.producers()
+    kept.clock.now_ms += 2 * DAY
+    kept.log.append_many([b"x"] * 2, [b"key 0"] * 2)
+    kept.keyed.rows += [Row(b"key 0", b"x")] * 2
+    kept.log.roll()
+    kept.cleaner._pass(TopicPartition("t", 0), kept.log)  # before a checkpoint makes a new snapshot
+    assert not kept.log.producers()
+    kept.keyed.check(kept.log)
+    assert logdb.verify(kept.path).ok
+
+
 # ---------------------------------------------------------------- which log, and when
 
 

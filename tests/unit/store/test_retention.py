@@ -376,3 +376,21 @@ def test_an_index_of_aborted_transactions_goes_with_its_segment(db):
     db.delete_records("t", 0, wanted)
     assert set(files(log, ".txnindex")) <= {wanted, log.segments[-1].base_offset}
     assert list(log.read(wanted, isolation_level="read_committed")) == []
+
+
+def test_a_segment_grows_old_over_restarts(tmp_path, clock):
+    """Or a program that is started every day would never seal its one small segment, and so never forget."""
+    config = {"segment.ms": 7 * DAY, "retention.ms": 30 * DAY}
+    for day in range(60):
+        with logdb.open(tmp_path / "db", clock=clock) as db:
+            quiet(db).create_topic("t", config=config, if_not_exists=True)
+            db.append("t", b"%d" % day)
+            db.flush()
+            db._store.checkpoint([db.log("t")])
+            db._store.retention.enforce()
+        clock.now_ms += DAY
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        log = db.log("t")
+        assert len(log.segments) == 5
+        assert log.start_offset == 60 - 32  # what was sealed more than 30 days ago has gone
+        assert [record.value for record in log.read(log.start_offset)] == [b"%d" % day for day in range(28, 60)]
