@@ -97,6 +97,7 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
         "generation": log.entry.generation,
         "clean_offset": log.entry.clean_offset,
         "delete_horizon_ms": log.entry.delete_horizon_ms,
+        "segment_created_ms": log.entry.segment_created_ms,
         "epochs": [list(entry) for entry in log.epochs.entries],
         "end": list(log.end) if log.has_segments else None,
         "parts": [list(part) for part in log.parts],
@@ -167,7 +168,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
     segment, offset, position = (0, 0, 0) if fields["end"] is None else (_number(number) for number in fields["end"])
     if position > SEGMENT_SIZE_BYTES_MAX or segment > offset:
         raise ValueError(f"an active segment of {position} bytes, from offset {segment} to {offset}")
-    epochs = LeaderEpochs(tuple((int(epoch), int(start)) for epoch, start in fields["epochs"]))
+    epochs = LeaderEpochs(tuple((_number(epoch), _number(start)) for epoch, start in fields["epochs"]))
     epochs_file.decode(epochs_file.encode(epochs), topic.name)
     if epochs.entries and epochs.entries[-1][1] > offset:
         raise ValueError(f"{topic.name}-{partition}: an epoch begins at {epochs.entries[-1][1]}, the log ends at {offset}")
@@ -188,6 +189,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         start_offset=_number(fields["start_offset"]),
         generation=_number(fields["generation"]),
         clean_offset=_number(fields["clean_offset"]),
+        segment_created_ms=_number(fields["segment_created_ms"]),
         delete_horizon_ms=None if fields["delete_horizon_ms"] is None else _number(fields["delete_horizon_ms"]),
         recovery_segment=segment,
         recovery_offset=offset,
@@ -214,7 +216,7 @@ def _part(kind: Kind, base_offset: int, size_bytes: int, crc: int, stored: bool)
 def _sealed(topic: str, partition: int, columns: dict[str, list[int]]) -> tuple[SegmentEntry, ...]:
     plain = ("base_offset", "count", "size_bytes", "crc", "aborted_count", "aborted_crc")
     numbers = zip(*(columns[name] for name in plain), strict=True)
-    times, appends = (list(accumulate(int(step) for step in columns[name])) for name in ("max_timestamp", "append_ms"))
+    times, appends = (list(accumulate(_number(step, -OFFSET_MAX) for step in columns[name])) for name in ("max_timestamp", "append_ms"))
     entries, end = [], 0
     for (gap, count, size, crc, aborted, aborted_crc), max_timestamp, append_ms in zip(numbers, times, appends, strict=True):
         base = _number(end + _number(gap))
