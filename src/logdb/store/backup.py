@@ -38,7 +38,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
     io, path = store.io, os.path.abspath(path)
     if io.exists(path):
         raise TargetNotEmpty(path)
-    info = Info(store.database_id, str(uuid.uuid4()), store.now_ms(), None)
+    info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), None)
     known: dict[LogKey, ListedLog] = {}
     if base is not None:
         with BackupReader(io, os.path.abspath(base)) as reader:

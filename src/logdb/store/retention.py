@@ -28,7 +28,7 @@ class Host(Protocol):
 
     def log(self, topic: str, partition: int) -> Log: ...
 
-    def now_ms(self) -> int:
+    def clock_ms(self) -> int:
         """The time of day that records are stamped with."""
 
     def begin_at(self, log: Log, start_offset: int) -> None:
@@ -63,10 +63,10 @@ class Retention:
 
     def _enforce(self, topic: TopicEntry, partition: int) -> None:
         entry, sealed = self._catalogue.view(topic.name, partition)
-        if entry.read_only_reason is not None or not _to_go(topic, entry, sealed, self._host.now_ms(), OFFSET_MAX):
+        if entry.read_only_reason is not None or not _to_go(topic, entry, sealed, self._host.clock_ms(), OFFSET_MAX):
             return
         log = self._host.log(topic.name, partition)  # only now: a log that keeps all it has need not be opened
-        gone = _to_go(topic, entry, sealed, self._host.now_ms(), log.last_stable_offset)
+        gone = _to_go(topic, entry, sealed, self._host.clock_ms(), log.last_stable_offset)
         if gone and log.read_only_reason is None:
             begun_ms = self._io.monotonic_ms()
             self._host.begin_at(log, gone)

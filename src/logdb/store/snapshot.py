@@ -42,13 +42,13 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
     with building(io, target) as path:
         if store.mode == "a" and io.device(path) != io.device(store.path):
             with held(store) as frozen:
-                return _write(io, frozen, path, store.now_ms(), progress)._replace(path=target)
+                return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
         with freezing.freeze(store) as current:
             frozen = Frozen(
                 database_id=current.database_id,
                 logs=[freezing.hold(io, log, os.path.join(path, log.name)) for log in current.logs],
             )
-        return _write(io, frozen, path, store.now_ms(), progress)._replace(path=target)
+        return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
 
 
 @contextlib.contextmanager

@@ -557,7 +557,7 @@ class Store:
             config,
             clean=self._clean,
             distrust_cache=self._distrust_cache,
-            now_ms=self.now_ms(),
+            now_ms=self.clock_ms(),
         )
         self.reports += found.reports
         log = Log(
@@ -686,9 +686,6 @@ class Store:
         """Move the start of a log; see ``Database.delete_records``."""
         self._check_writable()
         return self.retention.delete_records(topic, partition, before_offset)
-
-    def now_ms(self) -> int:
-        return (self._clock or self._io.clock_ms)()
 
     def begin_at(self, log: Log, start_offset: int) -> None:
         name = TopicPartition(log.topic, log.partition)
