@@ -37,13 +37,13 @@ def run(tmp_path, story, **options):
 _OF_THE_STORE = {
     "abandon append_marker begin_at capture checkpoint_done checkpoint_is_due config configure durability epochs finish forked",
     "had_producers leader_epoch needs_tending note_unsynced point producers producers_offset readable_end_offset refuse replace roll",
-    "save_active_indexes segments strengthen sync sync_due_ms take_sealing unwatch watch write_lingering written_end",
+    "created_ms save_active_indexes segments strengthen sync sync_due_ms take_sealing unwatch watch write_lingering written_end",
     "written_stable_offset",
 }
 _LEFT_OUT = {
     "Log": set(" ".join(_OF_THE_STORE).split()),
     "Producer": {"refresh", "would_wait"},
-    "TransactionalProducer": {"refresh", "would_wait", "id", "usable"},
+    "TransactionalProducer": {"give_up", "id", "refresh", "usable", "would_wait"},
     "Transaction": {"would_wait"},
     "Table": set(),
     "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "watch"},

@@ -171,16 +171,26 @@ static int accumulator_traverse(PyObject *self, visitproc visit, void *arg)
     return BatchBuilder_Type.tp_traverse(self, visit, arg);
 }
 
+/* Nobody can seal the open delivery any more.  Its callbacks go first: they hold futures, which hold the delivery. */
+static void open_drop(accumulator *a)
+{
+    if (a->open != NULL) {
+        Py_CLEAR(a->open->on_delivery);
+        Py_CLEAR(a->open->on_done);
+    }
+    Py_CLEAR(a->open);
+}
+
 static int accumulator_clear(PyObject *self)
 {
-    Py_CLEAR(((accumulator *)self)->open);
+    open_drop((accumulator *)self);
     return BatchBuilder_Type.tp_clear(self);
 }
 
 static void accumulator_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
-    Py_CLEAR(((accumulator *)self)->open);
+    open_drop((accumulator *)self);
     PyObject_GC_Track(self); /* the base untracks it again */
     BatchBuilder_Type.tp_dealloc(self);
 }

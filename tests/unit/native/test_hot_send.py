@@ -653,10 +653,10 @@ def test_nothing_leaks() -> None:
         work()
         gc.collect()
         first = tracemalloc.get_traced_memory()[0]
-        for _ in range(20):
+        for _ in range(200):
             work()
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - first < 20_000
+        assert tracemalloc.get_traced_memory()[0] - first < 100_000  # the pool of buffers is part of it
     finally:
         tracemalloc.stop()
 
