@@ -13,7 +13,7 @@ CONTRACT ?= ../shared/contract
 BIN   := .venv/bin
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo test check lint contract import-time bench fuzz wheel clean
+.PHONY: demo test check lint contract bench fuzz wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
@@ -22,7 +22,7 @@ demo: .venv/demo
 test: .venv/dev
 	$(BIN)/pytest -n auto
 
-check: .venv/dev lint import-time
+check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
 	$(MAKE) contract
@@ -31,9 +31,6 @@ lint: .venv/dev
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-import-time: .venv/dev
-	$(BIN)/python tests/import_time.py
 
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
