@@ -367,7 +367,10 @@ class PartitionCheck:
         try:
             transaction_index.check(data or b"", path)
         except CorruptionError as error:
-            self._wrong(path, error.position, "damaged", error.reason)
+            if named is None and not self._closed:  # it may have been in the middle of being written
+                self._report.notes.append(f"{path}: {error.reason}; the next opening makes it anew")
+            else:
+                self._wrong(path, error.position, "damaged", error.reason)
             return
         found = transaction_index.summary(data or b"")
         wanted = found if named is None else (named.aborted_count, named.aborted_crc)
