@@ -13,13 +13,12 @@ this order, and a newline:
 same line without the key ``crc``.
 """
 
-import json
 import os
 from typing import NamedTuple
 
-from logdb.codec import crc32c
-from logdb.errors import CorruptionError, UnsupportedFormat
+from logdb.errors import CorruptionError
 from logdb.io import IO, read_file
+from logdb.store import json_line
 
 FILE_NAME = "SNAPSHOT"
 FORMAT = 1
@@ -37,9 +36,7 @@ class SnapshotFile(NamedTuple):
 
 
 def encode(content: SnapshotFile) -> bytes:
-    fields = {"format": FORMAT, **content._asdict(), "catalogue_crc": f"{content.catalogue_crc:08x}"}
-    line = json.dumps(fields, separators=(",", ":"))
-    return json.dumps({**fields, "crc": f"{crc32c(line.encode()):08x}"}, separators=(",", ":")).encode() + b"\n"
+    return json_line.encode({**content._asdict(), "catalogue_crc": f"{content.catalogue_crc:08x}"}, FORMAT)
 
 
 def decode(data: bytes, path: str) -> SnapshotFile:
@@ -50,13 +47,7 @@ def decode(data: bytes, path: str) -> SnapshotFile:
         UnsupportedFormat: A newer logdb wrote it.
     """
     try:
-        fields = json.loads(data)
-        crc = fields.pop("crc")
-        if crc != f"{crc32c(json.dumps(fields, separators=(',', ':')).encode()):08x}":  # in every format
-            raise ValueError("its CRC does not fit")
-        found = int(fields.pop("format"))
-        if found > FORMAT:
-            raise UnsupportedFormat(path, found, FORMAT)
+        fields = json_line.decode(data, path, FORMAT)
         content = SnapshotFile(**{**fields, "catalogue_crc": int(fields["catalogue_crc"], 16)})
         same = encode(content) == data
     except (ValueError, KeyError, TypeError, AttributeError) as error:

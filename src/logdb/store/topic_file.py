@@ -10,15 +10,14 @@ One line of compact JSON with the keys below, in this order, and a newline:
 ``crc`` is the CRC-32C of the same line without the key ``crc``.
 """
 
-import json
 import os
 from typing import NamedTuple
 
-from logdb.codec import crc32c
 from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.model import ConfigValue, check_config, check_topic_name
 from logdb.segment.files import replace_file, write_file
+from logdb.store import json_line
 
 FILE_NAME = "topic.json"
 FORMAT = 1
@@ -37,9 +36,7 @@ class TopicFile(NamedTuple):
 
 
 def encode(content: TopicFile) -> bytes:
-    fields = {"format": FORMAT, **content._asdict()}
-    line = json.dumps(fields, separators=(",", ":"))
-    return json.dumps({**fields, "crc": f"{crc32c(line.encode()):08x}"}, separators=(",", ":")).encode() + b"\n"
+    return json_line.encode(content._asdict(), FORMAT)
 
 
 def decode(data: bytes, path: str) -> TopicFile:
@@ -50,13 +47,7 @@ def decode(data: bytes, path: str) -> TopicFile:
         UnsupportedFormat: A newer logdb wrote it.
     """
     try:
-        fields = json.loads(data)
-        crc = fields.pop("crc")
-        if crc != f"{crc32c(json.dumps(fields, separators=(',', ':')).encode()):08x}":  # in every format
-            raise ValueError("its CRC does not fit")
-        found = int(fields.pop("format"))
-        if found > FORMAT:
-            raise UnsupportedFormat(path, found, FORMAT)
+        fields = json_line.decode(data, path, FORMAT)
         content = TopicFile(**fields)
         check_topic_name(content.topic)
         check_config(content.config)
