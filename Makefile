@@ -1,7 +1,8 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
+# make demo-spark   their delays, hour by hour, by Spark
 # make test    what a contributor runs, under ten minutes      make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
-# make clean   forget everything that was built
+# make clean   forget everything that was built              make fault   50 kills of a streaming program, the whole group
 #
 # Needs Python 3.11 or newer with venv and headers (PYTHON=… chooses it), gcc and make.
 # Everything else goes into .venv, once; a stamp there says what it was made from.
@@ -13,18 +14,22 @@ CONTRACT ?= ../shared/contract
 BIN   := .venv/bin
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
 
-.PHONY: demo test check lint contract bench fuzz wheel clean
+.PHONY: demo demo-spark test check lint contract bench fuzz fault wheel clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo
 	$(BIN)/python demo/flights.py
 
+demo-spark: .venv/demo-spark
+	$(BIN)/python demo/flights_spark.py
+
 test: .venv/dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
+	$(BIN)/pytest -m foreign
 	$(MAKE) contract
 
 lint: .venv/dev
@@ -35,7 +40,7 @@ lint: .venv/dev
 # Programs against the public interface that are kept outside of this repository.
 contract: .venv/dev
 	@if [ -d $(CONTRACT) ]; then \
-	    for program in api kafka_format kill delivery; do \
+	    for program in api kafka_format kill delivery http_door spark; do \
 	        PYTHONDONTWRITEBYTECODE=1 $(BIN)/python $(CONTRACT)/$$program.py || exit 1; \
 	    done; \
 	else echo "contract programs: none at $(CONTRACT)"; fi
@@ -46,6 +51,10 @@ bench: .venv/dev
 fuzz: .venv/dev
 	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest tests/crash/test_exactly_once.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -n auto tests/fuzz/test_openapi.py
+
+fault: .venv/dev
+	LOGDB_TEST_SCALE=17 $(BIN)/pytest tests/integration/spark/test_stream_kill.py
 
 wheel: .venv/dev
 	rm -rf build dist
@@ -65,6 +74,10 @@ clean:
 
 .venv/demo: .venv/made $(BUILT) demo/requirements.txt
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[cli,codecs,arrow]' -r demo/requirements.txt
+	touch $@
+
+.venv/demo-spark: .venv/demo
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[spark]'
 	touch $@
 
 .venv/dev: .venv/made $(BUILT) demo/requirements.txt

@@ -152,18 +152,23 @@ def locate(db: logdb.Database, header: bytes, flights: list[Flight]) -> None:
     db.append_many(POSITIONS, airports, tail_numbers, timestamps_ms=times)
     positions = db.table(POSITIONS)
     truth = dict(zip(tail_numbers, airports, strict=True))
+    logs = [db.log(POSITIONS, partition=partition) for partition in range(PARTITIONS)]
     shown = report("", "aircraft", "records", "bytes", "offsets")
+    places, sizes = [], []
     for when in ("before compaction", "after"):
         if when == "after":
             db.compact(POSITIONS)
         assert dict(positions.items()) == truth
-        logs = [db.log(POSITIONS, partition=partition) for partition in range(PARTITIONS)]
-        records = sum(1 for log in logs for _ in log.read(log.start_offset))
-        size_bytes, offsets = sum(log.size_bytes for log in logs), sum(log.end_offset for log in logs)
-        shown.add_row(when, *(f"{count:,}" for count in (len(truth), records, size_bytes, offsets)))
+        records = [record for log in logs for record in log.read(log.start_offset)]
+        places.append({record.key: (record.partition, record.offset) for record in records})
+        sizes.append(sum(log.size_bytes for log in logs))
+        shown.add_row(when, *(f"{count:,}" for count in (len(truth), len(records), sizes[-1], sum(log.end_offset for log in logs))))
     console.print(shown)
+    assert places[0] == places[1]
+    assert len(records) == len(truth)
     example = min(truth)
     console.print(f"{example.decode()} was last on its way to {positions[example].decode()}, as before. No offset has changed.")
+    console.print(f"{sizes[0] - sizes[1]:,} bytes were given back: {1 - sizes[1] / sizes[0]:.0%}.")
 
 
 # ---------------------------------------------------------------- the crash
@@ -259,12 +264,29 @@ class Rates:
         count, size_bytes = len(flights), sum(len(flight.row) for flight in flights)
         self._table.add_row(work, f"{count:,}", f"{seconds:.2f}", f"{count / seconds:,.0f}", f"{size_bytes / seconds / 1e6:,.0f}")
 
-    def show(self) -> None:
+    def show(self, note: str) -> None:
         console.print(self._table)
-        console.print("MB are those of the values. All of it is one Python thread; the sums over the records are most of the reading.")
+        console.print(note)
 
 
 # ---------------------------------------------------------------- the play
+
+
+def compare_delays(db: logdb.Database, header: bytes, rows: list[bytes], flights: list[Flight], rates: Rates) -> None:
+    """Compute each carrier's mean delay from the log in two ways, and from the table it was filled from."""
+    console.rule("Consume: mean departure delay of each carrier, minutes")
+    with rates.measure("read, sums in Python", flights):
+        consumed = consume(db, header)
+    with rates.measure("read_arrow, sums in pandas", flights):
+        framed = dataframe(db, header)
+    truth = Delays(header)
+    for row in rows:
+        truth.add(row)
+    show_means({"from the table": truth.means(), "consumed": consumed, "by dataframe": framed})
+    assert consumed == truth.means()
+    assert framed.keys() == consumed.keys()
+    assert all(math.isclose(framed[carrier], consumed[carrier]) for carrier in consumed)
+    console.print("All three are equal.")
 
 
 def main(data_dir: str, scratch: str, count: int | None) -> None:
@@ -283,20 +305,7 @@ def main(data_dir: str, scratch: str, count: int | None) -> None:
         locate(db, header, flights)
 
     with logdb.open(data_dir, mode="r") as db:  # as another program would
-        console.rule("Consume: mean departure delay of each carrier, minutes")
-        with rates.measure("read, sums in Python", flights):
-            consumed = consume(db, header)
-        with rates.measure("read_arrow, sums in pandas", flights):
-            framed = dataframe(db, header)
-        truth = Delays(header)
-        for row in rows:
-            truth.add(row)
-        show_means({"from the table": truth.means(), "consumed": consumed, "by dataframe": framed})
-        assert consumed == truth.means()
-        assert framed.keys() == consumed.keys()
-        assert all(math.isclose(framed[carrier], consumed[carrier]) for carrier in consumed)
-        console.print("All three are equal.")
-
+        compare_delays(db, header, rows, flights, rates)
         console.rule(f"Replay from {INDEPENDENCE_DAY:%d %B}")
         since_ms = round(INDEPENDENCE_DAY.timestamp() * 1000)
         later = [flight for flight in flights if flight.scheduled_ms >= since_ms]
@@ -314,7 +323,7 @@ def main(data_dir: str, scratch: str, count: int | None) -> None:
     console.rule("Kill -9 in mid-append, and open again")
     survive(scratch, every_row)
     console.rule("Rates")
-    rates.show()
+    rates.show("MB are those of the values. All of it is one Python thread; the sums over the records are most of the reading.")
 
 
 def run(arguments: Iterable[str] | None = None) -> None:

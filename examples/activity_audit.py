@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import logdb
-from logdb import serde
-from logdb.client.interceptor import Interceptor, OutgoingRecord
+from logdb import Interceptor, OutgoingRecord, serde
 
 WINDOW_MS = 60_000
 

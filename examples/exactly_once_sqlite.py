@@ -59,8 +59,9 @@ def pay(db: logdb.Database, count: int) -> int:
     with db.producer() as producer:
         for number in range(count):
             cents = rng.randrange(1, 10_000)
-            payment = {"id": number, "account": f"account-{rng.randrange(9)}", "cents": cents}
-            producer.send(TOPIC, json.dumps(payment).encode(), key=payment["account"].encode())
+            account = f"account-{rng.randrange(9)}"
+            payment = {"id": number, "account": account, "cents": cents}
+            producer.send(TOPIC, json.dumps(payment).encode(), key=account.encode())
             total += cents
     return total
 

@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any
 
 import logdb
-from logdb import serde
-from logdb.model import TopicPartition
+from logdb import TopicPartition, serde
 
 REMEMBERED = 20
 COUNTRIES_MAX = 3  # in a user's last logins

@@ -12,9 +12,7 @@ import tempfile
 from typing import Any
 
 import logdb
-from logdb import serde
-from logdb.client.interceptor import Interceptor, OutgoingRecord
-from logdb.client.records import AnyRecord, ConsumedRecord
+from logdb import AnyRecord, ConsumedRecord, Interceptor, OutgoingRecord, serde
 
 CARD = re.compile(r"\b\d(?:[ -]?\d){11,18}\b")
 

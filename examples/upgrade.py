@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import logdb
-from logdb import serde
-from logdb.model import TopicPartition
+from logdb import TopicPartition, serde
 
 PARTITIONS = 2
 Billing = Callable[[dict[str, Any]], int]

@@ -7,6 +7,12 @@ settings.register_profile("logdb", deadline=None, print_blob=True)
 settings.load_profile("logdb")
 
 
+def pytest_generate_tests(metafunc):
+    """Run what asks for a place on a path and on a URL, unless it looks into files (mark ``local``)."""
+    if "place" in metafunc.fixturenames:
+        metafunc.parametrize("place", ["path"] if metafunc.definition.get_closest_marker("local") else ["path", "url"])
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print what tests have to tell, counts mostly; under xdist a test's own output is not seen."""
     told = [value for report in terminalreporter.getreports("passed") for name, value in report.user_properties if name == "told"]

@@ -16,61 +16,105 @@ from typing import TYPE_CHECKING, Any
 
 from logdb import errors
 from logdb.client.database import Database
-from logdb.client.database import open_database as open
 from logdb.client.offline import repair, restore, verify
+from logdb.client.opening import open_database as open
+from logdb.client.session import PartitionLog as Log
 from logdb.codec import Record
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.log.log import Log
-from logdb.model import OffsetAndMetadata, PartitionInfo, RecordMetadata, TopicInfo, TopicPartition
+from logdb.model import OffsetAndMetadata, PartitionInfo, RecordMetadata, TopicEvent, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Problem, Report
 
 if TYPE_CHECKING:
     from logdb import aio, serde
+    from logdb.client.administration import GroupOffset
     from logdb.client.consumer import Consumer
+    from logdb.client.consumer_config import ConsumerConfig
+    from logdb.client.group_membership import GroupMetadata
     from logdb.client.interceptor import Interceptor, OutgoingRecord
-    from logdb.client.producer import Producer
-    from logdb.client.records import ConsumedRecord
-    from logdb.client.transaction import Transaction
+    from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.records import AnyRecord, ConsumedRecord
+    from logdb.client.serving import serve
+    from logdb.client.table import Table
+    from logdb.client.transaction import Transaction, TransactionalProducer
+    from logdb.codec import SendFuture
+    from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.store.sidecars import MadeSidecars
+    from logdb.store.tiers import LogRange, ParquetFile, TopicTiers
 
 __version__ = "0.1.0"
 
 __all__ = [
     "IO",
+    "AnyRecord",
     "ConsumedRecord",
     "Consumer",
+    "ConsumerConfig",
     "Copied",
     "Database",
+    "GroupInfo",
+    "GroupMetadata",
+    "GroupOffset",
+    "GroupSummary",
     "Interceptor",
     "Log",
+    "LogRange",
     "LogdbError",
+    "MadeSidecars",
+    "MemberInfo",
     "OffsetAndMetadata",
     "OutgoingRecord",
+    "ParquetFile",
     "PartitionInfo",
     "Problem",
     "Producer",
+    "ProducerOptions",
     "Record",
     "RecordMetadata",
     "Report",
+    "SendFuture",
+    "Table",
+    "TopicEvent",
     "TopicInfo",
     "TopicPartition",
+    "TopicTiers",
     "Transaction",
+    "TransactionInfo",
+    "TransactionalProducer",
     "aio",
     "errors",
     "open",
     "repair",
     "restore",
     "serde",
+    "serve",
     "verify",
 ]
 
 _HOMES = {
+    "AnyRecord": "client.records",
     "ConsumedRecord": "client.records",
     "Consumer": "client.consumer",
+    "ConsumerConfig": "client.consumer_config",
+    "GroupInfo": "coordinator.events",
+    "GroupMetadata": "client.group_membership",
+    "GroupOffset": "client.administration",
+    "GroupSummary": "coordinator.events",
     "Interceptor": "client.interceptor",
+    "LogRange": "store.tiers",
+    "MadeSidecars": "store.sidecars",
+    "MemberInfo": "coordinator.events",
     "OutgoingRecord": "client.interceptor",
+    "ParquetFile": "store.tiers",
     "Producer": "client.producer",
+    "ProducerOptions": "client.producer",
+    "SendFuture": "codec",
+    "Table": "client.table",
+    "TopicTiers": "store.tiers",
     "Transaction": "client.transaction",
+    "TransactionInfo": "coordinator.events",
+    "TransactionalProducer": "client.transaction",
+    "serve": "client.serving",
 }
 
 

@@ -18,11 +18,13 @@ class LogdbError(Exception):
 
 
 class UnknownTopic(LogdbError):
-    """No topic of that name."""
+    """No topic of that name; ``known`` are those that there are, None where that is not to be told."""
 
-    def __init__(self, topic: str, *, known: tuple[str, ...] = ()) -> None:
-        shown = ", ".join(repr(name) for name in known[:5]) + (", …" if len(known) > 5 else "")
-        super().__init__(f"unknown topic {topic!r}; " + (f"there are {shown}" if known else "there are none yet"))
+    def __init__(self, topic: str, *, known: tuple[str, ...] | None = None) -> None:
+        named = [repr(name) for name in known or () if not name.startswith("__")]
+        shown = ", ".join(named[:5]) + (", …" if len(named) > 5 else "")
+        others = "" if known is None else f"; there are {shown}" if named else "; there are none yet"
+        super().__init__(f"unknown topic {topic!r}{others}")
         self.topic = topic
 
 
@@ -155,11 +157,12 @@ class UnexpectedOffset(LogdbError):
 
 
 class ProducerFenced(LogdbError):
-    """A newer instance of the producer, or of its transactional id, has taken over: this one must stop."""
+    """A newer instance of the producer, or of its transactional id, has taken over, or its transaction was aborted: this one must stop."""
 
     def __init__(self, producer_id: int, producer_epoch: int, current_epoch: int, *, transactional_id: str | None = None) -> None:
         name = f"transactional id {transactional_id!r} (producer {producer_id})" if transactional_id else f"producer {producer_id}"
-        super().__init__(f"{name} is fenced: its epoch {producer_epoch} is older than {current_epoch}")
+        why = ": a newer one has the id, or its transaction timed out, was aborted by hand or fell into a crash" if transactional_id else ""
+        super().__init__(f"{name} is fenced: its epoch {producer_epoch} is older than {current_epoch}{why}")
         self.producer_id, self.producer_epoch, self.current_epoch = producer_id, producer_epoch, current_epoch
         self.transactional_id = transactional_id
 
@@ -186,6 +189,11 @@ class CoordinatorFenced(LogdbError):
 class InvalidProducer(LogdbError):
     """The producer id is not the one that belongs to the transactional id."""
 
+    @classmethod
+    def unknown(cls, transactional_id: str) -> "InvalidProducer":
+        """Nobody has the transactional id."""
+        return cls(f"unknown transactional id {transactional_id!r}: no producer has used it, or it has expired")
+
 
 class InvalidTransactionState(LogdbError):
     """The transaction is not in a state that allows the call; the message has both."""
@@ -210,17 +218,32 @@ class DeliveryTimeout(LogdbError):
 
 
 class BufferExhausted(LogdbError):
-    """No room in the producer's ``buffer.memory`` within ``max.block.ms``: it sends faster than the log takes."""
+    """No room in the producer's ``buffer.memory`` within ``max.block.ms``: it sends faster than the log takes.
+
+    Not retriable where the record is larger than all of that memory.
+    """
 
     retriable = True
 
     def __init__(self, size_bytes: int, buffer_memory: int, max_block_ms: int) -> None:
-        super().__init__(f"no room for {size_bytes} bytes in buffer_memory={buffer_memory} within max_block_ms={max_block_ms}")
+        if size_bytes > buffer_memory:
+            self.retriable = False
+            super().__init__(f"a record that takes {size_bytes} bytes never fits into buffer_memory={buffer_memory}: give it more")
+        else:
+            super().__init__(f"no room for {size_bytes} bytes in buffer_memory={buffer_memory} within max_block_ms={max_block_ms}")
         self.size_bytes, self.buffer_memory, self.max_block_ms = size_bytes, buffer_memory, max_block_ms
 
 
 class SerializationError(LogdbError):
-    """A serializer or deserializer failed; the cause is its own error."""
+    """A serializer or deserializer failed; the cause is its own error.
+
+    Attributes:
+        topic, partition, offset: Where the record lies that a consumer could not deserialize; None elsewhere.
+    """
+
+    def __init__(self, message: str, *, topic: str | None = None, partition: int | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 # ---------------------------------------------------------------- groups
@@ -335,8 +358,16 @@ class TargetNotEmpty(LogdbError):
     """A snapshot or a restore was to go into a directory, or a backup into a file, that is there already."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is there already and not empty: name one that is not")
+        super().__init__(f"{path} is there already: name one that is not, or for a snapshot and a restore an empty directory")
         self.path = path
+
+
+class TargetInside(LogdbError):
+    """A snapshot or a backup was to go into the directory of the database that it is of."""
+
+    def __init__(self, target: str, path: str) -> None:
+        super().__init__(f"{target} lies inside of the database {path}: name one that does not")
+        self.target, self.path = target, path
 
 
 class BackupDamaged(LogdbError):
@@ -366,6 +397,14 @@ class ReadOnly(LogdbError):
     """The handle or the partition is read-only; the message says why."""
 
 
+class LocalOnly(LogdbError):
+    """What was asked for looks into the files of the database, and those are a server's."""
+
+    def __init__(self, what: str, url: str) -> None:
+        super().__init__(f"{what} looks into the files of the database, which the server at {url} has: ask where its directory is")
+        self.what, self.url = what, url
+
+
 class Forked(LogdbError):
     """The handle was opened by the parent process: open the database anew in the child."""
 
@@ -383,6 +422,96 @@ class DirectoryLocked(LogdbError):
 
 class UnsupportedPlatform(LogdbError):
     """The operating system lacks what durability needs."""
+
+
+# ---------------------------------------------------------------- servers
+
+
+class ServerUnavailable(LogdbError):
+    """No server answered, at none of the URLs, in time."""
+
+    retriable = True
+
+    def __init__(self, urls: tuple[str, ...], reason: str) -> None:
+        super().__init__(f"no server answers at {', '.join(urls)}: {reason}")
+        self.urls, self.reason = urls, reason
+
+
+class InvalidAnswer(LogdbError):
+    """A server answered with what no server of logdb answers; perhaps it is another program's, or between the two is one."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} answered with what is no answer of logdb's: {reason}")
+        self.url, self.reason = url, reason
+
+
+class AuthenticationFailed(LogdbError):
+    """Whoever asks did not say who they are, or could not show it."""
+
+
+class NotAuthorized(LogdbError):
+    """The principal is not allowed to do this."""
+
+    def __init__(self, principal: str, operation: str, resource: str) -> None:
+        super().__init__(f"{principal} is not allowed to {operation} {resource}")
+        self.principal, self.operation, self.resource = principal, operation, resource
+
+
+class UnknownCredential(LogdbError):
+    """There is no user, or no token, of that name."""
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"unknown {kind} {name!r}; there are {', '.join(map(repr, known)) or 'none'}")
+        self.kind, self.name, self.known = kind, name, known
+
+
+class CredentialExists(LogdbError):
+    """A user, or a token, of that name is there already."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is there already")
+        self.kind, self.name = kind, name
+
+
+class InvalidSecurity(LogdbError, ValueError):
+    """A user, a token, an ACL or a quota that cannot be."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class SecurityDisabled(LogdbError):
+    """Authentication is off at a server, and this would turn it on while nobody could show who they are."""
+
+
+class InsecureConnection(LogdbError, ValueError):
+    """A password was to be sent where others may read along."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"no password goes to {url}, where others may read along: it takes https, or --insecure (insecure=True) spelled out"
+        )
+        self.url = url
+
+
+class InvalidCertificate(LogdbError, ValueError):
+    """A certificate, its key, or the certificates of authorities cannot be used."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: no certificate to use: {reason}")
+        self.path, self.reason = path, reason
+
+
+class InsecureAddress(LogdbError, ValueError):
+    """A server was to listen where others can reach it, without TLS and authentication."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} can be reached from outside: it needs TLS and authentication, or --insecure (insecure=True) spelled out;"
+            " without them only loopback addresses are served"
+        )
+        self.address = address
 
 
 # ---------------------------------------------------------------- the disk

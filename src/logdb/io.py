@@ -69,6 +69,14 @@ class IO:
             return None
         return found.st_dev, found.st_ino
 
+    def path_version(self, path: str) -> tuple[int, ...] | None:
+        """What changes when a name is given to another file, or its file is written to; None where nothing has the name."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
 
@@ -169,14 +177,18 @@ class IO:
         return ""  # unknown, hence never equal: recovery then assumes a power cut
 
 
-def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
-    """Write all of ``view`` at ``position``, going on after short writes.
+_WRITE_SIZE_BYTES = 64 << 10
 
+
+def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
+    """Write all of ``view`` at ``position``, a piece at a time, going on after short writes.
+
+    Larger pieces are several times slower where the file system takes large folios for them, and memory is fragmented.
     A caller that tries again after an error may start over: the same bytes go to the same place.
     """
     rest = memoryview(view).cast("B")
     while rest:
-        written = io.pwrite(fd, rest, position)
+        written = io.pwrite(fd, rest[:_WRITE_SIZE_BYTES], position)
         if written <= 0:
             raise OSError(5, "write returned 0")
         rest = rest[written:]

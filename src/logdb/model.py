@@ -5,7 +5,7 @@ Knows names, ranges and defaults.  Does not know files, batches or threads.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from logdb.errors import InvalidConfig, InvalidTopic
 
@@ -21,6 +21,12 @@ PARTITION_COUNT_MAX = 100_000
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
+class Signal(Protocol):
+    """What a log sets when it has grown; a ``threading.Event`` is one.  Appenders call it: it is to be quick."""
+
+    def set(self) -> None: ...
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
@@ -29,6 +35,22 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+Partition = TypeVar("Partition", bound=tuple[str, int])
+"""A partition as an application may name it: keys of a mapping, whose type says which of the two they are."""
+
+
+def partition_of(given: object) -> TopicPartition:
+    """The partition that an application named.
+
+    Raises:
+        TypeError: It is no pair of a topic's name and a number.
+    """
+    match given:
+        case (str(topic), int(partition)):
+            return TopicPartition(topic, partition)
+    raise TypeError(f"a partition is a pair (topic, number), such as TopicPartition('trades', 0), not {given!r}")
 
 
 class RecordMetadata(NamedTuple):
@@ -98,6 +120,17 @@ def check_topic_name(name: object) -> str:
     return name
 
 
+def check_topic_id(topic_id: object) -> str:
+    """Return ``topic_id`` if it can be one: names of directories are made of it.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if not isinstance(topic_id, str) or re.fullmatch(r"[0-9A-Za-z_-]{1,64}", topic_id) is None:
+        raise ValueError(f"topic id {topic_id!r}: allowed are 1 to 64 of a-z A-Z 0-9 _ -")
+    return topic_id
+
+
 # ---------------------------------------------------------------- topic configs
 
 
@@ -141,7 +174,7 @@ def _one_of(*names: str) -> tuple[Callable[[object], str], str]:
             raise ValueError
         return str(value)
 
-    return parse, "one of " + ", ".join(names)
+    return parse, "one of " + ", ".join(name or "''" for name in names)
 
 
 def _policies() -> tuple[Callable[[object], str], str]:
@@ -181,6 +214,7 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
     "index.interval.bytes": _key(4_096, _whole(0, _INT), "log bytes between two entries of the offset index"),
     "local.retention.bytes": _key(-2, _whole(-2, _LONG), "stored, without effect"),
     "local.retention.ms": _key(-2, _whole(-2, _LONG), "stored, without effect"),
+    "logdb.parquet": _key(False, _flag(), "make a Parquet file of each sealed segment, in the background"),
     "max.compaction.lag.ms": _key(_LONG, _whole(1, _LONG), "longest that a record may stay uncompacted"),
     "max.message.bytes": _key(1_048_588, _whole(128, _INT), "largest record batch accepted"),
     "message.timestamp.after.max.ms": _key(3_600_000, _whole(0, _LONG), "how far ahead of the clock a record's time may be"),
@@ -269,7 +303,7 @@ class LogConfig(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition, as ``describe_topic`` and ``logdb topics --describe`` show it."""
+    """One partition, as ``describe_topic`` and ``logdb topics --describe`` show it; below ``clean_offset`` it was compacted."""
 
     partition: int
     start_offset: int
@@ -278,6 +312,7 @@ class PartitionInfo(NamedTuple):
     segment_count: int
     leader_epoch: int
     read_only_reason: str | None = None
+    clean_offset: int = 0
 
 
 class TopicInfo(NamedTuple):
@@ -289,3 +324,25 @@ class TopicInfo(NamedTuple):
     config: Mapping[str, ConfigValue]
     internal: bool = False
     partitions: tuple[PartitionInfo, ...] = ()
+
+
+EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]
+
+
+class TopicEvent(NamedTuple):
+    """What became of a topic; ``topic`` is how it was afterwards (before it was deleted), without its partitions."""
+
+    kind: EventKind
+    topic: TopicInfo
+
+
+class Changes(NamedTuple):
+    """What became of topics since a position; ``position`` is where to go on from.
+
+    ``complete`` is false where the position is not known any more: then there are no events, and a look at all topics tells
+    what they would have.
+    """
+
+    events: tuple[TopicEvent, ...]
+    position: str
+    complete: bool = True

@@ -107,13 +107,24 @@ def serializing(serializer: Serializer | None, what: str) -> Callable[[Any], Buf
 
     Raises:
         SerializationError: from what is returned, whatever the serializer raised.
+        TypeError: ``serializer`` is neither one of this module nor a callable.
     """
-    return None if serializer is None else _guarded(serializer.serialize if isinstance(serializer, Serde) else serializer, what)
+    if serializer is None:
+        return None
+    return _guarded(_callable(serializer.serialize if isinstance(serializer, Serde) else serializer, f"{what}_serializer"), what)
 
 
 def deserializing(deserializer: Deserializer | None, what: str) -> Callable[[Any], Any] | None:
     """The way back; raises as ``serializing``."""
-    return None if deserializer is None else _guarded(deserializer.deserialize if isinstance(deserializer, Serde) else deserializer, what)
+    if deserializer is None:
+        return None
+    return _guarded(_callable(deserializer.deserialize if isinstance(deserializer, Serde) else deserializer, f"{what}_deserializer"), what)
+
+
+def _callable(given: Callable[[Any], Any], option: str) -> Callable[[Any], Any]:
+    if not callable(given):
+        raise TypeError(f"{option}={given!r}: allowed is one of logdb.serde (string, json, avro(schema)), or a callable")
+    return given
 
 
 def _guarded(convert: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:

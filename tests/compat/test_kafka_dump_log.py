@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import logdb
-from benches.peers.kafka import jars
+from benches.peers.kafka.jars import TOOLS
 from logdb.cli import dump_producers
 from logdb.client.partitioner import partition_for_key
 from logdb.codec import control
@@ -56,7 +56,7 @@ class Kafka:
 
     def __init__(self) -> None:
         source = Path(__file__).parent / "KafkaPeer.java"
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars.JARS}/*", str(source)]
+        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{TOOLS.directory}/*", str(source)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
         assert self._process.stdin and self._process.stdout
         self._requests, self._answers = self._process.stdin, self._process.stdout
@@ -98,7 +98,7 @@ def decode(data: str | None) -> bytes | None:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    if reason := jars.missing():
+    if reason := TOOLS.missing():
         pytest.skip(f"Kafka's jars: {reason}")
     peer = Kafka()
     yield peer

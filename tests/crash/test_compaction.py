@@ -11,7 +11,7 @@ import pytest
 
 import logdb
 from support.keyed import Keyed
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.power_cut import PowerCutIO, quiet, tell
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 DAY = 86_400_000
@@ -72,22 +72,6 @@ class Story:
         self.counts.append(self.keyed.check(log_of(self.db)))
 
 
-def tell(path: str, kill_at: int | None) -> Story:
-    os.makedirs(path)
-    io = PowerCutIO(path)
-    io.kill_at = kill_at
-    story = Story(path, io)
-    with commits_noted(io):
-        try:
-            story.run()
-        except Killed:
-            pass
-        finally:
-            if story.db is not None:
-                die(story.db)
-    return story
-
-
 def check_as_left(path: str, story: Story, where: str) -> None:
     """Without a recovery: a swap may be half done."""
     with logdb.open(path, mode="r") as db:
@@ -105,7 +89,7 @@ def check(path: str, story: Story, where: str) -> None:
         assert not any(name.endswith(".cleaned") for name in names), f"{where}: {names}"
         bases = {segment.base_offset for segment in log.segments}
         assert {int(name[:20]) for name in names if name.endswith(("log", "index"))} == bases, f"{where}: {names}"
-        assert not db._store._catalogue.intents(), where
+        assert not db._store.catalogue.intents(), where
     report = logdb.verify(path)
     assert report.ok, f"{where}: {report.problems}"
 
@@ -113,7 +97,7 @@ def check(path: str, story: Story, where: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_killed_at_every_call(tmp_path, record_property):
-    whole = tell(str(tmp_path / "whole"), None)
+    whole = tell(str(tmp_path / "whole"), Story, None)
     count, first = len(whole.io.calls), whole.first_call
     record_property("told", f"compaction: killed at each of {count - first + 1} I/O calls")
     assert count - first > 100
@@ -121,7 +105,7 @@ def test_killed_at_every_call(tmp_path, record_property):
     step = 1 if SCALE > 1 else 3
     for at in range(first, count + 1, step):
         path = str(tmp_path / f"kill-{at}")
-        story = tell(path, at)
+        story = tell(path, Story, at)
         where = f"call {at}: {whole.io.calls[at - 1]}"
         for seed in range(SCALE):
             story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))

@@ -5,11 +5,12 @@ After each: what is there is a prefix of what was appended, with everything that
 
 import os
 import random
+from functools import partial
 
 import pytest
 
 import logdb
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.power_cut import PowerCutIO, quiet, tell
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 LEVELS = ("os", "interval", "fsync")
@@ -66,22 +67,6 @@ class Story:
             self.durable = count
 
 
-def tell(path: str, level: str, kill_at: int | None) -> Story:
-    os.makedirs(path)
-    io = PowerCutIO(path)
-    io.kill_at = kill_at
-    story = Story(path, io, level)
-    with commits_noted(io):
-        try:
-            story.run()
-        except Killed:
-            pass
-        finally:
-            if story.db is not None:
-                die(story.db)
-    return story
-
-
 def check(path: str, story: Story, least: int, where: str) -> None:
     with logdb.open(path, durability=story.level) as db:
         names = {topic.name for topic in db.topics()}
@@ -99,14 +84,15 @@ def check(path: str, story: Story, least: int, where: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_killed_at_every_call(tmp_path, level, record_property):
-    whole = tell(str(tmp_path / "whole"), level, None)
+    begun = partial(Story, level=level)
+    whole = tell(str(tmp_path / "whole"), begun, None)
     count = len(whole.io.calls)
     record_property("told", f"crash lab: killed at each of {count} I/O calls, level {level}")
     assert count > 50
     step = 1 if SCALE > 1 else 3
     for at in range(1 + LEVELS.index(level) % step, count + 1, step):
         path = str(tmp_path / f"kill-{at}")
-        story = tell(path, level, at)
+        story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"
         for seed in range(SCALE):
             story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))

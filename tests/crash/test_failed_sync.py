@@ -149,7 +149,7 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         db.create_topic("t")
         log = db.log("t")
         log.append_many([b"a"])
-        environment = db._store._catalogue._environment
+        environment = db._store.catalogue._environment
         monkeypatch.setattr(type(environment), "write", _raise_sync_failed)
         with pytest.raises(SyncFailed):
             db.create_topic("u")

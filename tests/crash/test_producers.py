@@ -2,13 +2,14 @@
 
 import os
 import random
+from functools import partial
 
 import pytest
 
 import logdb
 from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.power_cut import PowerCutIO, quiet, tell
 from support.produced import batch, committed, open_bare, values
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -66,22 +67,6 @@ class Story:
         return every, [value for value in every if value not in hidden]
 
 
-def tell(path: str, level: str, kill_at: int | None) -> Story:
-    os.makedirs(path)
-    io = PowerCutIO(path)
-    io.kill_at = kill_at
-    story = Story(path, io, level)
-    with commits_noted(io):
-        try:
-            story.run()
-        except Killed:
-            pass
-        finally:
-            if story.db is not None:
-                die(story.db)
-    return story
-
-
 def sent_again(path: str, story: Story, where: str) -> None:
     """Go on where the process was killed, from some acknowledged batches back; nothing may be there twice, or lack."""
     again = Story(path, None, story.level)
@@ -131,14 +116,15 @@ def survived(path: str, story: Story, where: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_killed_at_every_call(tmp_path, level, record_property):
-    whole = tell(str(tmp_path / "whole"), level, None)
+    begun = partial(Story, level=level)
+    whole = tell(str(tmp_path / "whole"), begun, None)
     count = len(whole.io.calls)
     assert whole.done == len(whole.steps) and count > 100
     step = 1 if SCALE > 1 else 7
     record_property("told", f"producers: killed at every {step}. of {count} I/O calls, level {level}")
     for at in range(1 + LEVELS.index(level) * 2, count + 1, step):
         path = str(tmp_path / f"kill-{at}")
-        story = tell(path, level, at)
+        story = tell(path, begun, at)
         where = f"level {level}, call {at}: {whole.io.calls[at - 1]}"
         story.io.cut(f"{path}-cut", random.Random(at))
         sent_again(path, story, f"{where}, process killed")

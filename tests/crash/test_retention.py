@@ -10,7 +10,7 @@ import random
 import pytest
 
 import logdb
-from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.power_cut import PowerCutIO, quiet, tell
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 DAY = 86_400_000
@@ -72,25 +72,9 @@ class Story:
     def _enforce(self) -> None:
         log = self.db.log("t")
         self.next_start = max(segment.base_offset for segment in log.segments)  # the furthest that it may move
-        self.db._store.retention.enforce()
+        self.db._store.writer.retention.enforce()
         assert log.start_offset > self.start
         self.start = self.next_start = log.start_offset
-
-
-def tell(path: str, kill_at: int | None) -> Story:
-    os.makedirs(path)
-    io = PowerCutIO(path)
-    io.kill_at = kill_at
-    story = Story(path, io)
-    with commits_noted(io):
-        try:
-            story.run()
-        except Killed:
-            pass
-        finally:
-            if story.db is not None:
-                die(story.db)
-    return story
 
 
 def check(path: str, story: Story, where: str) -> None:
@@ -116,13 +100,13 @@ def check(path: str, story: Story, where: str) -> None:
 
 @pytest.mark.slow
 def test_killed_at_every_call(tmp_path, record_property):
-    whole = tell(str(tmp_path / "whole"), None)
+    whole = tell(str(tmp_path / "whole"), Story, None)
     count = len(whole.io.calls)
     record_property("told", f"retention: killed at each of {count - whole.first_call + 1} I/O calls")
     assert count > 100
     for at in range(whole.first_call, count + 1):
         path = str(tmp_path / f"kill-{at}")
-        story = tell(path, at)
+        story = tell(path, Story, at)
         where = f"call {at}: {whole.io.calls[at - 1]}"
         for seed in range(SCALE):
             story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))

@@ -35,6 +35,7 @@ static logdb_status walk_and_gather(const uint8_t *buf, size_t len, int64_t from
     logdb_row *rows = malloc(room * sizeof *rows);
     logdb_columns c = {.offset = malloc(8 * room),
                        .timestamp = malloc(8 * room),
+                       .timestamp_type = malloc(4 * room),
                        .key_offsets = malloc(4 * (room + 1)),
                        .key_validity = malloc((room + 7) / 8),
                        .value_offsets = malloc(4 * (room + 1)),
@@ -60,7 +61,7 @@ static logdb_status walk_and_gather(const uint8_t *buf, size_t len, int64_t from
     }
     void *all[] = {rows,     c.offset, c.timestamp,  c.key_offsets,        c.key_validity,         c.value_offsets,         c.value_validity,
                    c.key,    c.value,  c.header_key, c.header_key_offsets, c.header_value_offsets, c.header_value_validity, c.header_value,
-                   c.header_offsets};
+                   c.header_offsets, c.timestamp_type};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     return status;
@@ -85,7 +86,7 @@ static void try_batch(const uint8_t *buf, size_t len)
         return;
     logdb_column_sizes sizes;
     int64_t offset, timestamp;
-    MUST(walk_and_gather(buf, size, 0, INT64_MAX, 31, &sizes) == LOGDB_OK && sizes.row_count == batch.record_count);
+    MUST(walk_and_gather(buf, size, 0, INT64_MAX, 63, &sizes) == LOGDB_OK && sizes.row_count == batch.record_count);
     MUST(logdb_find_timestamp(buf, size, 0, INT64_MIN, &offset, &timestamp) == (batch.record_count ? LOGDB_OK : LOGDB_E_SHORT));
 }
 
@@ -255,7 +256,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_batch(buf, len);
     try_scan(buf, len, data);
     try_searches(buf, len, data);
-    walk_and_gather(buf, len, data[2] & 1 ? data[2] : 0, to_offset, data[1] & 31, &sizes);
+    walk_and_gather(buf, len, data[2] & 1 ? data[2] : 0, to_offset, data[1] & 63, &sizes);
     try_compaction(buf, len, data);
     try_hashes(buf, len);
     try_stamp(buf, len, data);
@@ -303,7 +304,7 @@ static uint8_t *record_store(uint8_t *p, const shape *s, int delta)
 /* Writes a whole input of at most INPUT_SIZE_MAX bytes; returns its size. */
 static size_t seed_store(uint8_t *out, const shape *s)
 {
-    static const uint8_t options[OPTIONS_SIZE] = {16 | 1, 31, 1, 200};
+    static const uint8_t options[OPTIONS_SIZE] = {16 | 1, 63, 1, 200};
     uint8_t *p = out + OPTIONS_SIZE;
     int64_t offset = 0;
     memcpy(out, options, OPTIONS_SIZE);

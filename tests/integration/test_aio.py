@@ -5,48 +5,61 @@ import contextlib
 import inspect
 import threading
 import time
+import traceback
 
 import pytest
 
 import logdb
 import logdb.aio
+from logdb.aio.security import SecurityAdmin
 from logdb.client import consumer as consumers
 from logdb.client import producer as producers
+from logdb.client import security_admin
 from logdb.client import table as tables
 from logdb.client import transaction as transactions
 from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb_http_api.remote import connection
+from support.serving import served
 
 T0 = TopicPartition("t", 0)
 
 
-def run(tmp_path, story, **options):
-    """Run a coroutine function with a new database."""
+def run(place, tmp_path, story, **options):
+    """Run a coroutine function with a new database, in a directory or behind a URL, of which no loop's thread asks anything."""
 
-    async def main():
-        async with logdb.aio.open(tmp_path / "db", **options) as db:
+    async def main(where, **options):
+        async with logdb.aio.open(where, **options) as db:
             await db.create_topic("t", partitions=2, if_not_exists=True)
             await story(db)
 
-    asyncio.run(main())
+    take, held_up = connection.Connections.take, []
+
+    def off_the_loop(self, timeout_s):
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            held_up.append("".join(traceback.format_stack(limit=8)))
+        return take(self, timeout_s)
+
+    if place == "path":
+        asyncio.run(main(tmp_path / "db", **options))
+    else:
+        with served(tmp_path / "db") as server, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connection.Connections, "take", off_the_loop)
+            asyncio.run(main(server.url))
+    assert not held_up, held_up[0]
 
 
 # ---------------------------------------------------------------- the mirror
 
-# What users of logdb.Log are not meant to call: the store and the broker do.
-_OF_THE_STORE = {
-    "abandon append_marker begin_at capture checkpoint_done checkpoint_is_due config configure durability epochs finish forked",
-    "had_producers leader_epoch needs_tending note_unsynced point producers producers_offset readable_end_offset refuse replace roll",
-    "created_ms save_active_indexes segments strengthen sync sync_due_ms take_sealing unwatch watch write_lingering written_end",
-    "written_stable_offset",
-}
 _LEFT_OUT = {
-    "Log": set(" ".join(_OF_THE_STORE).split()),
+    "Database": {"on_close", "session"},
+    "Log": {"durability", "epoch_at", "readable_end_offset", "unwatch", "watch"},
     "Producer": {"refresh", "would_wait"},
     "TransactionalProducer": {"give_up", "id", "refresh", "usable", "would_wait"},
     "Transaction": {"would_wait"},
     "Table": set(),
-    "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "watch"},
+    "Consumer": {"commit_async", "give_back", "hand_out", "iteration_timeout_ms", "look_interval_ms", "watch"},
 }
 
 
@@ -60,6 +73,7 @@ _LEFT_OUT = {
         (logdb.aio.Transaction, transactions.Transaction),
         (logdb.aio.Consumer, consumers.Consumer),
         (logdb.aio.Table, tables.Table),
+        (SecurityAdmin, security_admin.SecurityAdmin),
     ],
 )
 def test_everything_is_there_and_documented(own, sync):
@@ -76,10 +90,10 @@ def test_everything_is_there_and_documented(own, sync):
 # ---------------------------------------------------------------- logs
 
 
-def test_a_log(tmp_path):
+def test_a_log(place, tmp_path):
     async def story(db):
         log = await db.log("t")
-        assert (log.topic, log.partition, log.start_offset) == ("t", 0, 0)
+        assert (log.topic, log.partition, await log.start_offset) == ("t", 0, 0)
         assert await log.append(b"0", b"k", timestamp_ms=0) == 0
         assert await log.append_many([b"%d" % number for number in range(1, 2000)], timestamps_ms=range(1, 2000)) == range(1, 2000)
         await log.flush()
@@ -94,10 +108,10 @@ def test_a_log(tmp_path):
         with pytest.raises(UnknownTopic):
             await db.log("nosuch")
         info = await db.describe_topic("t")
-        assert info.partitions[0].end_offset == 2000 and log.size_bytes > 2000
-        assert repr(log) == "<aio <Log t-0 [0, 2000)>>"
+        assert info.partitions[0].end_offset == 2000 and await log.size_bytes > 2000
+        assert repr(log).startswith(("<aio <Log t-0", "<aio <RemoteLog t-0"))
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
 def test_reading_comes_to_damage(tmp_path):
@@ -115,10 +129,10 @@ def test_reading_comes_to_damage(tmp_path):
                 seen.append(record.offset)  # noqa: PERF401  # a comprehension would lose them
         assert seen == list(range(300))
 
-    run(tmp_path, story)
+    run("path", tmp_path, story)
 
 
-def test_following_a_log(tmp_path):
+def test_following_a_log(place, tmp_path):
     async def story(db):
         log, stop, seen = await db.log("t"), asyncio.Event(), []
 
@@ -136,15 +150,15 @@ def test_following_a_log(tmp_path):
         assert seen == [b"%d" % number for number in range(10)]
         assert [record.offset async for record in log.follow(8, timeout_ms=10)] == [8, 9]
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
 # ---------------------------------------------------------------- producers and transactions
 
 
-def test_producing(tmp_path):
+def test_producing(place, tmp_path):
     async def story(db):
-        async with await db.producer() as producer:
+        async with db.producer() as producer:
             futures = [await producer.send("t", b"%d" % number, key=b"k%d" % (number % 7)) for number in range(2000)]
             metadata = [await future for future in futures]
             assert len({(one.partition, one.offset) for one in metadata}) == 2000
@@ -154,13 +168,13 @@ def test_producing(tmp_path):
         with pytest.raises(Closed):
             await producer.send("t", b"")
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_a_producer_without_room_holds_up_its_sender_and_not_the_loop(tmp_path):
+def test_a_producer_without_room_holds_up_its_sender_and_not_the_loop(place, tmp_path):
     async def story(db):
         held, ticks = threading.Event(), 0
-        async with await db.producer(buffer_memory=131_072, linger_ms=0) as producer:
+        async with db.producer(buffer_memory=131_072, linger_ms=0) as producer:
             await (await producer.send("t", b"", partition=0))
             produce = db._sync._session.produce
             db._sync._session.produce = lambda *args, **options: (held.wait(30), produce(*args, **options))[1]
@@ -176,14 +190,14 @@ def test_a_producer_without_room_holds_up_its_sender_and_not_the_loop(tmp_path):
             held.set()
             assert max([(await future).offset for future in await sending]) == 200
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_consume_transform_produce(tmp_path):
+def test_consume_transform_produce(place, tmp_path):
     async def story(db):
         await db.create_topic("out")
         await db.append_many("t", [b"%d" % number for number in range(500)])
-        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        async with db.consumer("t", group_id="g", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
             seen = 0
             while seen < 500:
                 async with db.transaction("etl") as tx:
@@ -205,12 +219,12 @@ def test_consume_transform_produce(tmp_path):
         values = [int(record.value) async for record in log.read(0, isolation_level="read_committed")]
         assert sorted(values) == list(range(500))
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_a_transactional_producer(tmp_path):
+def test_a_transactional_producer(place, tmp_path):
     async def story(db):
-        async with await db.producer(transactional_id="x") as producer:
+        async with db.producer(transactional_id="x") as producer:
             await producer.init_transactions()
             for commit in (True, False):
                 await producer.begin_transaction()
@@ -219,19 +233,19 @@ def test_a_transactional_producer(tmp_path):
                 await (producer.commit_transaction() if commit else producer.abort_transaction())
         log = await db.log("t")
         assert [record.value async for record in log.read(0, isolation_level="read_committed")] == [b"1"]
-        assert len(await log.aborted_transactions(0, await log.end_offset)) == 1 and log.open_transactions() == []
+        assert len(await log.aborted_transactions(0, await log.end_offset)) == 1 and await log.open_transactions() == []
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
 # ---------------------------------------------------------------- consumers
 
 
-def test_a_consumer(tmp_path):
+def test_a_consumer(place, tmp_path):
     async def story(db):
         log = await db.log("t")
         await log.append_many([b"%d" % number for number in range(1000)], timestamps_ms=range(1000))
-        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest", iteration_timeout_ms=0) as consumer:
+        async with db.consumer("t", group_id="g", auto_offset_reset="earliest", iteration_timeout_ms=0) as consumer:
             taken = await consumer.poll(1000, 10)
             assert [record.offset for record in taken[T0]] == list(range(10))
             assert (consumer.assignment(), consumer.subscription(), consumer.paused()) == ([T0, ("t", 1)], ("t",), [])
@@ -253,10 +267,10 @@ def test_a_consumer(tmp_path):
             assert (await consumer.beginning_offsets([T0]), await consumer.end_offsets([T0])) == ({T0: 0}, {T0: 1000})
             assert consumer.group_metadata().group_id == "g"
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_poll_waits_without_a_thread(tmp_path):
+def test_poll_waits_without_a_thread(place, tmp_path):
     async def story(db):
         consumers_ = [await db.consumer("t") for _ in range(100)]
         polls = [asyncio.create_task(consumer.poll(30_000)) for consumer in consumers_]
@@ -270,14 +284,36 @@ def test_poll_waits_without_a_thread(tmp_path):
             assert [record.value for record in records] == [b"x"]
         assert sum(thread.name.startswith("logdb-aio") for thread in threading.enumerate()) <= 32
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_a_cancelled_poll_loses_nothing(tmp_path):
+def test_calls_of_a_consumer_are_carried_out_one_after_the_other(place, tmp_path):
+    asked, answered, overtaken = threading.Event(), threading.Event(), []
+
+    def deserialize(data):
+        asked.set()
+        overtaken.append(answered.wait(0.2))
+        return data
+
+    async def story(db):
+        await db.append("t", b"1", partitioner=lambda _key, _count: 0)
+        consumer = await db.consumer(auto_offset_reset="earliest", value_deserializer=deserialize)
+        await consumer.assign([T0])
+        polling = asyncio.create_task(consumer.poll(timeout_ms=10_000))
+        await asyncio.to_thread(asked.wait)
+        assert await consumer.position(T0) == 1
+        answered.set()
+        await polling
+
+    run(place, tmp_path, story)
+    assert overtaken == [False]
+
+
+def test_a_cancelled_poll_loses_nothing(place, tmp_path):
     async def story(db):
         log = await db.log("t")
         await log.append_many([b"%d" % number for number in range(300)])
-        async with await db.consumer("t", auto_offset_reset="earliest", max_poll_records=1) as consumer:
+        async with db.consumer("t", auto_offset_reset="earliest", max_poll_records=1) as consumer:
             numbers = []
             for number in range(300):
                 task = asyncio.create_task(consumer.poll())
@@ -290,10 +326,10 @@ def test_a_cancelled_poll_loses_nothing(tmp_path):
                 numbers += [int(record.value) for records in taken.values() for record in records]
             assert numbers == list(range(300))
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_more_listeners_than_threads(tmp_path):
+def test_more_listeners_than_threads(place, tmp_path):
     """Each waits, in its group's rebalance, until all of them do: none of them may take what the others need."""
 
     async def story(db):
@@ -317,10 +353,10 @@ def test_more_listeners_than_threads(tmp_path):
         await asyncio.wait_for(asyncio.gather(*(first.poll() for first, _ in groups)), 20)
         assert revoked == 40
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_members_of_a_group_with_listeners_that_commit(tmp_path):
+def test_members_of_a_group_with_listeners_that_commit(place, tmp_path):
     async def story(db):
         await db.append_many("t", [b"%d" % number for number in range(3000)])
         numbers, done = [], asyncio.Event()
@@ -342,13 +378,13 @@ def test_members_of_a_group_with_listeners_that_commit(tmp_path):
         await asyncio.wait_for(asyncio.gather(*(member() for _ in range(3))), 60)
         assert sorted(numbers) == list(range(3000))
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
 # ---------------------------------------------------------------- tables, administration
 
 
-def test_a_table(tmp_path):
+def test_a_table(place, tmp_path):
     async def story(db):
         await db.append_many("t", [b"%d" % number for number in range(2000)], [b"k%04d" % (number % 1000) for number in range(2000)])
         table = await db.table("t", value_deserializer=int)
@@ -365,13 +401,13 @@ def test_a_table(tmp_path):
         entry = await table.entry("k0007")
         assert (entry.value, entry.offset) == (5, metadata.offset)
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
-def test_administration(tmp_path):
+def test_administration(place, tmp_path):
     async def story(db):
         await db.append("t", b"x", b"k")
-        async with await db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+        async with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
             await consumer.poll(1000)
             await consumer.commit()
             assert [member.client_id for member in (await db.describe_group("g")).members] == ["logdb"]
@@ -379,9 +415,10 @@ def test_administration(tmp_path):
         await db.reset_offsets("g", {T0: 0})
         assert {row.partition: row.committed.offset for row in await db.group_offsets("g")}[T0] == 0
         await db.delete_group("g")
-        assert await db.groups() == [] and await db.transactions() == []
+        assert await db.groups() == [] and await db.transactions() == [] and await db.reports == ()
+        await db.security.add_user("root", "secret", super_user=True)
 
-    run(tmp_path, story)
+    run(place, tmp_path, story)
 
 
 # ---------------------------------------------------------------- opening, closing, the loop
@@ -390,7 +427,7 @@ def test_administration(tmp_path):
 def test_opening_and_closing(tmp_path):
     async def main():
         db = await logdb.aio.open(tmp_path / "db")
-        assert (db.mode, db.path, db.reports) == ("a", str(tmp_path / "db"), ())
+        assert (db.mode, db.path, await db.reports) == ("a", str(tmp_path / "db"), ())
         await db.create_topic("t")
         await db.append("t", b"x")
         await db.flush()
@@ -436,4 +473,4 @@ def test_the_loop_is_not_held_up_by_a_disk(tmp_path):
         assert sorted([await append for append in appends]) == list(range(5))
 
     slow.set()
-    run(tmp_path, story, io=SlowDisk())
+    run("path", tmp_path, story, io=SlowDisk())

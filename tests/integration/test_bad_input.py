@@ -13,11 +13,13 @@ from logdb.errors import (
     InvalidBatch,
     InvalidConfig,
     InvalidPartitions,
+    InvalidProducer,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTopic,
     NotADatabase,
     OffsetOutOfRange,
+    ProducerFenced,
     ReadOnly,
     RecordTooLarge,
     TopicExists,
@@ -417,6 +419,8 @@ def test_not_a_database(tmp_path):
     for mode in ("a", "r"):
         with pytest.raises(NotADatabase, match="photos"):
             logdb.open(tmp_path / "photos", mode=mode)
+    with pytest.raises(NotADatabase, match=r"cat\.jpg is no directory"):
+        logdb.open(tmp_path / "photos/cat.jpg")
     with pytest.raises(NotADatabase, match="does not exist"):
         logdb.open(tmp_path / "nothing", mode="r")
     assert os.listdir(tmp_path / "photos") == ["cat.jpg"]
@@ -432,6 +436,8 @@ def test_not_a_database(tmp_path):
         ({"batch_size": 2**20 + 1}, "batch_size 1048577"),
         ({"linger_ms": -1}, "linger_ms -1: allowed are 0 to 60000"),
         ({"linger_ms": 60_001}, "linger_ms 60001"),
+        ({"cleaner_bytes_per_second": 0}, "cleaner_bytes_per_second 0: it is to be 1 or more"),
+        ({"offsets_retention_minutes": 0}, "offsets_retention_minutes 0: it is to be 1 or more"),
     ],
 )
 def test_options_of_open(tmp_path, options, says):
@@ -455,3 +461,91 @@ def test_isolation_level_and_columns(log):
         log.read(0, isolation_level="none")
     with pytest.raises(ValueError, match="colour"):
         list(log.read_arrow(columns=["colour"]))
+
+
+# ---------------------------------------------------------------- producers, consumers, transactions
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer: consumer.seek("t", 0),
+        lambda consumer: consumer.seek(("t", "0"), 0),
+        lambda consumer: consumer.assign(["t"]),
+        lambda consumer: consumer.assign(("t", 0)),
+        lambda consumer: consumer.pause("t"),
+        lambda consumer: consumer.position("t"),
+        lambda consumer: consumer.committed("t"),
+        lambda consumer: consumer.commit({"t": 0}),
+        lambda consumer: consumer.end_offsets(["t"]),
+        lambda consumer: consumer.beginning_offsets(["t"]),
+        lambda consumer: consumer.offsets_for_times({"t": 0}),
+    ],
+)
+def test_what_is_no_partition(db, call):
+    with db.consumer(group_id="g") as consumer:
+        consumer.assign([("t", 0)])
+        with pytest.raises(TypeError, match=r"a partition is a pair \(topic, number\), such as TopicPartition\('trades', 0\), not "):
+            call(consumer)
+        assert consumer.assignment() == [("t", 0)]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda consumer: consumer.seek(("t", 0), "5"), r"offset='5': allowed is a whole number"),
+        (lambda consumer: consumer.commit({("t", 0): "5"}), r"an offset to commit is a whole number or an OffsetAndMetadata, not '5'"),
+        (lambda consumer: consumer.subscribe(["t"]), r"each topic is a str and an argument of its own, .*not \['t'\]"),
+    ],
+)
+def test_what_is_no_offset_and_no_topic(db, call, says):
+    with db.consumer(group_id="g") as consumer:
+        consumer.assign([("t", 0)])
+        with pytest.raises(TypeError, match=says):
+            call(consumer)
+
+
+def test_a_pattern_that_is_none(db):
+    with pytest.raises(ValueError, match=r"pattern='t\(' is no regular expression: missing \)"):
+        db.consumer(pattern="t(")
+
+
+@pytest.mark.parametrize("option", ["key_deserializer", "value_deserializer"])
+def test_what_is_no_deserializer(db, option):
+    with pytest.raises(TypeError, match=rf"{option}='json': allowed is one of logdb\.serde .*, or a callable"):
+        db.consumer("t", **{option: "json"})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"value_serializer": "json"}, TypeError, r"value_serializer='json': allowed is one of logdb\.serde .*, or a callable"),
+        ({"linger_ms": "5"}, ValueError, r"linger_ms='5': allowed are 0 to 60000"),
+        ({"linger_ms": 70_000}, ValueError, r"linger_ms=70000: allowed are 0 to 60000"),
+        ({"transactional_id": 5}, TypeError, r"transactional_id=5: allowed is a str"),
+        ({"transactional_id": "x", "enable_idempotence": False}, ValueError, r"enable_idempotence=False: .* is always idempotent"),
+    ],
+)
+def test_options_of_a_producer(db, options, error, says):
+    with pytest.raises(error, match=says):
+        db.producer(**options)
+
+
+def test_unknown_transactional_ids(db):
+    for call in (db.describe_transaction, db.abort_transaction):
+        with pytest.raises(InvalidProducer, match="unknown transactional id 'x': no producer has used it, or it has expired"):
+            call("x")
+
+
+def test_a_fenced_transaction_says_what_may_have_happened(db):
+    with pytest.raises(ProducerFenced, match=r"transactional id 'x' .* timed out, was aborted by hand"), db.transaction("x") as first:
+        first.send("t", b"", partition=1)
+        first.flush()
+        db.abort_transaction("x")
+
+
+def test_internal_topics_are_not_proposed(db):
+    with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.poll(1000)
+    with pytest.raises(UnknownTopic, match=r"^unknown topic 'nope'; there are 't'$"):
+        db.log("nope")

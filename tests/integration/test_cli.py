@@ -14,6 +14,7 @@ import sys
 import pytest
 
 import logdb
+from support.serving import served
 
 LOGDB = os.path.join(os.path.dirname(sys.executable), "logdb")
 pytestmark = pytest.mark.skipif(not os.path.exists(LOGDB), reason="the script logdb is not installed")
@@ -73,12 +74,43 @@ def test_head_ends_the_pipeline(data_dir):
     assert (result.returncode, result.stdout, result.stderr) == (0, "0" * 100 + "\n", "")
 
 
+@contextlib.contextmanager
+def at(place, data_dir):
+    """How the command is told where the database is: the directory, or a server that has it open."""
+    if place == "path":
+        yield ["--data-dir", data_dir]
+        return
+    with served(data_dir) as server:
+        yield ["-b", server.url]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_following_ends_by_a_signal(data_dir, number):
-    with running("consume", "small", "--follow", "-o", "-1", data_dir=data_dir) as child:
-        assert child.stdout.readline() == "99\n"
+@pytest.mark.parametrize("more", [["-o", "-1"], ["--group", "g", "--from-beginning"]])
+def test_following_ends_by_a_signal(data_dir, number, more, place):
+    with at(place, data_dir) as where, running("consume", "small", "--follow", *more, *where, data_dir="") as child:
+        assert child.stdout.readline() == ("99\n" if "-o" in more else "0\n")
         child.send_signal(number)
         assert (child.wait(30), child.stderr.read()) == (0, "")
+
+
+def test_producing_through_a_server_ends_cleanly(data_dir, tmp_path):
+    path = tmp_path / "app.log"
+    path.write_text("a\nb\n")
+    with at("url", data_dir) as where, running("produce", "small", "--follow", str(path), *where, data_dir="") as child:
+        with running("consume", "small", "--follow", "-o", "100", "-c", "2", *where, data_dir="") as reader:
+            assert reader.communicate(timeout=30) == ("a\nb\n", "")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 0
+        assert "appended 2 records" in child.stderr.read()
+
+
+def test_no_server_answers(data_dir):
+    """A call that finds none tries until its time is over, and fails by name."""
+    with served(data_dir) as server:
+        where = ["-b", server.url]
+    result = run("topics", *where, "--request-timeout-ms", "300")
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert server.url in result.stderr
 
 
 def test_follow_sees_what_another_process_appends(data_dir):
@@ -142,6 +174,7 @@ def test_writing_beside_a_writer_is_refused_by_its_name(data_dir):
             result = run(*args, data_dir=data_dir, input="x\n")
             assert result.returncode == 2
             assert f"process {os.getpid()} on {socket.gethostname()}" in result.stderr
+            assert "-b URL" in result.stderr
         assert run("consume", "small", "-c", "1", data_dir=data_dir).stdout == "0\n"
         assert run("topics", "delete", "small", data_dir=data_dir).returncode == 0, "what only shows needs no lock"
 
@@ -178,6 +211,15 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path):
     result = run("topics", env={"PYTHONPATH": str(tmp_path)})
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "logdb: the command needs the package 'click': pip install 'logdb[cli]'\n"
+
+
+@pytest.mark.parametrize("args", [["-b", "http://127.0.0.1:1", "topics"], ["serve", "db"]])
+def test_without_aiohttp_the_message_says_what_to_install(tmp_path, args):
+    (tmp_path / "aiohttp.py").write_text("raise ModuleNotFoundError(\"No module named 'aiohttp'\", name='aiohttp')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    result = run(*args, env={"PYTHONPATH": path}, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "logdb: servers need the package 'aiohttp': pip install 'logdb[http]'\n"
 
 
 def test_bash_completes_verbs_and_topics(data_dir):

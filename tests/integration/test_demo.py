@@ -12,4 +12,5 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "All three are equal." in done.stdout
+    assert "bytes were given back" in done.stdout
     assert "no problem" in done.stdout

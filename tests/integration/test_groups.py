@@ -23,6 +23,7 @@ from logdb.errors import (
     UnknownMember,
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.places import opened
 from support.power_cut import PowerCutIO, commits_noted
 
 T = tuple(TopicPartition("t", partition) for partition in range(6))
@@ -43,8 +44,8 @@ class Clock(logdb.IO):
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as database:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as database:
         database.create_topic("t", partitions=3)
         yield database
 
@@ -151,6 +152,7 @@ def test_partitions_added_to_a_topic_are_shared_out(db):
     assert sorted(partition for member in members for partition in member.assignment()) == list(T)
 
 
+@pytest.mark.local
 def test_members_in_threads(db):
     fill(db, 30_000)
     numbers, lock = [], threading.Lock()
@@ -248,6 +250,32 @@ def test_a_member_that_stops_polling_is_replaced(stopped, clock, strategy):
     join(silent, other)
     assert lost == had
     assert sorted(silent.assignment() + other.assignment()) == list(T[:3]), "it has joined anew"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_of_four_members_on_three_partitions_one_stops_polling(stopped, clock, strategy):
+    """The idle one takes its place, from what was committed on: nothing is lost."""
+    options = {"group_id": "g", "max_poll_interval_ms": 1000, "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}
+    members = [stopped.consumer("t", **options) for _ in range(4)]
+    join(*members)
+    (idle,) = [member for member in members if not member.assignment()]
+    silent = next(member for member in members if member is not idle)
+    others = [member for member in members if member is not silent]
+    (lost,) = silent.assignment()
+    silent.seek_to_beginning()
+    silent.poll(max_records=40)
+    silent.commit()
+    silent.poll(max_records=20)  # read, and not committed
+    got = []
+    for _ in range(5):
+        pass_ms(stopped, clock, 400)
+        got += [number for numbers in read(*others) for number in numbers]
+    assert sorted(partition for member in others for partition in member.assignment()) == list(T[:3])
+    assert [len(member.assignment()) for member in others] == [1, 1, 1]
+    assert [number for number in got if number % 3 == lost.partition] == list(range(lost.partition + 3 * 40, 300, 3))
+    with pytest.raises((UnknownMember, IllegalGeneration)):
+        silent.commit()
+    assert idle.committed(lost).offset == 40
 
 
 def test_members_that_poll_in_time_stay(stopped, clock):
@@ -391,10 +419,9 @@ def test_a_note_that_is_too_long(db):
 
 def test_without_a_group_there_is_nothing_to_commit_to(db):
     with db.consumer("t") as consumer:
-        for call in (consumer.commit, consumer.commit_async, consumer.group_metadata):
+        for call in (consumer.commit, consumer.commit_async, consumer.group_metadata, lambda: consumer.committed(T[0])):
             with pytest.raises(InvalidGroup):
                 call()
-        assert consumer.committed(T[0]) is None
     with pytest.raises(InvalidConfig, match="enable_auto_commit"):
         db.consumer("t", enable_auto_commit=True)
 
@@ -514,9 +541,31 @@ def test_a_sought_offset_beyond_the_end_is_just_out_of_range(db):
             consumer.poll()
 
 
+@pytest.mark.parametrize(("minutes", "left"), [(None, ["gone", "here"]), (60, ["here"])])
+def test_offsets_of_a_group_without_members_expire(tmp_path, clock, minutes, left):
+    with logdb.open(tmp_path / "db", io=clock, offsets_retention_minutes=minutes) as db:
+        db.create_topic("t", partitions=3)
+        fill(db, 30)
+        options = {"auto_offset_reset": "earliest", "max_poll_interval_ms": 10 * 3_600_000}
+        with db.consumer("t", group_id="here", **options) as here, db.consumer("t", group_id="gone", **options) as gone:
+            for consumer in (here, gone):
+                read(consumer)
+                consumer.commit()
+            gone.close()
+            pass_ms(db, clock, 59 * 60_000)
+            assert len(db.groups()) == 2
+            pass_ms(db, clock, 12 * 60_000)
+            assert [group.group_id for group in db.groups()] == left
+            assert [len(db._session.fetch_offsets(name)) for name in ("gone", "here")] == [3 * ("gone" in left), 3]
+        db.close()
+        with logdb.open(tmp_path / "db") as again:
+            assert [group.group_id for group in again.groups()] == left
+
+
 # ---------------------------------------------------------------- reading beside the writer
 
 
+@pytest.mark.local
 def test_a_reader_may_assign_and_seek_but_not_join_or_commit(db, tmp_path):
     fill(db, 30)
     with db.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
@@ -576,6 +625,7 @@ def test_leaving_by_unsubscribing(db):
 # ---------------------------------------------------------------- many
 
 
+@pytest.mark.local
 def test_a_thousand_groups_on_one_store(db):
     fill(db, 3)
     before = threading.active_count()

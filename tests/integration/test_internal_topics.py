@@ -85,6 +85,16 @@ def test_a_snapshot_goes_on_where_it_was_taken(db, tmp_path):
         assert copy._session.init_producer_id().producer_id != db._session.init_producer_id().producer_id
 
 
+@pytest.mark.parametrize("name", INTERNAL_TOPICS)
+def test_applications_do_not_write_to_them(db, name):
+    end_offset = db.log(name).end_offset
+    for _ in range(2):
+        for call in (lambda: db.append(name, b"v", b"k"), lambda: db.append_many(name, [b"v"], [b"k"])):
+            with pytest.raises(errors.InvalidTopic, match=f"'{name}': logdb alone writes to it"):
+                call()
+    assert db.log(name).end_offset == end_offset
+
+
 def test_they_keep_their_number_of_partitions(db):
     for name in INTERNAL_TOPICS:
         with pytest.raises(errors.InvalidPartitions):

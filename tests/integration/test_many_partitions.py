@@ -92,7 +92,7 @@ def run(program: str, path, count: int, code: int = 0) -> int:
 
 
 @pytest.fixture
-def place(tmp_path):
+def directory(tmp_path):
     """In memory where there is room: making 70,000 files on a disk can take minutes."""
     if not os.access("/dev/shm", os.W_OK) or shutil.disk_usage("/dev/shm").free < 2 << 30:
         yield tmp_path
@@ -103,12 +103,12 @@ def place(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_created_opened_and_appended_to(place, count, capsys):
+def test_created_opened_and_appended_to(directory, count, capsys):
     steps = {}
     programs = {"make": MAKE, "append": APPEND, "read": READ, "killed": KILLED, "recover": RECOVER}
     for name, program in programs.items():
         began = time.monotonic()
-        used = run(program, place / "db", count, 9 if name == "killed" else 0)
+        used = run(program, directory / "db", count, 9 if name == "killed" else 0)
         steps[name] = f"{time.monotonic() - began:.1f} s, {used >> 20} MB"
         assert used <= 100_000 * count, f"{name}: {used / count:.0f} bytes a partition"
     with capsys.disabled():

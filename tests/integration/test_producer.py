@@ -11,13 +11,14 @@ import logdb
 from logdb.errors import Closed, CloseIncomplete, ReadOnly, RecordTooLarge, UnknownTopic
 from logdb.model import RecordMetadata
 from support.faulty_io import FaultyIO
+from support.places import opened
 
 PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as database:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as database:
         database.create_topic("t")
         yield database
 

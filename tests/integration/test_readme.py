@@ -1,30 +1,49 @@
-"""What README.md shows works as it stands there, in the order in which it stands there."""
+"""What README.md and the pages of docs/ show works as it stands there, in the order in which it stands there."""
 
+import contextlib
 import os
 import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+RUN_WITH_SPARK = {"docs/spark.md"}  # by tests/integration/spark/test_docs.py
+# page -> what its programs print last
+SHOWS_PYTHON = {
+    "README.md": "b'100'\n",
+    "docs/delivery.md": " 0\n",
+    "docs/http.md": "topic_created quotes 1\n",
+    "docs/security.md": "['orders']\n",
+}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def test_the_python_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", SHOWS_PYTHON)
+def test_the_python_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for program in blocks("python"):
-        exec(compile(program, "README.md", "exec"), namespace)
-    assert capsys.readouterr().out.endswith("b'100'\n")
+    for program in blocks(page, "python"):
+        exec(compile(program, page, "exec"), namespace)
+    assert capsys.readouterr().out.endswith(SHOWS_PYTHON[page])
+
+
+def test_no_page_shows_programs_that_are_not_run() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "examples/README.md"]
+    showing = {str(page.relative_to(ROOT)) for page in pages if "```python" in page.read_text(encoding="utf-8")}
+    assert showing == SHOWS_PYTHON.keys() | RUN_WITH_SPARK
 
 
 def test_the_shell_example(tmp_path: Path) -> None:
-    (commands,) = [block for block in blocks("sh") if "logdb produce" in block]
+    (commands,) = [block for block in blocks("README.md", "sh") if "logdb produce" in block]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     shell = ["bash", "-euo", "pipefail", "-c", commands]
     done = subprocess.run(shell, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60)
@@ -32,8 +51,25 @@ def test_the_shell_example(tmp_path: Path) -> None:
     assert sum(line.strip().isdigit() for line in done.stdout.splitlines()) >= 5
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_session_with_curl(tmp_path: Path) -> None:
+    (commands,) = [block for block in blocks("README.md", "sh") if "curl" in block]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shell = ["bash", "-euo", "pipefail", "-c", commands.replace("8080", str(port))]
+    env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as session:
+        try:
+            out, err = session.communicate(timeout=120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session.pid, signal.SIGKILL)
+    assert session.returncode == 0, (out, err)
+    for words in (b'"status":"ready"', b'"offset":0', b'"value":{"price":188.2}', b'{topic="quotes",partition="0"} 1', b'"payload":"{'):
+        assert words in out
+
+
 def test_every_linked_page_is_there() -> None:
-    root = Path(__file__).parents[2]
-    for page in [root / "README.md", root / "ARCHITECTURE.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page} links to {target}"

@@ -9,9 +9,12 @@ import threading
 import pytest
 
 import logdb
-from logdb.model import ProducerIdAndEpoch
+from logdb.log.log import Log
+from logdb.meta.gate import Gate
+from logdb.model import ProducerIdAndEpoch, TopicPartition
 from support import damage
 from support.builders import until
+from support.transactional import Writer
 from support.transactions import committed, produce
 
 COUNT = 8 * int(os.environ.get("LOGDB_TEST_SCALE", "1"))
@@ -226,3 +229,60 @@ def test_groups_and_transactions_through_the_broker(tmp_path):
             while rest < 100:
                 rest += sum(len(records) for records in consumer.poll(timeout_ms=1000).values())
             assert rest == 100
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "backup"])
+def test_a_restored_database_gives_no_producer_id_twice(tmp_path, kind):
+    """Also while the clock stands still: the second producer's record would count as a repetition of the first one's."""
+    with logdb.open(tmp_path / "db", clock=lambda: 1_700_000_000_000) as db:
+        db.create_topic("t")
+        with db.producer() as producer:
+            producer.send("t", b"one")
+        getattr(db, kind)(tmp_path / "copy")
+    logdb.restore([tmp_path / "copy"] if kind == "backup" else tmp_path / "copy", tmp_path / "restored")
+    with logdb.open(tmp_path / "restored", clock=lambda: 1_700_000_000_000) as db:
+        with db.producer() as producer:
+            future = producer.send("t", b"two")
+        assert future.result().offset == 1
+        assert [record.value for record in db.log("t").read(0)] == [b"one", b"two"]
+
+
+class NoticedGate(Gate):
+    """Says when somebody comes to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.came = threading.Event()
+
+    def shared(self):
+        self.came.set()
+        return super().shared()
+
+
+def test_no_transaction_is_decided_while_ends_are_noted(tmp_path, monkeypatch):
+    """Else its decision would be in the copy, and what it wrote to a partition after its end was noted would not."""
+    capture, threads = Log.capture, []
+
+    def commit_after(log):
+        captured = capture(log)
+        if (log.topic, log.partition) == ("t", 0) and not threads:
+            writer.write(TopicPartition("t", 0), b"more")
+            gate.came.clear()
+            threads.append(threading.Thread(target=writer.end, kwargs={"commit": True}))
+            threads[0].start()
+            assert gate.came.wait(60)
+        return captured
+
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=2)
+        writer = Writer(db._session)
+        for partition in (0, 1):
+            writer.write(TopicPartition("t", partition), b"one")
+        gate = db._store._state.transaction_gate = NoticedGate()
+        monkeypatch.setattr(Log, "capture", commit_after)
+        db.backup(tmp_path / "backup")
+        threads[0].join()
+        assert committed(db.log("t", 0)) == [b"one", b"more"]
+    logdb.restore(tmp_path / "backup", tmp_path / "restored")
+    with logdb.open(tmp_path / "restored") as db:
+        assert [committed(db.log("t", partition)) for partition in (0, 1)] == [[], []]

@@ -211,7 +211,7 @@ def test_lingering_records_are_written(tmp_path):
             db.append("t", b"x")
             io.wait_for("pwrite", ".log", more_than=writes)
             with logdb.open(tmp_path / "db", mode="r") as reader:
-                assert len(list(reader.log("t").read(0))) == number + 1
+                assert next(reader.log("t").follow(number, timeout_ms=60_000)).offset == number  # the call was made, not done
 
 
 def test_interval_syncs_by_itself(tmp_path):
@@ -250,7 +250,7 @@ def test_an_idle_database_makes_no_calls(tmp_path, level):
         log.append_many([b"x" * 100] * 200)
         log.append(b"x")
         db.flush()
-        flusher = db._store._flusher
+        flusher = db._store.writer.flusher
         idle_for(flusher, io)
         calls = len(io.calls)
         woken = threading.Event()

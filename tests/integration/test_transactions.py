@@ -1,6 +1,7 @@
 """Transactions through the public interface: what counts, who is fenced, what a consumer goes back to."""
 
 import contextlib
+import random
 import threading
 
 import pytest
@@ -10,11 +11,12 @@ from logdb import errors
 from logdb.client.transaction import TransactionalProducer
 from logdb.model import TopicPartition
 from support.faulty_io import FaultyIO
+from support.places import opened
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as db:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as db:
         db.create_topic("in", partitions=2)
         db.create_topic("out", partitions=2)
         yield db
@@ -27,7 +29,7 @@ def committed(db, topic="out"):
 
 
 def explicit(db, transactional_id="id", **options):
-    return TransactionalProducer(db._session, io=db._store.io, clock=db._store.clock_ms, transactional_id=transactional_id, **options)
+    return TransactionalProducer(db._session, io=db._base.io, clock=db._base.clock, transactional_id=transactional_id, **options)
 
 
 # ---------------------------------------------------------------- all or nothing
@@ -289,8 +291,25 @@ def test_nobody_else_writes_to_internal_topics(db):
         tx.send("out", b"x")
     with pytest.raises(errors.InvalidTopic):
         db._session.produce("__transaction_state", 0, b"")
-    with pytest.raises(errors.InvalidTopic):
-        db.delete_topic("__transaction_state")
+    for call in (db.delete_topic, lambda topic: db.append(topic, b"v", b"k"), lambda topic: db.append_many(topic, [b"v"], [b"k"])):
+        with pytest.raises(errors.InvalidTopic):
+            call("__transaction_state")
+    assert [info.transactional_id for info in db.transactions()] == ["id"]
+
+
+def test_internal_topics_are_compacted_and_nothing_else(db):
+    with pytest.raises(errors.InvalidConfig, match="__consumer_offsets"):
+        db.create_topic("__consumer_offsets", partitions=2)
+    assert [topic.name for topic in db.topics(internal=True) if topic.internal] == []
+    db.create_topic("__consumer_offsets", partitions=2, config={"cleanup.policy": "compact"})
+    before = db.describe_topic("__consumer_offsets")
+    for policy in ("delete", "compact,delete", None):
+        with pytest.raises(errors.InvalidConfig, match="allowed is compact"):
+            db.alter_topic("__consumer_offsets", config={"cleanup.policy": policy, "retention.ms": 1})
+    with pytest.raises(errors.PolicyViolation):
+        db.delete_records("__consumer_offsets", 0, 0)
+    assert db.describe_topic("__consumer_offsets") == before
+    db.alter_topic("__consumer_offsets", config={"segment.bytes": 4_000})
 
 
 # ---------------------------------------------------------------- restarts
@@ -328,8 +347,8 @@ def test_an_id_goes_on_after_a_restart(tmp_path):
 # ---------------------------------------------------------------- a disk that is full now and then
 
 
-@pytest.mark.parametrize(("path", "period"), [("__transaction_state", 3), ("__consumer_offsets", 3), ("out-0", 3), ("db", 37)])
-def test_each_record_once_although_the_disk_fills_up_at_any_call(tmp_path, path, period):
+@pytest.mark.parametrize(("path", "share"), [("__transaction_state", 0.3), ("__consumer_offsets", 0.3), ("out-0", 0.3), ("db", 0.05)])
+def test_each_record_once_although_the_disk_fills_up_now_and_then(tmp_path, path, share):
     io = FaultyIO()
     with logdb.open(tmp_path / "db", io=io, linger_ms=0) as db:
         db.create_topic("in")
@@ -338,13 +357,13 @@ def test_each_record_once_although_the_disk_fills_up_at_any_call(tmp_path, path,
         with db.transaction("etl") as tx:  # from here on a full disk is met by what is written each time
             tx.send("out", b"-1")
         db.flush()
-        calls = failures = 0
+        failures, seed = 0, random.randrange(1 << 30)
+        print(f"seed {seed}")
+        rng = random.Random(seed)
 
         def before(kind, where):
-            nonlocal calls
             if kind == "pwrite" and path in where:
-                calls += 1
-                io.room = 0 if calls % period == 0 else None
+                io.room = 0 if rng.random() < share else None
 
         io.before = before
         with consume(db, max_poll_records=20) as consumer:
@@ -360,6 +379,5 @@ def test_each_record_once_although_the_disk_fills_up_at_any_call(tmp_path, path,
                     io.room = None
                     consumer.seek_to_committed()  # it may have failed before send_offsets
                     assert failures < 200
-        io.before, io.room = lambda kind, where: None, None
+            io.before, io.room = lambda kind, where: None, None
         assert committed(db, "out")[1:] == [b"%d" % number for number in range(100)]
-        assert failures

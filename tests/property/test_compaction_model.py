@@ -62,7 +62,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def compact_a_part(self):
-        cleaner = self.db._store.cleaner
+        cleaner = self.db._store.writer.cleaner
         before, cleaner.key_map_size_bytes = cleaner.key_map_size_bytes, 256
         self.log.flush()
         self.log.roll()

@@ -5,23 +5,27 @@ old ones too, and the broker that carries out what the coordinator asks for.
 """
 
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from logdb.coordinator.effects import ActionDone, ActionFailed, SyncPartitions, WriteMarkers
+from logdb.broker import decisions
+from logdb.coordinator.effects import ActionDone, ActionFailed, StateRecord, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from logdb.errors import ConcurrentTransactions, DiskFull, InvalidProducer, InvalidTransactionState, LogdbError, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
-from support.coordination import FULL, transaction_runner
+from support.coordination import FULL, Entry, Runner, transaction_runner
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-IDS = ("x", "y")
+BUMPS = {"x": True, "y": False}  # whether the client learns the epoch that each transaction gets
+IDS = tuple(BUMPS)
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(3))
 some_partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
-some_rounds = st.tuples(some_partitions, st.booleans(), st.booleans())  # commit, bump
+some_rounds = st.tuples(some_partitions, st.booleans())  # commit
 survivals = st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * (len(PARTITIONS) + 1))
 
 
@@ -71,11 +75,30 @@ class Partition:
             self.entries.append(data)
         return fresh
 
-    def mark(self, action: WriteMarkers) -> None:
-        newer = self.open().get(action.producer.producer_id, -1) > action.last_epoch
-        if not newer and action.producer.producer_epoch >= self.epoch(action.producer.producer_id):
+    def mark(self, action: WriteMarkers, earlier: Callable[[ProducerIdAndEpoch], Mark]) -> None:
+        """``earlier``: how another transaction was decided, whose marker a power cut has taken."""
+        producer_id, epoch = action.producer
+        left = self.open().get(producer_id)
+        if left is not None and left < epoch - 1:
+            self.entries.append(earlier(ProducerIdAndEpoch(producer_id, left)))
+        newer = left is not None and left > action.last_epoch
+        if not newer and epoch >= self.epoch(producer_id):
             self.entries.append(Mark(action.producer, action.commit))
+
+    def sync(self) -> None:
         self.synced = len(self.entries)
+
+
+class Decided:
+    """The coordinator's partition, as far as decisions are looked up in it."""
+
+    start_offset = leader_epoch = 0
+
+    def __init__(self, runner: Runner) -> None:
+        self._entries = runner.log
+
+    def read(self, offset: int) -> Iterator[StateRecord]:
+        return (entry.record for entry in self._entries[offset:] if isinstance(entry, Entry))
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -143,10 +166,10 @@ class TransactionMachine(RuleBasedStateMachine):
         self.add_as(*data.draw(st.sampled_from(self.given[-4:])), partitions)
 
     @rule(transactional_id=st.sampled_from(IDS), rounds=st.lists(some_rounds, max_size=3))
-    def work(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool, bool]]) -> None:
+    def work(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool]]) -> None:
         self.work_as(transactional_id, rounds)
 
-    def work_as(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool, bool]]) -> None:
+    def work_as(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool]]) -> None:
         """As a producer does it: transactions one after the other, and one more that is open."""
         if (
             not self.known(transactional_id)
@@ -155,7 +178,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.init(transactional_id)
             while self.runner.actions:
                 self.act_once(fails=False, some=0)
-        for partitions, commit, bump in (*rounds, ({PARTITIONS[0]}, None, None)):
+        for partitions, commit in (*rounds, ({PARTITIONS[0]}, None)):
             mine = [producer for of, producer in self.given if of == transactional_id]
             if not mine:
                 return
@@ -163,7 +186,7 @@ class TransactionMachine(RuleBasedStateMachine):
             for partition in sorted(partitions):
                 self.write_as(transactional_id, mine[-1], partition)
             if commit is not None:
-                self.end_as(transactional_id, mine[-1], commit=commit, bump=bool(bump))
+                self.end_as(transactional_id, mine[-1], commit=commit)
                 while self.runner.actions:
                     self.act_once(fails=False, some=0)
 
@@ -196,11 +219,11 @@ class TransactionMachine(RuleBasedStateMachine):
             self.written[transaction].add(partition)
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), commit=st.booleans(), bump=st.booleans())
-    def end(self, data: Any, commit: bool, bump: bool) -> None:
-        self.end_as(*data.draw(st.sampled_from(self.given[-4:])), commit=commit, bump=bump)
+    @rule(data=st.data(), commit=st.booleans())
+    def end(self, data: Any, commit: bool) -> None:
+        self.end_as(*data.draw(st.sampled_from(self.given[-4:])), commit=commit)
 
-    def end_as(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool) -> None:
+    def end_as(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> None:
         ongoing = self.known(transactional_id) and self.state(transactional_id) == "Ongoing"
         transaction = self.current.get(transactional_id) if ongoing else None
         if transaction is not None and commit and producer == self.runner.coordinator.describe(transactional_id).producer:
@@ -212,7 +235,7 @@ class TransactionMachine(RuleBasedStateMachine):
             if (transactional_id, answer) not in self.given:
                 self.given.append((transactional_id, answer))
 
-        self.ask(EndTransaction, transactional_id, then, producer=producer, commit=commit, bump_epoch=bump)
+        self.ask(EndTransaction, transactional_id, then, producer=producer, commit=commit, bump_epoch=BUMPS[transactional_id])
 
     @rule(transactional_id=st.sampled_from(IDS))
     def abort(self, transactional_id: str) -> None:
@@ -232,9 +255,12 @@ class TransactionMachine(RuleBasedStateMachine):
             self.check_decided(action)
         for partition in partitions:
             if isinstance(action, SyncPartitions):
-                self.partitions[partition].synced = len(self.partitions[partition].entries)
+                self.partitions[partition].sync()
             else:
-                self.partitions[partition].mark(action)
+                self.partitions[partition].mark(action, partial(self.decided, partition))
+        if isinstance(action, WriteMarkers) and not fails and action.last_epoch == action.producer.producer_epoch:
+            for partition in partitions:  # the next transaction may have the same epoch
+                self.partitions[partition].sync()
         self.runner.handle(ActionFailed(action, FULL) if fails else ActionDone(action))
         self.look()
 
@@ -261,7 +287,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.look()
 
     @rule(transactional_id=st.sampled_from(IDS), rounds=st.lists(some_rounds, min_size=1, max_size=2), survives=survivals)
-    def work_and_power_cut(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool, bool]], survives: Any) -> None:
+    def work_and_power_cut(self, transactional_id: str, rounds: list[tuple[set[TopicPartition], bool]], survives: Any) -> None:
         self.work_as(transactional_id, rounds)
         self.restart_from(survives)
 
@@ -287,13 +313,16 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.current.pop(transactional_id, None)
 
     def end_orphans(self) -> None:
-        """What is open in a log and unknown to the coordinator is aborted there, as the broker does."""
+        """What is open in a log and unknown to the coordinator is ended there as it was decided, as the broker does."""
         for name, partition in self.partitions.items():
             for producer_id, epoch in partition.open().items():
                 producer = ProducerIdAndEpoch(producer_id, epoch)
                 if not self.runner.coordinator.is_open(producer, name):
-                    partition.entries.append(Mark(producer, commit=False))
-                    partition.synced = len(partition.entries)
+                    partition.entries.append(self.decided(name, producer))
+
+    def decided(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> Mark:
+        decision = decisions.find([Decided(self.runner)], producer, name)
+        return Mark(decision.producer, decision.commit)
 
     # ------------------------------------------------------------ what always holds
 
@@ -310,7 +339,8 @@ class TransactionMachine(RuleBasedStateMachine):
                 there = {name for name, partition in self.partitions.items() if transaction in partition.outcomes()}
                 assert there >= self.written[transaction], f"{transaction} is committed without all of its records"
             if transaction in self.promised:
-                assert outcomes == {self.promised[transaction]}, f"{transaction} was promised otherwise"
+                ends = {self.promised[transaction]}  # or, where a power cut took the marker, it will come again
+                assert outcomes <= ends | {None}, f"{transaction} was promised otherwise"
         for transaction, commit in self.promised.items():
             assert not commit or transaction in found or not self.written[transaction], f"{transaction} is lost"
 

@@ -13,11 +13,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import logdb
 from logdb.io import IO
 from logdb.meta import Catalogue
+
+S = TypeVar("S", bound="Story")
 
 
 @dataclass(eq=False)
@@ -68,6 +72,12 @@ class PowerCutIO(IO):
     def _die_or(self, what: str, path: str = "") -> None:
         if self._step(what, path):
             raise Killed
+
+    def next_process(self) -> PowerCutIO:
+        """The same machine, for the process that comes after this one: what was not synced still is not."""
+        following = PowerCutIO(self.root, boot=self.boot)
+        following._tree = self._tree
+        return following
 
     # ------------------------------------------------------------ files
 
@@ -319,12 +329,10 @@ class commits_noted:  # noqa: N801 -- read as a phrase: with commits_noted(io)
 
 def quiet(db: logdb.Database) -> logdb.Database:
     """Stop the threads of a database, so that only the test makes calls."""
-    store = db._store
-    store._stop_recovery.set()
-    if store._recovery is not None:
-        store._recovery.join()
-    store._flusher.stop()
-    for keeper in (store.housekeeping, store.cleaner.background):
+    writer = db._store.writer
+    writer.recovery.join()
+    writer.flusher.stop()
+    for keeper in (writer.housekeeping, writer.cleaner.background, writer.sidecars.background):
         keeper.stop()
         keeper._begin = lambda: None
         keeper._stopped.clear()  # what a test asks for itself is done all the same
@@ -334,9 +342,36 @@ def quiet(db: logdb.Database) -> logdb.Database:
 def die(db: logdb.Database) -> None:
     """Let go of a database as a process does that is killed: nothing is written, the kernel closes the files."""
     quiet(db)
-    store = db._store
-    store._closed = True
-    for log in store._logs.values():
+    if db._broker is not None:
+        db._broker._timers.stop()
+    state = db._store._state
+    state.closed = True
+    for log in state.logs.values():
         log.abandon()
-    store._catalogue.close()
-    store._lock_file.release()
+    state.catalogue.close()
+    state.lock_file.release()
+
+
+class Story(Protocol):
+    """What is told until it is killed; ``db``: what it has open."""
+
+    db: logdb.Database | None
+
+    def run(self) -> None: ...
+
+
+def tell(path: str, make: Callable[[str, PowerCutIO], S], kill_at: int | None) -> S:
+    """Run the story that ``make`` gives, in the new directory ``path``; it is killed at its call ``kill_at``, or (None) never."""
+    os.makedirs(path)
+    io = PowerCutIO(path)
+    io.kill_at = kill_at
+    story = make(path, io)
+    with commits_noted(io):
+        try:
+            story.run()
+        except Killed:
+            pass
+        finally:
+            if story.db is not None:
+                die(story.db)
+    return story

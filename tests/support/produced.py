@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import logdb
+from logdb.client.local import LocalDatabase
 from logdb.codec import convert
 from logdb.model import ProducerIdAndEpoch
 from logdb.store.store import Store
@@ -18,7 +19,7 @@ def batch(values: Sequence[bytes], producer_id: int, epoch: int, sequence: int, 
     return bytes(image)
 
 
-class Bare(logdb.Database):
+class Bare(LocalDatabase):
     """A database whose logs are the store's: nobody ends the transactions of producers that are gone."""
 
     def log(self, topic: str, partition: int = 0) -> logdb.Log:

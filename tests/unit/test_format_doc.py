@@ -3,6 +3,12 @@
 import re
 from pathlib import Path
 
+from logdb.broker import security_file
+from logdb.broker.acls import Acl
+from logdb.broker.credentials import is_password, token_hash
+from logdb.broker.principals import Principal
+from logdb.broker.quotas import Quota
+from logdb.broker.security_file import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.producers import Batch, Producer
@@ -123,3 +129,12 @@ def test_the_mark_of_a_snapshot_is_what_the_page_says() -> None:
     )
     assert snapshot_file.decode(text("SNAPSHOT").encode(), "SNAPSHOT") == content
     assert snapshot_file.encode(content).decode() == text("SNAPSHOT")
+
+
+def test_the_security_file_is_what_the_page_says() -> None:
+    content = security_file.decode(text("security.json").encode(), "security.json")
+    assert security_file.encode(content) == text("security.json").encode()
+    assert is_password("SCRAM-SHA-256", content.users["alice"]["SCRAM-SHA-256"], "pencil")
+    assert content.tokens == (Token("ci", Principal("User", "alice"), token_hash("logdb_example"), 1_764_000_000_000, None),)
+    assert content.acls == (Acl(Principal("User", "alice"), "*", "Read", "Allow", "Topic", "Prefixed", "ord"),)
+    assert (content.super_users, content.quotas) == ({Principal("User", "root")}, {None: Quota(requests=1000)})

@@ -424,7 +424,7 @@ class Dispatcher:
         Raises:
             TypeError: An argument of the wrong type.
             UnknownTopic, UnknownPartition, RecordTooLarge, InvalidTimestamp, InvalidRecord, SerializationError: The
-                record was not taken.
+                record was not taken.  Unlike Kafka's, a producer says so at once, not by the future.
             BufferExhausted: There was no room within ``max_block_ms``.
             Closed, Forked, InvalidTransactionState: The producer takes none.
             whatever a partitioner or an interceptor raises.

@@ -69,7 +69,7 @@ static int headers_measure(const record_view *record, logdb_column_sizes *sizes)
 }
 
 /* Writes one record as the next row; 0 where its headers contradict themselves. */
-static inline int row_store(const walk *w, const record_view *record, int64_t offset, int64_t timestamp)
+static inline int row_store(const walk *w, const logdb_batch *batch, const record_view *record, int64_t offset)
 {
     logdb_column_sizes *sizes = w->sizes;
     const logdb_columns *columns = w->columns;
@@ -77,7 +77,9 @@ static inline int row_store(const walk *w, const record_view *record, int64_t of
     if (w->wanted & LOGDB_COLUMN_OFFSET)
         columns->offset[at] = offset;
     if (w->wanted & LOGDB_COLUMN_TIMESTAMP)
-        columns->timestamp[at] = timestamp;
+        columns->timestamp[at] = record_timestamp(batch, record);
+    if (w->wanted & LOGDB_COLUMN_TIMESTAMP_TYPE)
+        columns->timestamp_type[at] = (batch->attributes & LOGDB_LOG_APPEND_TIME) != 0;
     if (w->wanted & LOGDB_COLUMN_KEY) {
         w->rows[at].key = (uint32_t)(record->key - w->buf);
         columns->key_offsets[at] = (int32_t)sizes->key_bytes;
@@ -118,7 +120,7 @@ static logdb_status batch_walk(const walk *w, const uint8_t *p, const logdb_batc
             return LOGDB_E_DELTA;
         if (offset < w->from_offset || offset >= w->to_offset)
             continue;
-        if (!row_store(w, &record, offset, record_timestamp(batch, &record)))
+        if (!row_store(w, batch, &record, offset))
             return LOGDB_E_RECORD;
     }
     return p == end ? LOGDB_OK : LOGDB_E_COUNT;

@@ -529,7 +529,27 @@ static void dispatcher_dealloc(PyObject *self)
 
 static PyMethodDef dispatcher_methods[] = {
     {"send", METHOD(dispatcher_send), FASTCALL,
-     "send(topic, value, key=None, *, partition=None, headers=(), timestamp_ms=None, on_delivery=None) -> SendFuture"},
+     "send(topic, value, key=None, *, partition=None, headers=(), timestamp_ms=None, on_delivery=None) -> SendFuture\n\n"
+     "Take a record; it is written soon, with others.  Waits only where buffer_memory is used up.\n\n"
+     "Args:\n"
+     "    topic: There must be one of that name.\n"
+     "    value: Bytes-like, None (a tombstone), or what the producer's serializer takes.\n"
+     "    key: Likewise; records of one key go to one partition.\n"
+     "    partition: None: the partitioner chooses; by default murmur2 of the key, as Kafka does, and without a key\n"
+     "        one partition for about a batch, then another one.\n"
+     "    headers: Pairs of a name and bytes or None.\n"
+     "    timestamp_ms: The record's time, milliseconds since 1970; None: now.\n"
+     "    on_delivery: Called with (None, RecordMetadata) or (exception, None), once, in the producer's thread; what\n"
+     "        it raises is logged.  It may send, but does not wait for room then.\n\n"
+     "Returns:\n"
+     "    The future of its RecordMetadata: done(), result(timeout), exception(timeout), add_done_callback(function).\n\n"
+     "Raises:\n"
+     "    TypeError: An argument of the wrong type.\n"
+     "    UnknownTopic, UnknownPartition, RecordTooLarge, InvalidTimestamp, InvalidRecord, SerializationError: The\n"
+     "        record was not taken.  Unlike Kafka's, a producer says so at once, not by the future.\n"
+     "    BufferExhausted: There was no room within max_block_ms.\n"
+     "    Closed, Forked, InvalidTransactionState: The producer takes none.\n"
+     "    whatever a partitioner or an interceptor raises."},
     {"_dispatch", METHOD(dispatcher_dispatch), FASTCALL, "send without interceptors"},
     {0},
 };

@@ -179,6 +179,7 @@ typedef struct {
 typedef struct {
     int64_t *offset;
     int64_t *timestamp;
+    int32_t *timestamp_type;        /* 0 CreateTime, 1 LogAppendTime */
     int32_t *key_offsets;
     uint8_t *key_validity;
     uint8_t *key;
@@ -199,6 +200,7 @@ enum {
     LOGDB_COLUMN_KEY = 4,
     LOGDB_COLUMN_VALUE = 8,
     LOGDB_COLUMN_HEADERS = 16,
+    LOGDB_COLUMN_TIMESTAMP_TYPE = 32,
 };
 
 /* Where the wanted parts of a record lie in the buffer: scratch that pass 1 fills for pass 2. */
@@ -210,8 +212,8 @@ typedef struct {
 } logdb_row;
 
 /* Pass 1 over checked, uncompressed batches: the records with offsets in [from_offset, to_offset), those of control
- * batches left out.  Fills *sizes, rows, and of the wanted columns offset, timestamp, key_offsets, key_validity,
- * value_offsets, value_validity and header_offsets, each with room for row_room rows.
+ * batches left out.  Fills *sizes, rows, and of the wanted columns offset, timestamp, timestamp_type, key_offsets,
+ * key_validity, value_offsets, value_validity and header_offsets, each with room for row_room rows.
  *
  * LOGDB_E_ROOM        row_room is too small; row_count says how many rows there may be, and nothing else was done
  * LOGDB_E_COUNT       a column would pass 2^31 - 1 bytes or headers, or the count is not that of the records

@@ -13,8 +13,9 @@ b'key' b'value'
 
 Each method is the one of the same name in ``logdb``, called in a thread of the database's own pool, because it may wait
 for a disk; its documentation is that one's.  What only looks at memory is called at once.  Iterators are asynchronous,
-context managers too; ``end_offset`` and ``last_stable_offset`` of a log are awaited like calls, since beside a writer
-they look at its files.
+context managers too (``async with db.producer() as producer``; or ``await db.producer()``, and close it).  Where a log begins
+and ends and how large it is, and a database's ``reports``, are awaited like calls (``await log.end_offset``): beside a writer they
+look at its files, behind a URL they ask the server.
 
 A call that is cancelled goes on in its thread, and its result is dropped; a consumer takes back the records that a
 cancelled ``poll`` would have returned.
@@ -28,5 +29,6 @@ from logdb.aio.database import open_database as open
 from logdb.aio.log import Log
 from logdb.aio.producing import Producer, SendFuture, Transaction, TransactionalProducer
 from logdb.aio.tables import Table
+from logdb.aio.watching import Watch
 
-__all__ = ["Consumer", "Database", "Log", "Producer", "SendFuture", "Table", "Transaction", "TransactionalProducer", "open"]
+__all__ = ["Consumer", "Database", "Log", "Producer", "SendFuture", "Table", "Transaction", "TransactionalProducer", "Watch", "open"]

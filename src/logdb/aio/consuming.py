@@ -119,7 +119,7 @@ class Consumer(Mirror[consumers.Consumer]):
             try:
                 if found := await self.in_turn(function, take_back):
                     return found
-                await wake.wait_for(min(deadline.left_ms, WAIT_MS_MAX))
+                await wake.wait_for(min(deadline.left_ms, max(WAIT_MS_MAX, self._sync.look_interval_ms)))
             finally:
                 unwatch()
         return await self.in_turn(function, take_back) or None

@@ -1,18 +1,22 @@
 """The database, for asyncio, and how it is opened."""
 
+import asyncio
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from logdb.aio.consuming import Consumer
 from logdb.aio.log import Log
-from logdb.aio.mirror import Mirror, P, Threads, in_thread, mirrored
+from logdb.aio.mirror import Mirror, Opening, P, Threads, in_thread, mirrored, opened
 from logdb.aio.producing import Producer, Transaction, TransactionalProducer
+from logdb.aio.security import SecurityAdmin
 from logdb.aio.tables import Table
+from logdb.aio.watching import Watch
 from logdb.client import database as databases
+from logdb.client import opening as openings
 from logdb.client import transaction
-from logdb.store.store import Mode
+from logdb.store.state import Mode
 
 if TYPE_CHECKING:
     from logdb.client.producer import ProducerOptions
@@ -32,6 +36,9 @@ class Database(Mirror[databases.Database]):
     append_many = in_thread(databases.Database.append_many)
     delete_records = in_thread(databases.Database.delete_records)
     compact = in_thread(databases.Database.compact)
+    make_parquet = in_thread(databases.Database.make_parquet)
+    topic_tiers = in_thread(databases.Database.topic_tiers)
+    topic_dataset = in_thread(databases.Database.topic_dataset)
     flush = in_thread(databases.Database.flush)
     verify = in_thread(databases.Database.verify)
     snapshot = in_thread(databases.Database.snapshot)
@@ -47,7 +54,7 @@ class Database(Mirror[databases.Database]):
     abort_transaction = in_thread(databases.Database.abort_transaction)
     log = mirrored(databases.Database.log, Log)
     table = mirrored(databases.Database.table, Table)
-    consumer = mirrored(databases.Database.consumer, Consumer)
+    consumer = opened(databases.Database.consumer, Consumer)
 
     @property
     def path(self) -> str:
@@ -60,20 +67,32 @@ class Database(Mirror[databases.Database]):
         return self._sync.mode
 
     @property
-    def reports(self) -> Sequence[str]:
-        """As ``logdb.Database.reports``."""
-        return self._sync.reports
+    def reports(self) -> Awaitable[Sequence[str]]:
+        """``await db.reports``: as ``logdb.Database.reports``."""
+        return self._threads.run(lambda: self._sync.reports)
+
+    @property
+    def security(self) -> SecurityAdmin:
+        """As ``logdb.Database.security``."""
+        return SecurityAdmin(self._sync.security, self._threads)
+
+    @functools.wraps(databases.Database.watch)
+    async def watch(self, *, timeout_ms: int | None = None, stop: asyncio.Event | None = None, internal: bool = False) -> Watch:
+        return Watch(await self._call(databases.Database.watch, internal=internal), self._threads, timeout_ms, stop)
 
     @overload
-    async def producer(self, *, transactional_id: None = None, **options: "Unpack[ProducerOptions]") -> Producer: ...
+    def producer(self, *, transactional_id: None = None, **options: "Unpack[ProducerOptions]") -> Opening[Producer]: ...
 
     @overload
-    async def producer(
+    def producer(
         self, *, transactional_id: str, transaction_timeout_ms: int = ..., **options: "Unpack[ProducerOptions]"
-    ) -> TransactionalProducer: ...
+    ) -> Opening[TransactionalProducer]: ...
 
     @functools.wraps(databases.Database.producer)
-    async def producer(self, **options: Any) -> Producer:
+    def producer(self, **options: Any) -> Opening[Any]:
+        return Opening(functools.partial(self._producer, **options))
+
+    async def _producer(self, **options: Any) -> Producer:
         sync = await self._call(databases.Database.producer, **options)
         return (
             TransactionalProducer(sync, self._threads)
@@ -81,9 +100,12 @@ class Database(Mirror[databases.Database]):
             else Producer(sync, self._threads)
         )
 
-    @functools.wraps(databases.Database.transaction)
-    def transaction(self, transactional_id: str, **options: Any) -> Transaction:
-        return Transaction(self._sync.transaction(transactional_id, **options), self._threads)
+    def transaction(
+        self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
+    ) -> Transaction:
+        """As ``logdb.Database.transaction``."""
+        sync = self._sync.transaction(transactional_id, transaction_timeout_ms=transaction_timeout_ms, **options)
+        return Transaction(sync, self._threads)
 
     async def close(self) -> None:
         """As ``logdb.Database.close``."""
@@ -101,39 +123,21 @@ class Database(Mirror[databases.Database]):
         await self.close()
 
 
-class Opening:
-    """A database that is being opened: ``async with`` it, or ``await`` it."""
-
-    def __init__(self, function: Callable[[], databases.Database]) -> None:
-        self._function = function
-        self._database: Database | None = None
-
-    async def _open(self) -> Database:
-        threads = Threads()
-        try:
-            return Database(await threads.run(self._function), threads)
-        except BaseException:
-            threads.stop()
-            raise
-
-    def __await__(self) -> Generator[Any, None, Database]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Database:
-        self._database = await self._open()
-        return self._database
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._database is not None:
-            await self._database.close()
+async def _open(function: Callable[[], databases.Database]) -> Database:
+    threads = Threads()
+    try:
+        return Database(await threads.run(function), threads)
+    except BaseException:
+        threads.stop()
+        raise
 
 
-def _opening(function: Callable[P, databases.Database]) -> Callable[P, Opening]:
+def _opening(function: Callable[P, databases.Database]) -> Callable[P, Opening[Database]]:
     @functools.wraps(function)
-    def opening(*args: P.args, **kwargs: P.kwargs) -> Opening:
-        return Opening(functools.partial(function, *args, **kwargs))
+    def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[Database]:
+        return Opening(functools.partial(_open, functools.partial(function, *args, **kwargs)))
 
     return opening
 
 
-open_database = _opening(databases.open_database)
+open_database = _opening(openings.open_database)

@@ -4,26 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, at_once, in_thread
+from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, in_thread
+from logdb.client.session import PartitionLog
 from logdb.codec import Record
-from logdb.log import log as logs
 from logdb.log.isolation import IsolationLevel
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-class Log(Mirror[logs.Log]):
+class Log(Mirror[PartitionLog]):
     """As ``logdb.Log``.  Made by ``Database.log``."""
 
-    append = in_thread(logs.Log.append)
-    append_many = in_thread(logs.Log.append_many)
-    append_batches = in_thread(logs.Log.append_batches)
-    flush = in_thread(logs.Log.flush)
-    read_batches = in_thread(logs.Log.read_batches)
-    offset_for_timestamp = in_thread(logs.Log.offset_for_timestamp)
-    aborted_transactions = in_thread(logs.Log.aborted_transactions)
-    open_transactions = at_once(logs.Log.open_transactions)
+    append = in_thread(PartitionLog.append)
+    append_many = in_thread(PartitionLog.append_many)
+    append_batches = in_thread(PartitionLog.append_batches)
+    flush = in_thread(PartitionLog.flush)
+    read_batches = in_thread(PartitionLog.read_batches)
+    offset_for_timestamp = in_thread(PartitionLog.offset_for_timestamp)
+    aborted_transactions = in_thread(PartitionLog.aborted_transactions)
+    open_transactions = in_thread(PartitionLog.open_transactions)
 
     @property
     def topic(self) -> str:
@@ -34,14 +34,14 @@ class Log(Mirror[logs.Log]):
         return self._sync.partition
 
     @property
-    def start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self._sync.start_offset
+    def start_offset(self) -> Awaitable[int]:
+        """``await log.start_offset``: the first offset that can be read."""
+        return self._threads.run(lambda: self._sync.start_offset)
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments, as written."""
-        return self._sync.size_bytes
+    def size_bytes(self) -> Awaitable[int]:
+        """``await log.size_bytes``: bytes of all segments, as written."""
+        return self._threads.run(lambda: self._sync.size_bytes)
 
     @property
     def end_offset(self) -> Awaitable[int]:

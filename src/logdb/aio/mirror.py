@@ -7,12 +7,14 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import operator
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from math import inf
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from logdb.errors import Closed
 
@@ -20,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 M = TypeVar("M")
+C = TypeVar("C", bound="Closing")
 
 TAKE_COUNT = 512  # records that one hop to a thread brings
 WAIT_MS_MAX = 100  # until a consumer, or who follows a log, looks again without having been told
@@ -73,21 +76,62 @@ class Mirror(Generic[S]):
 
 
 def in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """The method as a coroutine that calls it in a thread."""
+    """The method of that name as a coroutine that calls it in a thread."""
+    name = method.__name__
 
     @functools.wraps(method)
     async def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._call(method, *args, **kwargs)
+        result: R = await self._call(operator.methodcaller(name, *args, **kwargs))
+        return result
 
     return call
 
 
 def at_once(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The method as it is: it only looks at memory."""
+    """The method of that name as it is: it only looks at memory."""
+    name = method.__name__
 
     @functools.wraps(method)
     def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(self._sync, *args, **kwargs)
+        result: R = getattr(self._sync, name)(*args, **kwargs)
+        return result
+
+    return call
+
+
+class Closing(Protocol):
+    """An asynchronous context manager that closes itself."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class Opening(Generic[C]):
+    """What is being made: ``async with`` it, or ``await`` it."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, C]]) -> None:
+        self._make, self._made = make, contextlib.AsyncExitStack()
+
+    def __await__(self) -> Generator[Any, None, C]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> C:
+        made = await self._make()
+        await self._made.enter_async_context(made)
+        return made
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._made.__aexit__(kind, error, trace)
+
+
+def opened(method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Threads], C]) -> Callable[Concatenate[Any, P], Opening[C]]:
+    """As ``mirrored``, of what closes itself."""
+    make = mirrored(method, mirror)
+
+    @functools.wraps(method)
+    def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> Opening[C]:
+        return Opening(functools.partial(make, self, *args, **kwargs))
 
     return call
 
@@ -95,11 +139,12 @@ def at_once(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 def mirrored(
     method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Threads], M]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, M]]:
-    """The method as a coroutine that returns the ``mirror`` of what it returns."""
+    """The method of that name as a coroutine that returns the ``mirror`` of what it returns."""
+    name = method.__name__
 
     @functools.wraps(method)
     async def call(self: Mirror[Any], /, *args: P.args, **kwargs: P.kwargs) -> M:
-        return mirror(await self._call(method, *args, **kwargs), self._threads)
+        return mirror(await self._threads.run(getattr(self._sync, name), *args, **kwargs), self._threads)
 
     return call
 

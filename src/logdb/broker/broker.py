@@ -10,10 +10,12 @@ which is started when the first is set.
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from logdb.broker import decisions
+from logdb.broker.async_waiting import Waits
 from logdb.broker.endings import Endings
 from logdb.broker.leftovers import Leftovers
 from logdb.broker.producing import transactional_producers
@@ -21,6 +23,7 @@ from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.waiting import wait_for_any
+from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents
 from logdb.coordinator.effects import Reply
 from logdb.coordinator.events import (
     AbortTransaction,
@@ -47,13 +50,16 @@ from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
-from logdb.errors import InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
+from logdb.errors import InvalidPartitions, InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
+from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import INTERNAL_TOPICS, Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.model import INTERNAL_TOPICS, Buffer, Changes, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.store.report import Copied, Report
 from logdb.store.store import Store
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
+_LOOK_INTERVAL_MS = 100
 _PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is lost
 
 
@@ -66,21 +72,36 @@ class Broker:
         self._store, self._owner = store, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(store.io, _fire)
-        self._endings = Endings(store, self._append_offsets_marker)
+        self._endings = Endings(store, self._append_offsets_marker, self._decision)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
-        self._transactions = Shards(store, _TRANSACTIONS, self._transaction_coordinator, timers=self._timers, act=self._endings.act)
+        self._transactions = Shards(
+            store,
+            _TRANSACTIONS,
+            self._transaction_coordinator,
+            timers=self._timers,
+            act=self._endings.act,
+            while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
+        )
         self._leftovers = Leftovers(store, self._transactions, self._endings)
+        store.settle_by(self._leftovers.settle_all)
+        self.topic_defaults: Mapping[str, object] = {}  # configs of topics that are created through it, and don't say otherwise
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = threading.Lock()
+        if store.mode == "a":
+            self.events = Events()
+            store.listen(self.events.add)
+        else:
+            self.events = PolledEvents(store.catalogue.number, lambda: store.topics(internal=True))
 
     def settle_leftovers(self) -> None:
         """After an unclean stop: end the transactions that it left open, in the background."""
-        self._leftovers.start(self.log)
+        self._leftovers.start()
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
         if os.getpid() != self._owner:
             return  # in a child that was forked there is neither a thread nor anybody who waits
+        self.events.close()
         self._leftovers.stop()
         self._timers.stop()
         self._groups.cancel()
@@ -89,8 +110,84 @@ class Broker:
 
     # ------------------------------------------------------------ topics and logs
 
+    @property
+    def directory(self) -> str:
+        """Where the store is."""
+        return self._store.path
+
+    def reports(self) -> tuple[str, ...]:
+        return tuple(self._store.reports)
+
+    def verify(self) -> Report:
+        from logdb.store.verify import verify  # few programs need it
+
+        return verify(self._store.path, io=self._store.io)
+
+    def backup(self, path: str, base: str | None = None) -> Copied:
+        from logdb.store.backup import backup  # few programs need it
+
+        return backup(self._store, path, base)
+
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin."""
+        return self._store.database_id
+
+    @property
+    def io(self) -> IO:
+        return self._store.io
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        return self._store.clock
+
+    @property
+    def closed(self) -> bool:
+        return self._store.closed
+
+    @property
+    def look_interval_ms_max(self) -> int:
+        """See ``Session``; a look costs microseconds here."""
+        return _LOOK_INTERVAL_MS
+
+    def check_open(self, *, writable: bool = False) -> None:
+        self._store.check_open(writable=writable)
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    ) -> TopicInfo:
+        config = {**self.topic_defaults, **(config or {})}
+        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+
+    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """What ``create_topic`` would make, or raise, without doing it."""
+        config = {**self.topic_defaults, **(config or {})}
+        return self._store.check_new_topic(name, partitions=partitions, config=config)
+
+    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
+        """Raise what ``alter_topic`` would, without doing it."""
+        self._store.check_topic_configs(name, config)
+
+    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+        if partitions is not None and name in INTERNAL_TOPICS:
+            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
+        return self._store.alter_topic(name, config=config, partitions=partitions)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        return self._store.delete_records(topic, partition, before_offset)
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        self._store.compact(topic, partition)
+
+    def flush(self, sync: bool = True) -> None:
+        self._store.flush(sync)
+
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         return self._store.topics(internal=internal)
+
+    def topic_names(self) -> tuple[str, ...]:
+        """Names of all topics, also of internal ones."""
+        return self._store.topic_names()
 
     def describe_topic(self, name: str) -> TopicInfo:
         return self._store.describe_topic(name)
@@ -125,17 +222,37 @@ class Broker:
             check=lambda: [store.log(*partition) for partition in positions],
         )
 
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT) -> Changes:
+        self._store.check_open()
+        return self.events.wait(position, timeout_ms, count_max=count_max, io=self._store.io)
+
+    def waits(self) -> Waits:
+        """What waits for records on the running event loop, without a thread for each wait."""
+        return Waits(self.log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
+
     # ------------------------------------------------------------ producing
 
+    def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
+        """Whether an append at that level, None: the topic's, waits for no disk: the log is in use, and the level is below fsync."""
+        log = self._store.log_in_use(topic, partition)
+        return log is not None and (durability or log.durability) != "fsync" and not log.strict
+
     def produce(
-        self, topic: str, partition: int, batches: Buffer, *, durability: Durability | None = None, transactional_id: str | None = None
+        self,
+        topic: str,
+        partition: int,
+        batches: Buffer,
+        *,
+        durability: Durability | None = None,
+        transactional_id: str | None = None,
+        expected_offset: int | None = None,
     ) -> range:
         log = self.log(topic, partition)
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, "logdb alone writes to it")
         for producer in transactional_producers(batches):
             self._verify(transactional_id, producer, TopicPartition(topic, partition))
-        return log.append_batches(batches, durability=durability)
+        return log.append_batches(batches, expected_offset=expected_offset, durability=durability)
 
     def _verify(self, transactional_id: str | None, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """See that ``partition`` is part of the producer's ongoing transaction, or make it so (KIP-890)."""
@@ -217,6 +334,9 @@ class Broker:
 
     def _append_offsets_marker(self, partition: int, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
         self._groups.at(partition).append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
+
+    def _decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> decisions.Decision:
+        return decisions.find((shard.log for shard in self._transactions.all()), producer, partition)
 
     # ------------------------------------------------------------ groups
 
@@ -341,7 +461,7 @@ class Broker:
     def describe_transaction(self, transactional_id: str) -> TransactionInfo:
         shard = self._transactions.find(transactional_id)
         if shard is None:
-            raise InvalidProducer(f"unknown transactional id {transactional_id!r}")
+            raise InvalidProducer.unknown(transactional_id)
         return shard.query(lambda coordinator: coordinator.describe(transactional_id))
 
     def abort_transaction(self, transactional_id: str) -> None:
@@ -354,7 +474,7 @@ class Broker:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
     def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch)
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch, log.epochs.latest_start)
 
 
 def _fire(key: Any) -> None:

@@ -2,36 +2,50 @@
 
 Knows partitions and what a coordinator asks to be done to them.  Does not know states: ``coordinator.transactions`` does.
 
-Partitions are synced side by side: they are files of one device, which does as much at once as it can.
+Markers are synced only where the next transaction may have the same epoch.  Otherwise a power cut may take a marker, and
+leave the note that the transaction is complete: what is open in a partition then is ended as ``decide`` finds it was
+decided, before anything else is.
+
+Where syncs are slow, partitions are synced side by side: they are files of one device, which does as much at once as it can.
 """
 
 import contextlib
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
+from logdb.broker.decisions import Decision
 from logdb.coordinator.effects import Action, SyncPartitions, WriteMarkers
 from logdb.errors import Closed, LogdbError, ProducerFenced, UnknownPartition, UnknownTopic
 from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.store.store import Store
 
+logger = logging.getLogger(__name__)
+
+Decide: TypeAlias = Callable[[ProducerIdAndEpoch, TopicPartition], Decision]
+
 _SYNC_THREADS = 4
+_SLOW_SYNC_S = 0.0005  # what takes longer is worth a hand-over to another thread
 _OFFSETS = "__consumer_offsets"
 
 
 class Endings:
     """Carries out the actions of transaction coordinators."""
 
-    def __init__(self, store: Store, append_offsets_marker: Callable[..., None]) -> None:
+    def __init__(self, store: Store, append_offsets_marker: Callable[..., None], decide: Decide) -> None:
         """Begin.
 
         Args:
             append_offsets_marker: (partition, producer, commit=, coordinator_epoch=): the marker of a partition of
                 ``__consumer_offsets``, where a group coordinator has to hear of it.
+            decide: How an earlier transaction was decided.
         """
-        self._store, self._append_offsets_marker = store, append_offsets_marker
+        self._store, self._append_offsets_marker, self._decide = store, append_offsets_marker, decide
+        self._last_sync_s = 0.0
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -46,7 +60,8 @@ class Endings:
                 self.sync(partitions)
             case WriteMarkers():
                 self._write_markers(action)
-                self.sync(action.partitions)
+                if action.last_epoch == action.producer.producer_epoch:
+                    self.sync(action.partitions)
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
         """Make durable what these partitions hold, but for those of level ``os``."""
@@ -56,12 +71,16 @@ class Endings:
             for partition, log in found
             if log is not None and log.durability != "os" and log.point.offset < log.end_offset
         ]
-        others = [self._threads().submit(sync) for sync in unsynced[1:]]
-        _first_error([*unsynced[:1], *(sync.result for sync in others)])
+        first, others = unsynced[:1], unsynced[1:]
+        if self._last_sync_s > _SLOW_SYNC_S:
+            others = [self._threads().submit(sync).result for sync in others]
+        _first_error([*first, *others])
 
     def _sync(self, partition: TopicPartition, log: Log) -> None:
         with self._while_there(partition, log):
+            began = time.perf_counter()
             log.flush()
+            self._last_sync_s = time.perf_counter() - began
 
     def close(self) -> None:
         with self._lock:
@@ -77,14 +96,27 @@ class Endings:
         log, producer = self._log(partition), action.producer
         if log is None:
             return
-        for open_transaction in log.open_transactions():
-            if open_transaction.producer_id == producer.producer_id and open_transaction.producer_epoch > action.last_epoch:
-                return  # the producer's next one: this was written before a crash
         with contextlib.suppress(ProducerFenced), self._while_there(partition, log):
-            self.end(partition, log, producer, commit=action.commit, coordinator_epoch=action.coordinator_epoch)
+            for left in log.open_transactions():
+                if left.producer_id != producer.producer_id:
+                    continue
+                if left.producer_epoch > action.last_epoch:
+                    return  # the producer's next one: this was written before a crash
+                if left.producer_epoch < producer.producer_epoch - 1:  # an earlier one, whose marker a power cut has taken
+                    self.end_as_decided(partition, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
+            self.end(partition, log, Decision(producer, action.commit, action.coordinator_epoch))
 
-    def end(self, partition: TopicPartition, log: Log, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
+    def end_as_decided(self, partition: TopicPartition, log: Log, producer: ProducerIdAndEpoch) -> None:
+        """Write the marker of a transaction that no coordinator will end any more: an abort where nothing was decided."""
+        decision = self._decide(producer, partition)
+        known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer.producer_id)
+        decision = decision._replace(coordinator_epoch=max((decision.coordinator_epoch, *known)))  # the states may be lost, and made anew
+        logger.info("%s: what producer %d left open is %s", partition, producer.producer_id, "committed" if decision.commit else "aborted")
+        self.end(partition, log, decision)
+
+    def end(self, partition: TopicPartition, log: Log, decision: Decision) -> None:
         """Write the marker of one partition."""
+        producer, commit, coordinator_epoch = decision
         if partition.topic == _OFFSETS:
             self._append_offsets_marker(partition.partition, producer, commit=commit, coordinator_epoch=coordinator_epoch)
         else:

@@ -47,17 +47,27 @@ class Shard(Generic[C]):
     """One partition of an internal topic and the coordinator whose state it holds."""
 
     def __init__(
-        self, log: Log, coordinator: C, *, clock: Callable[[], int], timers: Timers, act: Callable[[Action], None], follows: bool = False
+        self,
+        log: Log,
+        coordinator: C,
+        *,
+        clock: Callable[[], int],
+        timers: Timers,
+        act: Callable[[Action], None],
+        while_appending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        follows: bool = False,
     ) -> None:
         """Begin with nothing loaded: the first call does that.
 
         Args:
             clock: Time of day, in ms since 1970.
             act: Carries out an action, or raises what kept it from that.
+            while_appending: Entered while records are appended.
             follows: The partition is another process's to write: read on before each query, and handle no events.
         """
         self.log, self._coordinator = log, coordinator
         self._clock, self._timers, self._act, self._follows = clock, timers, act, follows
+        self._while_appending = while_appending
         self._lock = threading.RLock()
         self._load_lock = threading.RLock()  # taken before ``_lock``
         self._ready = self._recovered = False  # what loading calls for is done; is accepted
@@ -175,7 +185,8 @@ class Shard(Generic[C]):
         if effects.records:
             self._appending = (effects, self.log.end_offset)
             try:
-                self._append(effects)
+                with self._while_appending():
+                    self._append(effects)
             except LogdbError as error:
                 if not getattr(error, "offsets", None):
                     self._appending = None

@@ -5,6 +5,7 @@ Knows the topic, and that it is made when it is first needed.  Does not know wha
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from logdb.broker.runner import Shard
@@ -25,14 +26,25 @@ _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type"
 class Shards(Generic[C]):
     """All shards of an internal topic."""
 
-    def __init__(self, store: Store, topic: str, make: Callable[[Log], C], *, timers: Timers, act: Callable[[Action], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        make: Callable[[Log], C],
+        *,
+        timers: Timers,
+        act: Callable[[Action], None],
+        while_appending: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Begin with none open.
 
         Args:
             make: Makes the coordinator of a partition.
             act: Carries out the actions of all shards.
+            while_appending: Entered while a shard appends records.
         """
         self.topic, self._store, self._make, self._timers, self._act = topic, store, make, timers, act
+        self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
         self._partition_count = 0
         self._lock = threading.Lock()
@@ -87,6 +99,7 @@ class Shards(Generic[C]):
             clock=self._store.clock_ms,
             timers=self._timers,
             act=self._act,
+            while_appending=self._while_appending,
             follows=self._store.mode == "r",
         )
 

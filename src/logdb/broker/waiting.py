@@ -13,7 +13,7 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 
-_POLL_MS_MIN, _POLL_MS_MAX = 1, 50
+POLL_MS_MIN, POLL_MS_MAX = 1, 50
 
 
 def wait_for_any(
@@ -37,25 +37,26 @@ def wait_for_any(
         for log, _ in positions:
             log.watch(grown)
     try:
-        poll_ms = _POLL_MS_MIN
+        poll_ms = POLL_MS_MIN
         while True:
             grown.clear()
             check()
-            if any(_has(log, position, isolation_level) for log, position in positions):
+            if any(position < end_of(log, isolation_level) for log, position in positions):
                 return True
             left_ms = until_ms - io.monotonic_ms()
             if left_ms <= 0:
                 return False
             if lingers_ms is None:
                 grown.wait(min(left_ms, poll_ms) / 1000)
-                poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
+                poll_ms = min(2 * poll_ms, POLL_MS_MAX)
             else:
-                grown.wait((left_ms if lingers_ms <= _POLL_MS_MAX else min(left_ms, _POLL_MS_MAX)) / 1000)
+                grown.wait((left_ms if lingers_ms <= POLL_MS_MAX else min(left_ms, POLL_MS_MAX)) / 1000)
     finally:
         if lingers_ms is not None:
             for log, _ in positions:
                 log.unwatch(grown)
 
 
-def _has(log: Log, position: int, isolation_level: IsolationLevel) -> bool:
-    return position < (log.last_stable_offset if isolation_level == "read_committed" else log.end_offset)
+def end_of(log: Log, isolation_level: IsolationLevel) -> int:
+    """Below which offset a log has records for a reader at that level."""
+    return log.last_stable_offset if isolation_level == "read_committed" else log.end_offset

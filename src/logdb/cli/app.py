@@ -16,7 +16,7 @@ import click
 
 from logdb.cli import KAFKA_TOOLS
 from logdb.cli.output import warn
-from logdb.cli.session import Session, common, exit_code_of
+from logdb.cli.session import Session, exit_code_of, root
 from logdb.errors import LogdbError
 
 # title of the section in the help -> verb -> "module:command"
@@ -29,10 +29,16 @@ SECTIONS: dict[str, dict[str, str]] = {
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
         "compact": "compact:compact",
+        "parquet": "parquet:parquet",
     },
     "Groups and transactions": {
         "groups": "groups:groups",
         "transactions": "transactions:transactions",
+    },
+    "Who may do what": {
+        "users": "users:users",
+        "acls": "acls:acls",
+        "tokens": "tokens:tokens",
     },
     "Look inside, check, mend": {
         "log-dirs": "log_dirs:log_dirs",
@@ -45,12 +51,22 @@ SECTIONS: dict[str, dict[str, str]] = {
         "backup": "backup:backup",
         "restore": "backup:restore",
     },
+    "Server": {
+        "serve": "serve:serve",
+    },
     "Tools": {
+        "spark": "spark:spark",
         "bench": "bench:bench",
         "completion": "completion:completion",
     },
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
+
+# What to do where a package of an extra is missing.
+_EXTRAS = {
+    "aiohttp": "servers need the package 'aiohttp': pip install 'logdb[http]'",
+    "pyspark": "Spark needs the package 'pyspark': pip install 'logdb[spark]'",
+}
 
 # kcat's modes, where kcat's users expect them: first
 MODES = {
@@ -97,8 +113,8 @@ class Root(click.Group):
         def heading(text: str) -> str:
             return click.style(text, bold=True)
 
-        formatter.write(f"{heading('logdb')}: a log database in a directory. Topics, partitions and offsets, no server.\n\n")
-        formatter.write(f"{heading('Usage:')} logdb [--data-dir DIR] COMMAND [OPTIONS]\n")
+        formatter.write(f"{heading('logdb')}: a log database in a directory, or behind a URL. Topics, partitions and offsets.\n\n")
+        formatter.write(f"{heading('Usage:')} logdb [--data-dir DIR | -b URL] COMMAND [OPTIONS]\n")
         for title, verbs in SECTIONS.items():
             with formatter.section(heading(title)):
                 rows = []
@@ -130,6 +146,12 @@ class Root(click.Group):
         except OSError as error:
             _show(error)
             session.exit_code = 1
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _EXTRAS:
+                raise
+            warn(_EXTRAS[package])
+            session.exit_code = 1
         if session.exit_code:
             ctx.exit(session.exit_code)
 
@@ -146,7 +168,7 @@ def _drop_output() -> None:
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@common
+@root
 @click.version_option(package_name="logdb", message="logdb %(version)s")
 def cli() -> None:
     """The root of all verbs; its help is written by ``Root``."""

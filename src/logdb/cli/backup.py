@@ -44,7 +44,8 @@ def snapshot(session: Session, directory: str) -> None:
     copied.  It is opened for reading only: logdb --data-dir DIR consume ...  A database to write
     to is made of it by 'logdb restore'.
 
-    A process that has the database open makes its own snapshots: db.snapshot(DIR).
+    A process that has the database open makes its own snapshots: db.snapshot(DIR). Through a server (-b URL) the
+    files come over the network.
     """
     with opened(session) as db, progress("copying") as bar:
         done = db.snapshot(directory, progress=bar)
@@ -54,13 +55,16 @@ def snapshot(session: Session, directory: str) -> None:
 @click.command(short_help="Write the database into one file.")
 @common
 @click.argument("file", type=click.Path())
-@click.option("--base", metavar="FILE", type=click.Path(dir_okay=False), help="An earlier backup: only what it lacks is written.")
+@click.option(
+    "--base", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="An earlier backup: only what it lacks is written."
+)
 @pass_session
 def backup(session: Session, file: str, base: str | None) -> None:
     """Write the database, or a snapshot, into the new FILE: compressed, with checksums.
 
     With --base, FILE holds only what an earlier backup lacks, and restoring takes both.
-    A process that has the database open makes its own backups: db.backup(FILE).
+    A process that has the database open makes its own backups: db.backup(FILE). Through a server (-b URL) it
+    comes over the network.
     """
     with opened(session) as db, progress("backing up") as bar:
         done = db.backup(file, base=base, progress=bar)
@@ -80,6 +84,7 @@ def restore(session: Session, sources: Sequence[str], directory: str) -> None:
     FILE is a backup; of an increment, all files that it goes onto are given too, in any order.
     Or it is the directory of a snapshot.  Every byte is checked; where one is wrong, DIR stays as it was.
     """
+    session.refuse_servers("restore makes a directory, which 'logdb serve' serves")
     with progress("restoring") as bar:
         done = logdb.restore(sources, directory, progress=bar)
     show(session, "restored", done)

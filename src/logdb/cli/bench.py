@@ -103,6 +103,7 @@ def measure(directory: str, record_count: int, value_size_bytes: int, bar: Progr
 @pass_session
 def bench(session: Session, record_count: int, value_size: int, scratch: str | None) -> None:
     """Measure appends and reads on this machine, in a scratch directory."""
+    session.refuse_servers("bench measures a disk of this machine")
     directory = tempfile.mkdtemp(prefix="logdb-bench-", dir=scratch)
     try:
         with progress("measuring", sized=False) as bar:

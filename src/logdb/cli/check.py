@@ -5,6 +5,7 @@ import click
 import logdb
 from logdb.cli.output import counted, emit, progress, say, size_text, table
 from logdb.cli.session import Session, common, pass_session
+from logdb.store.report import Progress
 
 
 def problems_of(report: "logdb.Report") -> list[dict[str, object]]:
@@ -35,6 +36,14 @@ def checked_document(report: "logdb.Report") -> dict[str, int]:
     }
 
 
+def verified(session: Session, bar: Progress | None) -> "logdb.Report":
+    """Check the files; those of a server are checked by itself."""
+    if session.bootstrap is None:
+        return logdb.verify(session.place, progress=bar)
+    with session.read() as db:
+        return db.verify(progress=bar)
+
+
 @click.command(short_help="Check every byte of a database.")
 @common
 @pass_session
@@ -44,7 +53,7 @@ def verify(session: Session) -> None:
     Changes nothing, and works beside a process that writes.
     """
     with progress("verifying") as bar:
-        report = logdb.verify(session.data_dir, progress=bar)
+        report = verified(session, bar)
     session.exit_code = 0 if report.ok else 1
     if session.as_json:
         emit({"ok": report.ok, "checked": checked_document(report), "problems": problems_of(report), "notes": report.notes})
@@ -64,8 +73,9 @@ def repair(session: Session, execute: bool) -> None:
     Nothing is deleted: what cannot be read is kept beside the log.  Exits with
     1 where there is something to repair and --execute was not given.
     """
+    path = session.directory("repair works on the files of a database that no process has open")
     with progress("repairing" if execute else "looking") as bar:
-        report = logdb.repair(session.data_dir, execute=execute, progress=bar)
+        report = logdb.repair(path, execute=execute, progress=bar)
     session.exit_code = 1 if report.actions and not execute else 0
     if session.as_json:
         emit({"executed": execute, "actions": list(report.actions), "problems": problems_of(report), "notes": report.notes})

@@ -27,7 +27,8 @@ def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
     log = db.log(topic, partition)
     before = log.size_bytes
     db.compact(topic, partition)
-    return Compacted(topic, partition, before, log.size_bytes, len(log.segments), log.end_offset)
+    after = db.describe_topic(topic).partitions[partition]
+    return Compacted(topic, partition, before, after.size_bytes, after.segment_count, after.end_offset)
 
 
 @click.command(short_help="Keep only the latest record of each key, now.")

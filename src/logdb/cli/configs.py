@@ -8,11 +8,14 @@ from collections.abc import Sequence
 
 import click
 
+from logdb.cli.actions import ActionFlags
 from logdb.cli.output import emit, say, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs, changes, config_text
 from logdb.model import TOPIC_CONFIGS, TopicInfo
+
+_FLAGS = ActionFlags("kafka-configs", "describe", "alter")
 
 
 def entries(topic: TopicInfo, *, every: bool) -> list[dict[str, object]]:
@@ -75,8 +78,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
     "(or --topic TOPIC), --add-config, --delete-config.",
 )
 @common
-@click.option("--describe", "describe_flag", is_flag=True, hidden=True)
-@click.option("--alter", "alter_flag", is_flag=True, hidden=True)
+@_FLAGS.options
 @click.option("--all", "every", is_flag=True, hidden=True)
 @click.option("--entity-type", type=click.Choice(["topics"]), hidden=True)
 @click.option("--entity-name", "--topic", "name", type=TOPIC, hidden=True)
@@ -87,8 +89,6 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
 def configs(
     context: click.Context,
     session: Session,
-    describe_flag: bool,
-    alter_flag: bool,
     every: bool,
     entity_type: str | None,
     name: str | None,
@@ -96,16 +96,15 @@ def configs(
     delete_config: str | None,
 ) -> None:
     """Show and change what topics are configured to do; list all keys."""
+    action = _FLAGS.given(context, required=session.kafka)
     if context.invoked_subcommand is not None:
         return
-    if (describe_flag and alter_flag) or (session.kafka and not (describe_flag or alter_flag)):
-        raise click.UsageError("exactly one of --describe and --alter is needed")
-    if alter_flag:
+    if action == "alter":
         if name is None:
             raise click.UsageError("--alter needs --entity-name TOPIC")
         dropped = [key.strip() for key in delete_config.split(",")] if delete_config else []
         alter_topics(session, [name], parse_added(add_config or ""), dropped)
-    elif describe_flag:
+    elif action == "describe":
         with session.read() as db:
             found = [db.describe_topic(topic) for topic in ([name] if name else [topic.name for topic in db.topics()])]
         if session.as_json:

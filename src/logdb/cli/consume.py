@@ -4,7 +4,9 @@ Knows where to begin and when to end.  Does not know how a record is written
 (``formats``).
 """
 
+import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,6 +98,27 @@ def stream(sources: Sequence[Source], *, follow: bool, timeout_ms: int | None) -
         if next_record is not None:
             idle_since = time.monotonic()
             yield next_record
+
+
+def stream_of_server(sources: Sequence[Source], *, timeout_ms: int | None) -> Iterator[Record | None]:
+    """As ``stream`` that follows, of logs whose server tells when they have grown: one request waits for all of them."""
+    grown = threading.Event()
+    with contextlib.ExitStack() as watches:
+        for source in sources:
+            source.log.watch(grown)
+            watches.callback(source.log.unwatch, grown)
+        idle_since = time.monotonic()
+        while True:
+            grown.clear()
+            for source in sources:
+                for record in source.read():
+                    idle_since = time.monotonic()
+                    yield record
+            yield None
+            rest_s = None if timeout_ms is None else timeout_ms / 1000 - (time.monotonic() - idle_since)
+            if rest_s is not None and (rest_s <= 0 or not grown.wait(rest_s)):
+                return
+            grown.wait()
 
 
 def write(records: Iterator[Record | None], render: Render, count_max: int | None) -> int:
@@ -268,7 +291,7 @@ def consume(
     """Print the records of a topic, up to where it ends now or for ever.
 
     Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
-    writing in another process: groups live in the one that writes.
+    writing in another process: groups live in the one that writes. Where that is a server, -b URL makes this a member.
     """
     wanted = [name for name in (topic_argument, topic) if name is not None]
     if len(wanted) + (include is not None) != 1:
@@ -300,7 +323,11 @@ def consume(
         count_max = None if max_messages == -1 else max_messages
         if group_id is None:
             sources = open_sources(db, names, partitions, begin, end, isolation_level)
-            count = write(stream(sources, follow=follow, timeout_ms=timeout_ms), render, count_max)
+            by_server = follow and session.bootstrap is not None
+            records = (
+                stream_of_server(sources, timeout_ms=timeout_ms) if by_server else stream(sources, follow=follow, timeout_ms=timeout_ms)
+            )
+            count = write(records, render, count_max)
         else:
             earliest = begin.kind == "beginning"
             with consume_group.member(db, names, group_id, from_beginning=earliest, isolation_level=isolation_level) as consumer:

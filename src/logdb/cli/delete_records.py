@@ -60,28 +60,38 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
 
 @click.command(short_help="Delete a partition's records before an offset; shows it first.")
 @common
+@click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
 @click.option(
     "--offset-json-file",
     type=click.File(encoding="utf-8"),
     help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
 )
-@click.option("-t", "--topic", type=TOPIC, help="The topic, where no file is given.")
+@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC, which is wanted where no file is given.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Its partition.")
 @click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete what is before this offset; -1: all there is now.")
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def delete_records(
-    session: Session, offset_json_file: IO[str] | None, topic: str | None, partition: int, offset: int | None, execute: bool
+    session: Session,
+    topic_argument: str | None,
+    offset_json_file: IO[str] | None,
+    topic: str | None,
+    partition: int,
+    offset: int | None,
+    execute: bool,
 ) -> None:
     """Delete the records of partitions before given offsets, for good; shows them first, and deletes with --execute.
 
     Space comes back a segment at a time.  Records of a topic whose cleanup.policy
     is compact alone are not deleted.
     """
-    if (offset_json_file is None) == (topic is None) or (topic is None) != (offset is None):
-        raise click.UsageError("give either --offset-json-file, or --topic and --offset")
+    if topic is not None and topic_argument is not None:
+        raise click.UsageError(f"one topic: is it {topic_argument!r} or {topic!r}?")
+    name = topic if topic is not None else topic_argument
+    if (offset_json_file is None) == (name is None) or (name is None) != (offset is None):
+        raise click.UsageError("give either --offset-json-file, or a topic and --offset")
     before = (
-        offsets_of(offset_json_file.read()) if offset_json_file is not None else {TopicPartition(str(topic), partition): int(offset or 0)}
+        offsets_of(offset_json_file.read()) if offset_json_file is not None else {TopicPartition(str(name), partition): int(offset or 0)}
     )
     execute = execute or session.kafka
     with session.write() if execute else session.read() as db:

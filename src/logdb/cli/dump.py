@@ -247,6 +247,7 @@ def dump(
     The database is not opened: any copy of the files will do.  Exits with 1
     where something is damaged.
     """
+    session.refuse_servers("dump reads the files that it is given")
     wanted = [*paths, *(files.split(",") if files else ())]
     if not wanted:
         raise click.UsageError("which file, or which partition's directory?")

@@ -2,42 +2,31 @@
 
 Two ways to say the same: verbs (``groups describe g``), and the flags of kafka-consumer-groups
 (``groups --describe --group g``), which also print as that tool does.  Looking works beside a process
-that writes; changing needs the directory for itself, as the groups of a process live in it.
+that writes; changing needs the directory for itself, as the groups of a process live in it, or goes through
+that process where it is a server.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 import click
 
 import logdb
+from logdb.cli.actions import ActionFlags
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
-from logdb.cli.params import TIME, TOPIC, Kind
+from logdb.cli.params import DURATION, TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.client.administration import GroupOffset
+from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
 from logdb.model import TopicPartition
 
-ACTIONS = "logdb.actions"
+_FLAGS = ActionFlags("kafka-consumer-groups", "list", "describe", "reset-offsets", "delete", "delete-offsets")
 
 
 # ---------------------------------------------------------------- what both ways do
-
-
-class Duration(Kind):
-    """A time span as ISO 8601 has it: P1D, PT1H30M."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", str(value))
-        if found is None or not any(found.groups()):
-            self.fail(f"{value!r} is no duration like P1D or PT1H30M", param, ctx)
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        return 1000 * (((24 * days + hours) * 60 + minutes) * 60 + seconds)
 
 
 def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, all_topics: bool) -> list[TopicPartition]:
@@ -124,23 +113,32 @@ def describe_one(session: Session, db: "logdb.Database", group_id: str, what: st
             [[group_id, shown(info.protocol), info.state, info.generation, len(info.members)]],
         )
     elif not session.as_json:
-        table(
-            ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"),
-            [
-                [
-                    group_id,
-                    member.member_id,
-                    shown(member.group_instance_id),
-                    member.client_host or "this process",
-                    member.client_id,
-                    len(assigned[member.member_id]),
-                    shown(" ".join(assigned[member.member_id])),
-                ]
-                for member in info.members
-            ],
-        )
+        show_members(group_id, info.members, assigned)
+    return group_fields(info, rows, assigned)
+
+
+def show_members(group_id: str, members: Sequence[MemberInfo], assigned: Mapping[str, Sequence[str]]) -> None:
+    """Who is in a group, and reads what."""
+    columns = ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT")
+    rows: list[list[object]] = [
+        [
+            group_id,
+            member.member_id,
+            shown(member.group_instance_id),
+            member.client_host or "this process",
+            member.client_id,
+            len(assigned[member.member_id]),
+            shown(" ".join(assigned[member.member_id])),
+        ]
+        for member in members
+    ]
+    table(columns, rows)
+
+
+def group_fields(info: GroupInfo, rows: Sequence[GroupOffset], assigned: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """A group as JSON has it."""
     return {
-        "group": group_id,
+        "group": info.group_id,
         "state": info.state,
         "protocol_type": info.protocol_type,
         "protocol": info.protocol,
@@ -245,11 +243,6 @@ def delete_some(session: Session, group_id: str, patterns: Sequence[str], *, exe
 # ---------------------------------------------------------------- kafka-consumer-groups' flags
 
 
-def _note_action(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
-        context.meta.setdefault(ACTIONS, []).append(parameter.name)
-
-
 def target_of(
     *,
     to_earliest: bool,
@@ -291,7 +284,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
-        click.option("--by-duration", type=Duration(), hidden=hidden, help="To what is no older than that: P1D, PT1H30M."),
+        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: P1D, PT1H30M."),
         click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
     ]
 
@@ -310,11 +303,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
     "--all-groups, --topic, --all-topics, --members, --state, --verbose, --dry-run, --execute, --export; they print as it does.",
 )
 @common
-@click.option("--list", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--describe", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--reset-offsets", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--delete", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--delete-offsets", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@_FLAGS.options
 @click.option("--group", "names", multiple=True, hidden=True)
 @click.option("--all-groups", is_flag=True, hidden=True)
 @click.option("--topic", "patterns", type=TOPIC, multiple=True, hidden=True)
@@ -347,22 +336,17 @@ def groups(
     **where: object,
 ) -> None:
     """List, describe, reset and delete groups of consumers."""
-    actions: list[str] = context.meta.get(ACTIONS, [])
+    action = _FLAGS.given(context, required=session.kafka) or "list"
     if context.invoked_subcommand is not None:
-        if actions:
-            raise click.UsageError("give either a verb or a flag of kafka-consumer-groups, not both")
         return
-    if len(actions) > 1 or (session.kafka and not actions):
-        raise click.UsageError("exactly one of --list, --describe, --reset-offsets, --delete, --delete-offsets is needed")
-    action = actions[0] if actions else "list"
     if action != "list" and not names and not all_groups:
-        raise click.UsageError(f"--{action.replace('_', '-')} needs --group, or --all-groups")
+        raise click.UsageError(f"--{action} needs --group, or --all-groups")
     match action:
         case "list":
             list_all(session, with_state=state)
         case "describe":
             describe_all(session, names, "members" if members else "state" if state else "offsets", every=all_groups)
-        case "reset_offsets":
+        case "reset-offsets":
             target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
             execute = execute and not dry_run
             reset(session, names, target, patterns, all_topics=all_topics, every=all_groups, execute=execute, export=export)

@@ -11,14 +11,14 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.model import TopicInfo
 
 
-def document(data_dir: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
+def document(place: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
     """What kafka-log-dirs prints, version 1; the directory is broker 0's only one."""
     partitions = [
         {"partition": f"{topic.name}-{p.partition}", "size": p.size_bytes, "offsetLag": 0, "isFuture": False}
         for topic in topics
         for p in topic.partitions
     ]
-    log_dir = {"error": None, "logDir": os.path.abspath(data_dir), "partitions": partitions}
+    log_dir = {"error": None, "logDir": place, "partitions": partitions}
     return {"version": 1, "brokers": [{"broker": 0, "logDirs": [log_dir]}]}
 
 
@@ -31,10 +31,11 @@ def document(data_dir: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
 def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list: str | None) -> None:
     """Show the size of each partition on the disk."""
     wanted = [*names, *(topic_list.split(",") if topic_list else ())]
+    place = session.place if session.bootstrap else os.path.abspath(session.place)
     with session.read() as db:
         found = [db.describe_topic(name) for name in wanted or [topic.name for topic in db.topics(internal=True)]]
     if session.as_json or session.kafka:
-        emit(document(session.data_dir, found))
+        emit(document(place, found))
         return
     rows = [
         (f"{topic.name}-{p.partition}", size_text(p.size_bytes), p.segment_count, p.start_offset, p.end_offset)
@@ -43,4 +44,4 @@ def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list:
     ]
     table(("PARTITION", "SIZE", "SEGMENTS", "START", "END"), rows)
     total = sum(p.size_bytes for topic in found for p in topic.partitions)
-    say(f"{counted(len(rows), 'partition')}, {size_text(total)} in {os.path.abspath(session.data_dir)}")
+    say(f"{counted(len(rows), 'partition')}, {size_text(total)} in {place}")

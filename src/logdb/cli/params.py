@@ -26,8 +26,10 @@ class TopicName(Kind):
     name = "topic"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        session = ctx.ensure_object(Session)
+        session.servers.asks = False
         try:
-            with ctx.ensure_object(Session).read() as db:
+            with session.read() as db:
                 topics = db.topics()
         except Exception:  # noqa: BLE001  # a shell that asks for names must never see a traceback
             return []
@@ -142,8 +144,22 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
+class Duration(Kind):
+    """A time span as ISO 8601 has it: P1D, PT1H30M."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", str(value))
+        if found is None or not any(found.groups()):
+            self.fail(f"{value!r} is no duration like P1D or PT1H30M", param, ctx)
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return 1000 * (((24 * days + hours) * 60 + minutes) * 60 + seconds)
+
+
 TOPIC = TopicName()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
 TIME = Time()
 PLACE = PlaceType()
+DURATION = Duration()

@@ -25,7 +25,7 @@ from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
-from logdb.errors import LogdbError, UnknownTopic
+from logdb.errors import InvalidTopic, LogdbError, UnknownTopic
 from logdb.model import DURABILITY_LEVELS, Durability, RecordMetadata
 from logdb.store.report import Progress
 
@@ -129,8 +129,10 @@ class Sink:
     def __init__(
         self, db: "logdb.Database", topic: str, partition: int | None, durability: Durability | None, line_format: LineFormat
     ) -> None:
-        partition_count = db.describe_topic(topic).partition_count
-        if partition is None and partition_count == 1:
+        info = db.describe_topic(topic)
+        if info.internal:
+            raise InvalidTopic(topic, "logdb alone writes to it")
+        if partition is None and info.partition_count == 1:
             partition = 0
         self._db, self._topic, self._durability, self._format = db, topic, durability, line_format
         self._log = None if partition is None else db.log(topic, partition)
@@ -259,9 +261,7 @@ def line_format(key_separator: str | None, key: str | None, headers: Pairs, null
     )
 
 
-def transaction_of(
-    db: "logdb.Database", transactional_id: str | None
-) -> "contextlib.AbstractContextManager[Transaction | None]":
+def transaction_of(db: "logdb.Database", transactional_id: str | None) -> "contextlib.AbstractContextManager[Transaction | None]":
     """The transaction of the call; none without an id."""
     if transactional_id is None:
         return contextlib.nullcontext()

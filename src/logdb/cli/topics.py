@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 import logdb
+from logdb.cli.actions import ActionFlags
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
@@ -178,12 +179,7 @@ def say_created(session: Session, name: str) -> None:
         say(f"created topic {name}")
 
 
-def _note_action(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
-        context.meta.setdefault(ACTIONS, []).append(parameter.name)
-
-
-ACTIONS = "logdb.actions"
+_FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete")
 
 
 @click.group(
@@ -193,11 +189,7 @@ ACTIONS = "logdb.actions"
     "--replication-factor, --config, --delete-config, --if-exists, --if-not-exists, --exclude-internal; they print as it does.",
 )
 @common
-@click.option("--list", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--create", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--describe", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--alter", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
-@click.option("--delete", is_flag=True, expose_value=False, callback=_note_action, hidden=True)
+@_FLAGS.options
 @click.option("--topic", type=TOPIC, hidden=True)
 @click.option("--partitions", type=click.IntRange(min=1), hidden=True)
 @click.option("--replication-factor", type=int, hidden=True)
@@ -225,20 +217,16 @@ def topics(
     yes: bool,
 ) -> None:
     """Create, list, describe, alter and delete topics."""
-    actions: list[str] = context.meta.get(ACTIONS, [])
+    action = _FLAGS.given(context, required=session.kafka)
     if context.invoked_subcommand is not None:
-        if actions:
-            raise click.UsageError("give either a verb or a flag of kafka-topics, not both")
         return
-    if len(actions) > 1 or (session.kafka and not actions):
-        raise click.UsageError("exactly one of --list, --create, --describe, --alter, --delete is needed")
     check_replication(replication_factor)
-    if not actions:
+    if action is None:
         context.invoke(list_topics)
     elif not under_replicated_partitions:  # a directory holds the only copy: nothing to list
         by_flags(
             session,
-            actions[0],
+            action,
             topic,
             partitions=partitions,
             config=config,

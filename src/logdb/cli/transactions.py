@@ -1,7 +1,7 @@
 """``logdb transactions``: which transactional ids there are, what is open, and an end to it.
 
-Looking works beside a process that writes.  Aborting needs the directory for itself; opening it already aborts what no
-process holds open any more.
+Looking works beside a process that writes.  Aborting needs the directory for itself (opening it already aborts what no
+process holds open any more), or goes through the server that has it.
 """
 
 import contextlib

@@ -16,15 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from logdb import codec
-from logdb.errors import Forked, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
-from logdb.model import OFFSET_MAX, LogConfig, ProducerIdAndEpoch, TopicPartition
+from logdb.client.batches import BATCHES_MAX, refusal
+from logdb.errors import Forked, LogdbError
+from logdb.model import LogConfig, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from logdb.codec import SendFuture
 
 logger = logging.getLogger(__name__)
-
-_BATCHES_MAX = 5  # in a buffer: the log remembers as many of a producer, and a buffer is sent again as a whole
 
 
 class Host(Protocol):
@@ -145,7 +144,7 @@ class Accumulator(codec.Accumulator):
         with self._host.lock:
             behind = bool(self.ready)
             self.seal()
-            self._batches = min(2 * self._batches, _BATCHES_MAX) if behind else 1
+            self._batches = min(2 * self._batches, BATCHES_MAX) if behind else 1
             capacity = max(size_bytes, self._batches * self._batch_size)
             opened = self._host.begin(self, capacity)
             if opened is not None:
@@ -153,13 +152,4 @@ class Accumulator(codec.Accumulator):
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Hook: raise why the topic does not take a record."""
-        topic = self.partition.topic
-        match reason:
-            case "size":
-                raise RecordTooLarge(numbers[0], numbers[1])
-            case "timestamp":
-                at, now, before, after = numbers
-                allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
-                raise InvalidTimestamp(at, f"{topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
-            case _:
-                raise InvalidRecord(f"{topic} is compacted: every record needs a key")
+        raise refusal(self.partition.topic, reason, *numbers)

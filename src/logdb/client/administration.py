@@ -4,14 +4,15 @@ Knows what can be asked of a session, and how a group's offsets compare with the
 """
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 if TYPE_CHECKING:
-    from logdb.broker.broker import Broker
+    from logdb.client.session import Session
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
 
 
@@ -29,12 +30,12 @@ class GroupOffset(NamedTuple):
     member: "MemberInfo | None"
 
 
-class Administration:
+class Administration(ABC):
     """What ``Database`` offers for groups and transactions."""
 
     @property
-    def _session(self) -> "Broker":
-        raise NotImplementedError
+    @abstractmethod
+    def _session(self) -> "Session": ...
 
     # ------------------------------------------------------------ groups
 
@@ -70,7 +71,7 @@ class Administration:
             return GroupOffset(partition, committed, None, None, member)
         return GroupOffset(partition, committed, end_offset, None if committed is None else max(0, end_offset - committed.offset), member)
 
-    def reset_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def reset_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
         """Let a group go on from other offsets; durable at the level of ``__consumer_offsets``.
 
         The group may be a new one.
@@ -90,12 +91,12 @@ class Administration:
             info = None
         if info is not None and info.members:
             raise GroupNotEmpty(group_id, len(info.members))
-        for partition, offset in offsets.items():
+        wanted = {partition_of(partition): OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        for partition, (offset, *_) in wanted.items():
             log = self._session.log(*partition)
             start, end = log.start_offset, log.end_offset
             if not start <= offset <= end:
                 raise OffsetOutOfRange(*partition, offset, start, end)
-        wanted = {TopicPartition(*partition): OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         self._session.commit_offsets(group_id, wanted).result()
 
     def delete_group(self, group_id: str) -> None:
@@ -106,14 +107,14 @@ class Administration:
         """
         self._session.delete_group(group_id)
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget a group's offsets of some partitions.
 
         Raises:
             UnknownGroup: Nothing was changed.
             GroupNotEmpty: A member subscribes to one of the topics; the offsets of the others are gone.
         """
-        self._session.delete_offsets(group_id, partitions)
+        self._session.delete_offsets(group_id, list(map(partition_of, partitions)))
 
     # ------------------------------------------------------------ transactions
 

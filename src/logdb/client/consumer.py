@@ -23,11 +23,12 @@ from logdb.client.consumer_config import ConsumerConfig
 from logdb.client.feed import Feed, Finishing, Handed
 from logdb.client.fetching import NOWHERE, Cursor, Fetcher
 from logdb.client.group_membership import GroupMetadata, Membership
+from logdb.client.pace import Pace
 from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 T = TypeVar("T")
 
@@ -43,6 +44,9 @@ class Consumer:
         for record in consumer:
             ...
             consumer.commit()  # what was iterated over so far, this record included
+
+    One thread at a time uses it.  It has none of its own: heartbeats, rebalances and automatic commits happen in ``poll``
+    and in iteration.
     """
 
     def __init__(self, session: Session, config: ConsumerConfig, monotonic_ms: Callable[[], int]) -> None:
@@ -55,8 +59,10 @@ class Consumer:
         self._assignment = Assignment(session, config, self._fetcher, self._feed, self._commits)
         self._membership: Membership | None = None
         self._tend_at_ms: int | None = None  # None: in any case
+        self._pace = Pace(config.heartbeat_interval_ms, session.look_interval_ms_max)
         self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
         self._owner, self._closed = os.getpid(), False
+        self._polling = threading.RLock()  # of the same thread, a listener may poll
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
@@ -80,11 +86,15 @@ class Consumer:
         Args:
             topics: Names.
             pattern: Instead of names a regular expression: all topics, present and future, whose whole name matches.
-            on_assigned, on_revoked, on_lost: See ``Listeners``; without a group none is called.
+            on_assigned: Called by ``poll`` with the list of partitions that came.
+            on_revoked: With those that go: it may commit still.
+            on_lost: With those that are another member's already: it is too late to commit.  None: ``on_revoked`` is called.
+                Without a group none of the three is.
 
         Raises:
             UnknownTopic: One of the topics does not exist.
-            ValueError: Both, or neither, are given.
+            ValueError: Both, or neither, are given; or ``pattern`` is no regular expression.
+            TypeError: A topic is not a str (``subscribe("a", "b")``, not ``subscribe(["a", "b"])``).
         """
         self._check_open()
         subscription, assignment = Subscription(self._session, topics, pattern), self._assignment
@@ -114,7 +124,7 @@ class Consumer:
             UnknownTopic, UnknownPartition: Nothing was changed.
         """
         self._check_open()
-        wanted = [TopicPartition(*partition) for partition in dict.fromkeys(partitions)]
+        wanted = list(dict.fromkeys(map(partition_of, partitions)))
         for partition in wanted:
             self._session.log(*partition)
         self._leave()
@@ -142,7 +152,7 @@ class Consumer:
             InvalidGroup: It has no ``group_id``.
         """
         if self._config.group_id is None:
-            raise InvalidGroup("a consumer without group_id has nothing to commit to")
+            raise InvalidGroup("the consumer has no group_id: there is no group that offsets could be committed for")
         return GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
 
     def _leave(self) -> None:
@@ -172,12 +182,22 @@ class Consumer:
             NoOffset: There is no committed offset, and ``auto_offset_reset`` is "none".
             OffsetOutOfRange: The position was deleted by retention, and ``auto_offset_reset`` is "none".
             LogTruncated: Records before the position were lost in a crash; ``seek`` says how to go on.
-            SerializationError: The next record cannot be deserialized; ``seek`` behind it to leave it out.
+            SerializationError: The next record cannot be deserialized; to leave it out,
+                ``consumer.seek((error.topic, error.partition), error.offset + 1)``.
             FencedInstance: Another consumer has taken over the ``group_instance_id``; this one is to be closed.
             InconsistentProtocol, InvalidGroup, ReadOnly: The group cannot be joined.
             CorruptionError, ReadFailed, UnknownTopic, Closed: as they say.
+            RuntimeError: Another thread polls it now.
             whatever a listener or an interceptor raises.
         """
+        if not self._polling.acquire(blocking=False):
+            raise RuntimeError(f"{self!r} is polled by another thread: make a consumer for each")
+        try:
+            return self._poll(timeout_ms, max_records)
+        finally:
+            self._polling.release()
+
+    def _poll(self, timeout_ms: int, max_records: int | None) -> dict[TopicPartition, list[AnyRecord]]:
         count_max = self._config.max_poll_records if max_records is None else max_records
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
@@ -247,6 +267,11 @@ class Consumer:
         """When iteration ends; None: never."""
         return self._config.iteration_timeout_ms
 
+    @property
+    def look_interval_ms(self) -> int:
+        """After how long there may be something to do of which ``watch`` does not tell."""
+        return self._pace.interval_ms
+
     def hand_out(self) -> Handed | None:
         """Records of one partition to iterate over, which count as read one by one as they are looked at; None if there are none."""
         now_ms = self._monotonic_ms()
@@ -302,12 +327,14 @@ class Consumer:
             self._assignment.beginnings.settle(self._fetcher.cursors.values())
         except UnstableOffsets:
             return  # a transaction is being ended; what is settled can be read meanwhile
-        self._tend_at_ms = now_ms + self._config.heartbeat_interval_ms
+        generation = None if self._membership is None else self._membership.metadata.generation
+        self._pace.looked((generation, None if subscription is None else subscription.counts))
+        self._tend_at_ms = now_ms + self._pace.interval_ms
 
     def _wait(self, timeout_ms: int) -> None:
         """Wait for records, or for the other members of the group."""
         if self._assignment.subscription is not None:
-            timeout_ms = min(timeout_ms, max(1, self._config.heartbeat_interval_ms))
+            timeout_ms = min(timeout_ms, max(1, self._pace.interval_ms))
         if self._membership is not None and (answer := self._membership.answer) is not None:
             futures.wait((answer,), timeout_ms / 1000)
             self._tend_at_ms = None
@@ -338,7 +365,10 @@ class Consumer:
         Raises:
             NotAssigned: as it says.
             ValueError: It is negative.
+            TypeError: ``partition`` is no pair, or ``offset`` no number.
         """
+        if not isinstance(offset, int):
+            raise TypeError(f"offset={offset!r}: allowed is a whole number")
         if offset < 0:
             raise ValueError(f"offset={offset} is negative")
         self._chosen((partition,))[0].seek(offset)
@@ -359,24 +389,22 @@ class Consumer:
             found = cursor.log.offset_for_timestamp(timestamp_ms)
             cursor.seek(cursor.end_offset() if found is None else found)
 
-    def offsets_for_times(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is as old as the timestamp or younger, for any partitions; None where none is."""
         self._check_open()
-        return {
-            TopicPartition(*partition): self._session.log(*partition).offset_for_timestamp(timestamp_ms)
-            for partition, timestamp_ms in timestamps_ms.items()
-        }
+        wanted = {partition_of(partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
+        return {partition: self._session.log(*partition).offset_for_timestamp(timestamp_ms) for partition, timestamp_ms in wanted.items()}
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
         self._check_open()
-        return {TopicPartition(*partition): self._session.log(*partition).start_offset for partition in partitions}
+        return {partition: self._session.log(*partition).start_offset for partition in map(partition_of, partitions)}
 
     def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
         level = self._config.isolation_level
-        return {TopicPartition(*partition): self._session.log(*partition).readable_end_offset(level) for partition in partitions}
+        return {partition: self._session.log(*partition).readable_end_offset(level) for partition in map(partition_of, partitions)}
 
     def lag(self, partition: tuple[str, int]) -> int:
         """How many offsets the position is behind the end; 0 is none.
@@ -405,7 +433,7 @@ class Consumer:
 
     def _cursor(self, partition: tuple[str, int]) -> Cursor:
         self._check_open()
-        cursor = self._fetcher.cursors.get(TopicPartition(*partition))
+        cursor = self._fetcher.cursors.get(partition_of(partition))
         if cursor is None:
             raise NotAssigned(*partition)
         return cursor
@@ -424,7 +452,7 @@ class Consumer:
 
     # ------------------------------------------------------------ committing
 
-    def commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> None:
+    def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit, and return when that is durable at the level of ``__consumer_offsets``.
 
         Args:
@@ -446,7 +474,7 @@ class Consumer:
             raise
 
     def commit_async(
-        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
+        self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
     ) -> "futures.Future[None]":
         """Commit without waiting; later commits overtake none before them.
 
@@ -463,9 +491,14 @@ class Consumer:
         return self._commits.send(wanted, on_commit)
 
     def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
-        """What the group has committed of a partition, assigned or not; None if nothing."""
+        """What the group has committed of a partition, assigned or not; None if nothing.
+
+        Raises:
+            InvalidGroup: There is no ``group_id``.
+        """
         self._check_open()
-        wanted = TopicPartition(*partition)
+        self.group_metadata()
+        wanted = partition_of(partition)
         return self._assignment.beginnings.committed((wanted,)).get(wanted)
 
     def seek_to_committed(self) -> None:
@@ -513,4 +546,8 @@ class Consumer:
 
 
 def _position(at: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    return OffsetAndMetadata(at) if isinstance(at, int) else at
+    if isinstance(at, OffsetAndMetadata):
+        return at
+    if not isinstance(at, int):
+        raise TypeError(f"an offset to commit is a whole number or an OffsetAndMetadata, not {at!r}")
+    return OffsetAndMetadata(at)

@@ -40,7 +40,8 @@ class ConsumerConfig:
         max_poll_records: Most records that one ``poll`` returns.
         max_poll_interval_ms: A member that does not poll for so long is replaced.
         heartbeat_interval_ms: How often, while it polls, a member asks whether its group is being rebalanced, and a
-            subscription whether there are new topics and partitions.
+            subscription whether there are new topics and partitions.  None: every 100 ms; behind a URL, where that is a request,
+            100 ms after a rebalance, then twice as seldom each time until it is every 3 s.
         partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
             cooperative, a rebalance takes away only what moves to another member (KIP-429).
         key_deserializer, value_deserializer: One of ``logdb.serde``, or what turns bytes into something else; records are
@@ -58,7 +59,7 @@ class ConsumerConfig:
     isolation_level: IsolationLevel = "read_uncommitted"
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
-    heartbeat_interval_ms: int = 100
+    heartbeat_interval_ms: int | None = None
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
@@ -74,5 +75,11 @@ class ConsumerConfig:
             least = _LEAST.get(option.name)
             if least is not None and value is not None and (type(value) is not int or value < least):
                 raise InvalidConfig(option.name, value, f"allowed is a whole number, {least} or more")
+        for name in ("group_id", "group_instance_id"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given):
+                raise InvalidConfig(name, given, "allowed is a str of one character or more")
+        if self.group_id is None and self.group_instance_id is not None:
+            raise InvalidConfig("group_instance_id", self.group_instance_id, "without group_id there is no group to be a member of")
         if self.group_id is None and self.enable_auto_commit:
             raise InvalidConfig("enable_auto_commit", True, "without group_id there is nothing to commit to")

@@ -1,42 +1,47 @@
-"""The database, as an application holds it.
+"""The database, as an application holds it, in a directory or behind a URL.
 
-Knows topics and how records find their partition.  Does not know files: the store does.
+Knows topics and how records find their partition.  Does not know files (``client.local``), nor networks: ``base`` and
+``_session`` carry out what is asked.
 """
 
 import atexit
+import contextlib
 import logging
 import os
 import re
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
-from logdb.client.offline import verify
 from logdb.client.partitioner import Partitioner
-from logdb.errors import InvalidPartitions, LogdbError, UnknownPartition
-from logdb.io import IO
+from logdb.client.session import Base, PartitionLog, Session
+from logdb.errors import InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
-from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
-from logdb.store.report import Copied, Progress, Report
-from logdb.store.store import Mode, Store
 
 if TYPE_CHECKING:
-    from logdb.broker.broker import Broker
+    import pyarrow.dataset
+
     from logdb.client.assignors import Assignor
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import OffsetReset
     from logdb.client.interceptor import Interceptor
     from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.security_admin import SecurityAdmin
     from logdb.client.table import Table
     from logdb.client.table_view import TopicViews
     from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.client.watching import Watch
     from logdb.serde import Deserializer
+    from logdb.store.report import Copied, Progress, Report
+    from logdb.store.sidecars import MadeSidecars
+    from logdb.store.state import Mode
+    from logdb.store.tiers import TopicTiers
 
     P = TypeVar("P", bound=Producer)
 
@@ -48,53 +53,49 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Database(Administration):
-    """Topics and partitions in a directory.  Made by ``logdb.open``; a context manager that closes itself.
+    """Topics and partitions, and all that can be done with them.  Made by ``logdb.open``; a context manager that closes itself.
 
     Any number of threads may use it.  After a fork, the child opens its own.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._broker: Broker | None = None
-        self._broker_lock = threading.Lock()
+    def __init__(self, base: Base) -> None:
+        self._base = base
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
         self._views: TopicViews | None = None
+        self._views_lock = threading.Lock()
         self._producers: set[Producer] = set()  # open
-        if store.mode == "a" and not store.was_closed and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
-            self._session.settle_leftovers()
+        self._on_close: list[Callable[[], None]] = []
         _open_databases.add(self)
 
     @property
-    def _session(self) -> "Broker":
-        """What producers and consumers talk through; made when it is first needed."""
-        broker = self._broker
-        if broker is not None:
-            return broker
-        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
-
-        with self._broker_lock:
-            self._broker = self._broker or Broker(self._store)
-            return self._broker
+    @abstractmethod
+    def _session(self) -> Session:
+        """What producers and consumers talk through."""
 
     @property
+    def session(self) -> Session:
+        """What producers, consumers and transactions talk through: for programs that carry record batches themselves."""
+        return self._session
+
+    @property
+    @abstractmethod
     def path(self) -> str:
-        """The directory, absolute."""
-        return self._store.path
+        """The directory, absolute, or the URL."""
 
     @property
-    def mode(self) -> Mode:
+    @abstractmethod
+    def mode(self) -> "Mode":
         """``"a"``: append and read; ``"r"``: read beside a writer."""
-        return self._store.mode
 
     @property
+    @abstractmethod
     def reports(self) -> Sequence[str]:
         """What recovery found and did since the database was opened: one line each."""
-        return tuple(self._store.reports)
 
     def __repr__(self) -> str:
-        return f"<Database {self.path} mode={self.mode}{' closed' if self._store.closed else ''}>"
+        return f"<Database {self.path} mode={self.mode}{' closed' if self._base.closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +120,7 @@ class Database(Administration):
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
-        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        return self._base.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
@@ -131,7 +132,7 @@ class Database(Administration):
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        info = self._store.alter_topic(name, config=config, partitions=partitions)
+        info = self._base.alter_topic(name, config=config, partitions=partitions)
         self._topic_changed(name)
         return info
 
@@ -144,6 +145,26 @@ class Database(Administration):
         self._session.delete_topic(name)
         self._topic_changed(name)
 
+    def watch(self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False) -> "Watch":
+        """Follow what becomes of topics from now on: created, altered, partitions added, deleted.
+
+        What comes and goes between two looks of a handle beside a writer, or while a server is away, is not told.
+
+        Args:
+            timeout_ms: The iterator ends so long after the last change; None: it does not.
+            stop: The iterator ends when this is set.
+            internal: Tell of internal topics, too.
+
+        Returns:
+            An iterator of ``TopicEvent``.
+
+        Raises:
+            Closed: From the iterator, once the database is.
+        """
+        from logdb.client.watching import Watch  # few programs need it
+
+        return Watch(self._session, timeout_ms=timeout_ms, stop=stop, internal=internal)
+
     def _topic_changed(self, name: str) -> None:
         self._partition_counts.pop(name, None)
         for producer in list(self._producers):
@@ -151,7 +172,7 @@ class Database(Administration):
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics, by name; Kafka's internal ones only if asked for."""
-        return self._store.topics(internal=internal)
+        return self._base.topics(internal=internal)
 
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic, with its partitions as they are now.
@@ -159,11 +180,11 @@ class Database(Administration):
         Raises:
             UnknownTopic: There is none of that name.
         """
-        return self._store.describe_topic(name)
+        return self._base.describe_topic(name)
 
     # ------------------------------------------------------------ records
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
         """The log of one partition: the fast, plain way to append and to read.
 
         Always the same object for the same partition.
@@ -171,8 +192,7 @@ class Database(Administration):
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        log = self._store.log(topic, partition)
-        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
+        return self._session.log(topic, partition)
 
     def append(
         self,
@@ -196,10 +216,10 @@ class Database(Administration):
             Where it lies; its ``timestamp_ms`` is -1 where the log took its own clock.
 
         Raises:
-            As ``Log.append``; UnknownPartition where a callable leaves the range.
+            As ``Log.append``; UnknownPartition where a callable leaves the range; InvalidTopic where ``topic`` is internal.
         """
         partition = self._choose(topic, key, partitioner)
-        offset = self._store.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
+        offset = self._base.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
         return RecordMetadata(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
 
     def append_many(
@@ -221,7 +241,7 @@ class Database(Administration):
             Where each record lies, in the order given.
 
         Raises:
-            As ``Log.append_many``.
+            As ``Log.append_many``; InvalidTopic where ``topic`` is internal.
         """
         values = list(values)
         keys = [None] * len(values) if keys is None else list(keys)
@@ -236,7 +256,7 @@ class Database(Administration):
             rows.setdefault(self._checked(topic, choose(key, count), count), []).append(row)
         placed: list[RecordMetadata | None] = [None] * len(values)
         for partition, chosen in rows.items():
-            offsets = self._store.log(topic, partition).append_many(
+            offsets = self._base.log(topic, partition).append_many(
                 [values[row] for row in chosen],
                 [keys[row] for row in chosen],
                 headers=None if heads is None else [heads[row] for row in chosen],
@@ -265,7 +285,7 @@ class Database(Administration):
                 has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
                 ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
                 the shorter way.
-            options: See ``ProducerOptions``.
+            options: ``help(logdb.ProducerOptions)`` lists them with their defaults.
 
         Returns:
             A context manager that closes itself; closing the database closes it, too.
@@ -284,12 +304,14 @@ class Database(Administration):
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
         """A producer of a kind, which is told of changes of topics and closed with the database."""
-        self._store.check_open(writable=True)
-        producer = kind(self._session, io=self._store.io, clock=self._store.clock, on_close=self._producers.discard, **options)
+        self._base.check_open(writable=True)
+        producer = kind(self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **options)
         self._producers.add(producer)
         return producer
 
-    def transaction(self, transactional_id: str, **options: Any) -> "Transaction":
+    def transaction(
+        self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
+    ) -> "Transaction":
         """Several records, and the offsets of consumers, all or nothing: a context manager.
 
             with db.transaction("etl") as tx:
@@ -304,7 +326,8 @@ class Database(Administration):
 
         Args:
             transactional_id: A name that is this application's, over restarts, too.
-            options: Those of ``producer``, such as ``transaction_timeout_ms``.
+            transaction_timeout_ms: After which it is aborted, from its first record on; 1 to ``transaction.max.timeout.ms`` (900,000).
+            options: Those of ``producer``.
 
         Raises:
             where the block is entered, InvalidTransactionTimeout; where it ends, ProducerFenced, and whatever kept a
@@ -314,7 +337,7 @@ class Database(Administration):
             from logdb.client.transaction import Transactions
 
             self._transactions = Transactions(self._transactional_producer)
-        return self._transactions.transaction(transactional_id, options)
+        return self._transactions.transaction(transactional_id, {"transaction_timeout_ms": transaction_timeout_ms, **options})
 
     def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
         from logdb.client.transaction import TransactionalProducer
@@ -333,7 +356,7 @@ class Database(Administration):
         isolation_level: IsolationLevel = "read_uncommitted",
         max_poll_records: int = 500,
         max_poll_interval_ms: int = 300_000,
-        heartbeat_interval_ms: int = 100,
+        heartbeat_interval_ms: int | None = None,
         partition_assignment_strategy: "str | Sequence[str | Assignor]" = ("range", "cooperative-sticky"),
         key_deserializer: "Deserializer | None" = None,
         value_deserializer: "Deserializer | None" = None,
@@ -345,7 +368,7 @@ class Database(Administration):
 
         Args:
             topics, pattern: What to subscribe to, as ``Consumer.subscribe``; neither: ``subscribe`` or ``assign`` says it.
-            others: see ``ConsumerConfig``.
+            others: ``help(logdb.ConsumerConfig)`` says what each does.
 
         Raises:
             InvalidConfig: An option cannot be so; it names it.
@@ -374,7 +397,7 @@ class Database(Administration):
             iteration_timeout_ms=iteration_timeout_ms,
             client_id=client_id,
         )
-        consumer = Consumer(self._session, config, self._store.io.monotonic_ms)
+        consumer = Consumer(self._session, config, self._base.io.monotonic_ms)
         if topics or pattern is not None:
             consumer.subscribe(*topics, pattern=pattern)
         return consumer
@@ -391,7 +414,9 @@ class Database(Administration):
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
-            count = self._partition_counts[topic] = self._store.partition_count(topic)
+            if topic in INTERNAL_TOPICS:
+                raise InvalidTopic(topic, "logdb alone writes to it")
+            count = self._partition_counts[topic] = self._base.partition_count(topic)
         return count
 
     def _partitioner(self, wanted: "str | Partitioner | None") -> Partitioner:
@@ -409,7 +434,7 @@ class Database(Administration):
         """A topic as a mapping from its keys to their latest values, kept current.
 
         The first look reads the topic; what was read stays in ``views/``, so that the next time goes on from there.
-        With ``mode="r"`` it lies in a temporary directory.
+        With ``mode="r"``, or over a URL, it lies in a temporary directory.
 
         Args:
             topic: With or without compaction.
@@ -420,16 +445,16 @@ class Database(Administration):
             UnknownTopic: There is none of that name.
         """
         from logdb.client.table import Table  # few programs need it
-        from logdb.client.table_view import TopicViews
 
-        self._store.partition_count(topic)
-        session, store = self._session, self._store
-        with self._broker_lock:
-            if self._views is None:
-                directory = os.path.join(store.path, "views") if store.mode == "a" else None
-                self._views = TopicViews(session, directory, clean_offset=store.clean_offset, io=store.io, clock_ms=store.clock_ms)
+        self._base.partition_count(topic)
+        with self._views_lock:
+            self._views = self._views or self._open_views()
             view = self._views.of(topic)
-        return Table(session, view, store.io, key_deserializer, value_deserializer)
+        return Table(self._session, view, self._base.io, key_deserializer, value_deserializer)
+
+    @abstractmethod
+    def _open_views(self) -> "TopicViews":
+        """Where the views of tables are kept."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
@@ -449,7 +474,7 @@ class Database(Administration):
 
         Source: DeleteRecords of Kafka (KIP-107).
         """
-        return self._store.delete_records(topic, partition, before_offset)
+        return self._base.delete_records(topic, partition, before_offset)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """Keep only the latest record of each key, now: all that was appended before, the active segment too.
@@ -465,7 +490,76 @@ class Database(Administration):
             UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say; no record was lost.
             Closed: The database was closed meanwhile.
         """
-        self._store.compact(topic, partition)
+        self._base.compact(topic, partition)
+
+    # ------------------------------------------------------------ who may do what
+
+    @property
+    @abstractmethod
+    def security(self) -> "SecurityAdmin":
+        """Users, tokens, ACLs and quotas: who may do what where the database is served."""
+
+    # ------------------------------------------------------------ as columns
+
+    @abstractmethod
+    def make_parquet(self, topic: str, partition: int | None = None, *, progress: "Progress | None" = None) -> "list[MadeSidecars]":
+        """Make a Parquet file of each segment that has none, now: of all that was appended before, the active segment too.
+
+        Those that there are already are checked, and made anew where they are damaged.  With the config ``logdb.parquet`` the
+        same happens in the background, to segments that are full, or old, enough.  Needs pyarrow.
+
+        Args:
+            partition: One of them; None: all.
+            progress: Called after each segment with bytes done, bytes in all, and the partition's name.
+
+        Returns:
+            What was done, by partition.
+
+        Raises:
+            LocalOnly: The database is behind a URL.
+            CorruptionError: A batch is damaged.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed, Closed: as they say.
+        """
+
+    @abstractmethod
+    def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
+        """Where each record of a topic is to be read from, as it is now: from a Parquet file, or from a range of a log.
+
+        For who reads Parquet himself.  He holds each page against its checksum, and takes a file that is gone by then for
+        an error: retention, or compaction, was faster.
+
+        Args:
+            isolation_level: As ``Log.read``; for ``"read_uncommitted"``, a segment with records of aborted transactions is
+                read from the log.
+
+        Raises:
+            LocalOnly: The database is behind a URL.
+            UnknownTopic: There is none of that name.
+        """
+
+    @abstractmethod
+    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
+        """The records of a topic, as they are now, as a dataset: for pyarrow, pandas, polars, duckdb.
+
+            duckdb.sql("select key, count(*) from trades group by key")       # trades = db.topic_dataset("trades")
+            polars.scan_pyarrow_dataset(db.topic_dataset("trades"))
+            db.topic_dataset("trades").to_table(columns=["offset", "value"]).to_pandas()
+
+        What has a Parquet file (``logdb.parquet``, ``make_parquet``) is read when the dataset is; everything else is
+        copied by this call into a temporary file, as large as these records are uncompressed, whose room is given back with
+        the dataset.  Reading fails where a file was removed since (retention, compaction), or has a damaged page.  Needs pyarrow.
+
+        Args:
+            isolation_level: As ``topic_tiers``.
+
+        Returns:
+            key, value: binary; topic: string; partition: int32; offset: int64; timestamp: timestamp[ms, UTC]; timestampType: int32
+            (0 CreateTime, 1 LogAppendTime); headers: list<struct<key: string, value: binary>>, null without.  In no order.
+
+        Raises:
+            LocalOnly: The database is behind a URL.
+            UnknownTopic, CorruptionError: as they say.
+        """
 
     # ------------------------------------------------------------ the whole
 
@@ -475,13 +569,14 @@ class Database(Administration):
         Raises:
             DiskFull, SyncFailed: as ``Log.flush``.
         """
-        self._store.flush(sync)
+        self._base.flush(sync)
 
-    def verify(self, progress: Progress | None = None) -> Report:
+    @abstractmethod
+    def verify(self, progress: "Progress | None" = None) -> "Report":
         """Check every byte of every file against its neighbours, beside the work that goes on."""
-        return verify(self.path, progress=progress)
 
-    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+    @abstractmethod
+    def snapshot(self, path: str | os.PathLike[str], *, progress: "Progress | None" = None) -> "Copied":
         """Make a frozen copy of the database, under load, in a second or so.
 
         Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
@@ -498,18 +593,17 @@ class Database(Administration):
 
         Raises:
             TargetNotEmpty: Something is there already.
+            TargetInside: ``path`` is in the database's directory.
             DirectoryLocked: Another snapshot to the same place is under way.
             CorruptionError: A partition is damaged.
             ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
             DiskFull, WriteFailed, SyncFailed: There is no snapshot.
         """
-        from logdb.store.snapshot import snapshot  # few programs need it
 
-        return snapshot(self._store, os.fspath(path), progress)
-
+    @abstractmethod
     def backup(
-        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
-    ) -> Copied:
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: "Progress | None" = None
+    ) -> "Copied":
         """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
 
         It is of one moment, as a snapshot is.
@@ -525,15 +619,14 @@ class Database(Administration):
 
         Raises:
             TargetNotEmpty: The file is there already.
+            TargetInside: ``path`` is in the database's directory.
             BackupMismatch: ``base`` is of another database.
             BackupDamaged: ``base`` is no backup, or damaged.
+            ReadFailed: ``base`` is not there, or cannot be read.
             CorruptionError: The database is damaged; nothing of it is carried into a backup.
             ReadOnly: as ``snapshot``.
             DiskFull, WriteFailed, SyncFailed: There is no backup.
         """
-        from logdb.store.backup import backup  # few programs need it
-
-        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
 
     def close(self) -> None:
         """Write and sync everything, then let the next writer in.  Closing twice is no error.
@@ -542,16 +635,25 @@ class Database(Administration):
             CloseIncomplete: Records could not be written; it says how many are lost.
             what a producer's record failed with, of those since its last flush.
         """
-        failure = self._close_producers()
-        if self._transactions is not None:
-            self._transactions.close()
-        if self._broker is not None:
-            self._broker.close()
-        if self._views is not None:
-            self._views.close()
-        self._store.close()
+        while self._on_close:
+            self._on_close.pop()()
+        with contextlib.ExitStack() as closing:
+            self._closing(closing)
+            if self._views is not None:
+                closing.callback(self._views.close)
+            failure = self._close_producers()
+            if self._transactions is not None:
+                self._transactions.close()
         if failure is not None:
             raise failure
+
+    def on_close(self, function: Callable[[], None]) -> None:
+        """Call a function first thing when the database is closed."""
+        self._on_close.append(function)
+
+    def _closing(self, closing: contextlib.ExitStack) -> None:
+        """Register what is to be closed after producers and tables, in reverse."""
+        closing.callback(self._base.close)
 
     def _close_producers(self) -> Exception | None:
         """Have written what producers have taken; returns what the first of them failed with."""
@@ -562,56 +664,6 @@ class Database(Administration):
             except Exception as error:  # noqa: BLE001 -- the others are to be closed, too
                 failure = failure or error
         return failure
-
-
-def open_database(
-    path: str | os.PathLike[str],
-    *,
-    mode: Mode = "a",
-    durability: Durability = "interval",
-    batch_size: int = 16_384,
-    linger_ms: int = 5,
-    cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
-    io: IO | None = None,
-    clock: Callable[[], int] | None = None,
-) -> Database:
-    """Open the database in a directory, making it if it is not there.
-
-    Args:
-        path: The directory.
-        mode: ``"a"`` to append and read: one handle at a time.  ``"r"`` to read, beside a writer
-            in this or another process.
-        durability: What an acknowledged record survives, unless its topic or call says otherwise.
-            ``"os"``: the process.  ``"interval"``: the machine too, after ``flush.ms`` (1 s) at most.
-            ``"fsync"``: the machine, at once.
-        batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
-        linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
-        cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
-        io: What touches files and clock; for tests.
-        clock: Milliseconds since 1970, for records without a timestamp; None: the machine's,
-            read coarsely (it may lag by a tick, 4 ms).
-
-    Returns:
-        The database; close it, or use it in a ``with`` statement.
-
-    Raises:
-        DirectoryLocked: Another handle appends to it; names the process.
-        NotADatabase: The directory holds something else, or with ``mode="r"`` nothing.
-        CatalogueDamaged: ``logdb repair`` rebuilds it.
-        UnsupportedFormat: A newer logdb wrote it.
-    """
-    return Database(
-        Store.open(
-            path,
-            mode=mode,
-            durability=durability,
-            batch_size=batch_size,
-            linger_ms=linger_ms,
-            cleaner_bytes_per_second=cleaner_bytes_per_second,
-            io=io,
-            clock=clock,
-        )
-    )
 
 
 def _close_all() -> None:

@@ -49,13 +49,18 @@ class Finishing:
                 if done:
                     break
                 where = f"{record.topic}-{record.partition} at offset {record.offset}"
-                raise SerializationError(f"{where}: {error}") from error.__cause__
+                raise SerializationError(
+                    f"{where}: {error}", topic=record.topic, partition=record.partition, offset=record.offset
+                ) from error.__cause__
         return done
 
     def intercept(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """What is left when all interceptors have seen them; raises whatever one of them does."""
         for interceptor in self._interceptors:
-            records = interceptor.on_consume(records)
+            seen = interceptor.on_consume(records)
+            if not isinstance(seen, list):
+                raise TypeError(f"{type(interceptor).__name__}.on_consume has to return a list of records, not {type(seen).__name__}")
+            records = seen
         return records
 
 

@@ -11,10 +11,10 @@ Threading: one thread at a time, the consumer's.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
+from logdb.client.session import PartitionLog
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 NOWHERE = -1  # the position of a cursor that was not told where to begin
@@ -44,7 +44,7 @@ class Cursor:
     def __init__(
         self,
         partition: TopicPartition,
-        log: Log,
+        log: PartitionLog,
         isolation_level: IsolationLevel,
         out_of_range: "Callable[[Cursor, OffsetOutOfRange], None]",
     ) -> None:

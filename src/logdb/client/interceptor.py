@@ -59,5 +59,7 @@ def outgoing(interceptors: Iterable[Interceptor], record: OutgoingRecord) -> Out
         seen = interceptor.on_send(record)
         if seen is None:
             return None
+        if not isinstance(seen, OutgoingRecord):
+            raise TypeError(f"{type(interceptor).__name__}.on_send has to return an OutgoingRecord or None, not {type(seen).__name__}")
         record = seen
     return record

@@ -57,6 +57,7 @@ def restore(
         BackupDamaged, CorruptionError: A byte is not as it was written; nothing is left in ``path``.
         BackupMismatch: The files are not one full backup and the increments onto it.
         UnsupportedFormat: A newer logdb wrote it.
+        ReadFailed: A source is not there, or cannot be read.
         DiskFull, WriteFailed, SyncFailed: There is no database.
     """
     from logdb.store.restore import restore as work

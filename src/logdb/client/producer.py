@@ -4,7 +4,8 @@ Knows options, interceptors, serializers, and which partitions there are.  Does 
 (``client.accumulator``) and written (``client.sender``).  ``send`` itself is C (``codec.Dispatcher``, the base class);
 it asks here for what it does not know yet: ``_route``, ``_accumulator``, ``_refuse``.
 
-Threading: any number of threads may call anything.  Callbacks are called by the sender's thread.
+Threading: any number of threads may call anything.  Callbacks are called by the sender's thread, or by
+one that commits a transaction.
 """
 
 import logging
@@ -78,7 +79,10 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class Producer(Dispatcher):
-    """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself."""
+    """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
+
+    What its options mean: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
+    """
 
     def __init__(
         self,
@@ -112,7 +116,7 @@ class Producer(Dispatcher):
             intercepted=bool(self._interceptors),
             sticky_size=batch_size,
         )
-        for name, value, least, most in (
+        ranges: tuple[tuple[str, object, int, int], ...] = (
             ("linger_ms", linger_ms, 0, 60_000),
             ("batch_size", batch_size, 101, 1 << 20),
             ("buffer_memory", buffer_memory, batch_size, 2**63 - 1),
@@ -120,9 +124,10 @@ class Producer(Dispatcher):
             ("delivery_timeout_ms", delivery_timeout_ms, linger_ms, 2**31 - 1),
             ("retries", retries, 0, 2**31 - 1),
             ("retry_backoff_ms", retry_backoff_ms, 0, 60_000),
-        ):
-            if not least <= value <= most:
-                raise ValueError(f"{name}={value}: allowed are {least} to {most}")
+        )
+        for name, value, least, most in ranges:
+            if not (isinstance(value, int) and least <= value <= most):
+                raise ValueError(f"{name}={value!r}: allowed are {least} to {most}")
         if str(acks) not in ("0", "1", "-1", "all"):
             raise ValueError(f"acks={acks!r}: allowed are 0, 1 and 'all'")
         if (compression_type or "none") not in COMPRESSION_TYPES:
@@ -255,7 +260,7 @@ class Producer(Dispatcher):
         if gate == _GATE_FORKED:
             raise Forked(f"the producer was made by process {self._owner}, this is its child {os.getpid()}: make another one")
         if gate == _GATE_NO_TRANSACTION:
-            raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction was begun")
+            raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction has begun")
         raise Closed("the producer is closed")
 
     def would_wait(self, topic: str) -> bool:

@@ -4,9 +4,42 @@ Knows their fields.  Does not know where they come from.
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
-from logdb.codec import Record
+
+class AnyRecord(Protocol):
+    """A record as a consumer hands it out: a ``Record``, or with deserializers or interceptors a ``ConsumedRecord``.
+
+    Attributes:
+        key, value: bytes or None; or what the deserializer made of them.
+        headers: Pairs of a name and bytes or None.
+        timestamp_ms: Milliseconds since 1970.
+        leader_epoch: Of the batch that holds it.
+    """
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def key(self) -> Any: ...
+
+    @property
+    def value(self) -> Any: ...
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +56,7 @@ class ConsumedRecord:
     leader_epoch: int
 
     @staticmethod
-    def of(record: "AnyRecord", **changes: Any) -> "ConsumedRecord":
+    def of(record: AnyRecord, **changes: Any) -> "ConsumedRecord":
         """The record with other fields: ``ConsumedRecord.of(record, value=b"***")``."""
         fields = {name: getattr(record, name) for name in ConsumedRecord.__slots__}
         return ConsumedRecord(**fields | changes)
-
-
-AnyRecord: TypeAlias = Record | ConsumedRecord

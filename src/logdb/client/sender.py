@@ -1,4 +1,4 @@
-"""The thread that writes what a producer has taken, and tells the futures.
+"""Writes what a producer has taken, in a thread of its own, and tells the futures.
 
 Knows deliveries, their order, memory, retries and deadlines.  Does not know records or serializers.
 
@@ -10,7 +10,8 @@ Only the oldest delivery of a partition is tried, each time with the same bytes 
 and the log knows a duplicate.  Where one fails for good nobody knows whether it is in the log; what follows goes out
 under a new producer id, or, in a transaction, not at all.
 
-Threading: ``lock`` guards all state.  The session and callbacks are called without it, by the one thread.
+Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: that of
+the sender, or one that commits while it is idle.
 """
 
 import contextlib
@@ -61,6 +62,7 @@ class Sender:
         self._memory_used = 0
         self._hurried = 0  # threads that wait in flush
         self._thread: threading.Thread | None = None
+        self._sending: int | None = None  # the ident of the thread that is at it
         self._stopping = False
         self._given_up: LogdbError | None = None  # what is not written yet fails with it
         self._failure: BaseException | None = None  # of the first record that failed since the last flush
@@ -105,7 +107,7 @@ class Sender:
             now = self._io.monotonic_ms()
             until = now + options.max_block_ms if until is None else until
             # this very thread would wait for itself, and what is larger than all memory for ever
-            if now >= until or threading.current_thread() is self._thread or size_bytes > options.buffer_memory:
+            if now >= until or self._sending == threading.get_ident() or size_bytes > options.buffer_memory:
                 raise BufferExhausted(size_bytes, options.buffer_memory, options.max_block_ms)
             self._freed.wait((until - now) / 1000)
         if self._stopping:
@@ -155,6 +157,7 @@ class Sender:
         Raises:
             what the first record of the transaction failed with.
         """
+        self._send_here()
         self.flush(None)
         if self._given_up is not None:
             raise self._given_up
@@ -177,7 +180,7 @@ class Sender:
             self._stopping = True
             self._freed.notify_all()  # who waits for memory is to be told
             last = self._seal_all()
-            if threading.current_thread() is self._thread:
+            if self._sending == threading.get_ident():
                 return 0  # a callback closes its producer: the thread ends when all is written
             lost = 0 if self._wait_for(last, timeout_ms) else self._left()
             if lost and self._given_up is None:
@@ -196,13 +199,14 @@ class Sender:
         return sum(accumulator.record_count for accumulator in self._active)
 
     def _check_thread(self, what: str) -> None:
-        if threading.current_thread() is self._thread:
+        if self._sending == threading.get_ident():
             raise RuntimeError(f"{what} was called by a callback of the producer, and would wait for it")
 
     def _seal_all(self) -> list[Delivery]:
         """Close what is open; returns the last delivery of each partition."""
         last = [accumulator.seal() for accumulator in self._active]
-        self._wake(0)
+        if last:
+            self._wake(0)
         return [delivery for delivery in last if delivery is not None]
 
     def _wait_for(self, deliveries: list[Delivery], timeout_ms: int | None) -> bool:
@@ -217,17 +221,45 @@ class Sender:
                 self._finished.wait(None if until is None else (until - now) / 1000)
         return True
 
-    # ------------------------------------------------------------ the thread
+    # ------------------------------------------------------------ sending
 
     def _run(self) -> None:
         while due := self._due():
             for accumulator in due:
                 self._send(accumulator)
+            self._sending = None
+
+    def _send_here(self) -> None:
+        """Have written what is there by the calling thread, unless another is at it: handing a small transaction over takes
+        longer than writing it.  What is to be tried again is left to the thread.
+        """
+        self._check_thread("a commit")
+        me = threading.get_ident()
+        try:
+            with self.lock:
+                if self._sending is not None:
+                    return
+                self._sending = me
+                for accumulator in self._active:
+                    accumulator.seal()
+                due = list(self._active)
+            for accumulator in due:
+                while accumulator.ready and not accumulator.retry_at_ms:
+                    self._send(accumulator)
+        finally:  # also of a Ctrl-C, which leaves the rest to the thread
+            with self.lock:
+                if self._sending == me:
+                    self._sending = None
+                    if self._active or self._stopping:
+                        self._work.notify()
 
     def _due(self) -> list[Accumulator]:
         """Wait until something is to be written; nothing: all is, and no more comes."""
         with self.lock:
             while True:
+                if self._sending is not None:
+                    self._wait_for_work(None)
+                    continue
                 now = self._io.monotonic_ms()
                 times = {accumulator: self._due_ms(accumulator) for accumulator in self._active}
                 due = [accumulator for accumulator, at in times.items() if at <= now]
@@ -235,11 +267,16 @@ class Sender:
                     if not accumulator.ready:
                         accumulator.seal()
                 if due or (self._stopping and not times):
+                    self._sending = threading.get_ident() if due else None
                     return due
                 self._freed.notify_all()  # no more will be free for now
-                self._wake_ms = min(times.values(), default=_NEVER_MS)
-                self._work.wait((self._wake_ms - now) / 1000 if times else None)
-                self._wake_ms = 0
+                self._wait_for_work(min(times.values()) - now if times else None)
+
+    def _wait_for_work(self, wait_ms: int | None) -> None:
+        """Wait until there may be something to do; with ``lock`` held."""
+        self._wake_ms = _NEVER_MS if wait_ms is None else self._io.monotonic_ms() + wait_ms
+        self._work.wait(None if wait_ms is None else wait_ms / 1000)
+        self._wake_ms = 0
 
     def _due_ms(self, accumulator: Accumulator) -> int:
         if accumulator.ready:
@@ -317,10 +354,10 @@ class Sender:
                 logger.warning("%d records for %s-%d are lost: %s", delivery.record_count, *accumulator.partition, error)
         delivery.settle(base_offset, timestamp_ms, error)
         with self.lock:
-            accumulator.ready.popleft()
             accumulator.retry_at_ms = 0
-            if not accumulator.ready and accumulator.opened_ms is None:
+            if len(accumulator.ready) == 1 and accumulator.opened_ms is None:
                 del self._active[accumulator]
+            accumulator.ready.popleft()
             if error is not None and self._options.acknowledged:
                 self._failure = self._failure or error
                 if self._options.transactional_id is not None and self._given_up is None:

@@ -7,22 +7,218 @@ Threading: every call, from any thread.  Calls that wait for other members of a 
 return when they are done, and what they changed is then durable at the level of the internal topic that holds it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol
 
-from logdb.model import Buffer, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.io import IO
+from logdb.model import (
+    AbortedTransaction,
+    Buffer,
+    Changes,
+    Durability,
+    OffsetAndMetadata,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    Signal,
+    TopicInfo,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
+    import pyarrow
+
+    from logdb.codec import Record, RecordIterator
     from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.isolation import IsolationLevel
-    from logdb.log.log import Log
+    from logdb.store.report import Copied, Report
 
 
-class Session(Protocol):
-    """One way to a database."""
+class PartitionLog(Protocol):
+    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``; ``log.Log`` says more of each call.
 
-    # ------------------------------------------------------------ topics and logs
+    Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
+    """
+
+    topic: str
+    partition: int
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be given."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what is decided ends: the first offset of an open transaction, or else the end."""
+
+    @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, as written."""
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        headers: "Iterable[tuple[str, Buffer | None]]" = (),
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> int:
+        """Append one record; returns its offset.
+
+        Args:
+            headers: (name, value) pairs.
+            timestamp_ms: None: now.
+            expected_offset: Fail unless the log ends here.
+            durability: ``"os"``, ``"interval"`` or ``"fsync"``; None: the topic's level.
+
+        Raises:
+            UnexpectedOffset: The log ends elsewhere.
+            RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
+            ReadOnly, DiskFull, SyncFailed, Closed: as they say.
+        """
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        """Append records that lie together, and write them; returns their offsets.  Arguments and errors as ``append``."""
+
+    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+        """Append ready-made record batches (Kafka's RecordBatch v2, back to back, any codec); returns their offsets.
+
+        Raises:
+            InvalidBatch: They are not; nothing was appended.
+            ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer must not, or not now.
+            whatever ``append`` raises.
+        """
+
+    def flush(self, sync: bool = True) -> None:
+        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "RecordIterator":
+        """Read records from ``offset`` to where the log ends now, or to ``end_offset``.
+
+        Args:
+            leader_epoch: Of the record before ``offset``, as the reader saw it.
+            isolation_level: ``"read_committed"`` leaves out what was aborted, and ends before what is open.
+
+        Raises:
+            OffsetOutOfRange: Neither in the log nor its end.
+            LogTruncated: What the reader saw is lost.
+            CorruptionError, ReadFailed: From the iterator, where it comes to the damage.
+        """
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        """Read whole record batches, as stored, from the one that holds ``offset``: at least one, about ``size_bytes_max``.
+
+        Returns:
+            The batches, and the offset to go on from.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``.
+        """
+
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        """Read records as Arrow batches, decoded in C; raises as ``read``.
+
+        Args:
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers; None: all but the type.
+        """
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "Iterator[Record]":
+        """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set."""
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is as old as that, or younger; None if there is none."""
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that were begun on this partition and not ended, by their first offsets."""
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with batches in [``offset``, ``end_offset``)."""
+
+    def readable_end_offset(self, isolation_level: "IsolationLevel" = "read_uncommitted") -> int:
+        """Where reading ends now."""
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at ``offset``; -1: unknown."""
+
+    def watch(self, grown: Signal) -> None:
+        """Set ``grown`` whenever there may be more to read, until ``unwatch``."""
+
+    def unwatch(self, grown: Signal) -> None:
+        """Take a ``watch`` back."""
+
+
+class Base(Protocol):
+    """Topics and their logs: what a database cannot do without, before it has producers or consumers.
+
+    Attributes:
+        io: What touches files and clock.
+        clock: Milliseconds since 1970, for records without a timestamp; None: the machine's.
+    """
+
+    @property
+    def io(self) -> IO: ...
+    @property
+    def clock(self) -> Callable[[], int] | None: ...
+    @property
+    def closed(self) -> bool: ...
+
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless it is open (to write).
+
+        Raises:
+            Closed, ReadOnly, Forked: as they say.
+        """
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    ) -> TopicInfo:
+        """See ``Database.create_topic``."""
+
+    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+        """See ``Database.alter_topic``."""
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""
@@ -37,8 +233,34 @@ class Session(Protocol):
             UnknownTopic: There is none of that name.
         """
 
-    def log(self, topic: str, partition: int = 0) -> "Log":
-        """The one log of a partition, to read from."""
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
+        """The one log of a partition."""
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """See ``Database.delete_records``."""
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """See ``Database.compact``."""
+
+    def flush(self, sync: bool = True) -> None:
+        """See ``Database.flush``."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class Session(Base, Protocol):
+    """One way to a database: topics, records, groups and transactions.
+
+    Attributes:
+        look_interval_ms_max: How far apart a consumer's looks may come to be while nothing changes: more where each is a request.
+    """
+
+    @property
+    def look_interval_ms_max(self) -> int: ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and what groups have committed of it."""
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: "IsolationLevel" = "read_uncommitted"
@@ -52,10 +274,34 @@ class Session(Protocol):
             UnknownTopic, UnknownPartition, Closed: as they say.
         """
 
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = ...) -> Changes:
+        """What became of topics, the internal ones too, since ``position``, at most so many changes; None: since now.
+
+        Waits for the first change, for ``timeout_ms`` at most, but may return earlier without one.
+        """
+
+    # ------------------------------------------------------------ the whole
+
+    def reports(self) -> tuple[str, ...]:
+        """What recovery found and did since the database was opened: one line each."""
+
+    def verify(self) -> "Report":
+        """Check every byte; see ``Database.verify``."""
+
+    def backup(self, path: str, base: str | None = None) -> "Copied":
+        """Write the database, or what ``base`` lacks of it, into the new file ``path``; see ``Database.backup``."""
+
     # ------------------------------------------------------------ producing
 
     def produce(
-        self, topic: str, partition: int, batches: Buffer, *, durability: Durability | None = None, transactional_id: str | None = None
+        self,
+        topic: str,
+        partition: int,
+        batches: Buffer,
+        *,
+        durability: Durability | None = None,
+        transactional_id: str | None = None,
+        expected_offset: int | None = None,
     ) -> range:
         """Append record batches that are stamped with their producer already.
 

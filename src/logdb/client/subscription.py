@@ -20,8 +20,11 @@ class Subscription:
     def __init__(self, session: Session, topics: tuple[str, ...] = (), pattern: "str | re.Pattern[str] | None" = None) -> None:
         if bool(topics) == (pattern is not None):
             raise ValueError(f"subscribe to topics or to a pattern, not to topics={topics!r} and pattern={pattern!r}")
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(f"each topic is a str and an argument of its own, as in subscribe('a', 'b'), not {topic!r}")
         self._session, self._names = session, tuple(dict.fromkeys(topics))
-        self._pattern = re.compile(pattern) if isinstance(pattern, str) else pattern
+        self._pattern = _compiled(pattern)
         self.counts: Mapping[str, int] = {}
         self.refresh()
         self._first = self.counts
@@ -50,3 +53,12 @@ class Subscription:
     def is_new(self, partition: TopicPartition) -> bool:
         """Whether the partition was made after the subscription."""
         return partition.partition >= self._first.get(partition.topic, 0)
+
+
+def _compiled(pattern: "str | re.Pattern[str] | None") -> "re.Pattern[str] | None":
+    if not isinstance(pattern, str):
+        return pattern
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern={pattern!r} is no regular expression: {error}") from error

@@ -23,10 +23,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from logdb.client.session import Session
+from logdb.client.session import PartitionLog, Session
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
-from logdb.log.log import Log
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
 
@@ -44,7 +43,7 @@ class _State:
 
     topic_id: str
     view: View
-    logs: list[Log]
+    logs: list[PartitionLog]
     keeps_tombstones_ms: int | None  # None: they stay
     positions: dict[int, Position]
     looked_ms: int
@@ -249,7 +248,7 @@ class TopicView:
             if size_bytes >= _BATCH_SIZE_BYTES:
                 self._update(state, changes, partition, begin._replace(offset=record.offset + 1, leader_epoch=record.leader_epoch))
                 changes, size_bytes = {}, 0
-        last_epoch = log.epochs.at(end_offset - 1) if end_offset else -1
+        last_epoch = log.epoch_at(end_offset - 1) if end_offset else -1
         self._update(state, changes, partition, Position(end_offset, last_epoch, begin.start_offset, now_ms))
 
     def _update(self, state: _State, changes: Mapping[bytes, Entry], partition: int, position: Position) -> None:

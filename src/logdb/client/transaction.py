@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client.producer import Headers, OnDelivery, Producer
 from logdb.client.session import Session
-from logdb.errors import InvalidGroup, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
+from logdb.errors import InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class TransactionalProducer(Producer):
     """
 
     def __init__(self, session: Session, *, transactional_id: str, **options: Any) -> None:
+        if not isinstance(transactional_id, str):
+            raise TypeError(f"transactional_id={transactional_id!r}: allowed is a str")
+        if not options.get("enable_idempotence", True):
+            raise ValueError("enable_idempotence=False: a producer with a transactional_id is always idempotent")
         super().__init__(session, transactional_id=transactional_id, **options)
         self._id = transactional_id
         self._identity: ProducerIdAndEpoch | None = None
@@ -102,8 +106,6 @@ class TransactionalProducer(Producer):
         """
         self._check_begun()
         group_metadata = consumer.group_metadata()
-        if group_metadata is None:
-            raise InvalidGroup("the consumer has no group_id: there is nobody to commit offsets for")
         if consumer not in self._consumers:
             self._consumers.append(consumer)
         self.send_offsets_to_transaction(consumer.positions(), group_metadata)
@@ -221,9 +223,14 @@ class Transaction:
     Made by ``Database.transaction``.
     """
 
-    def __init__(self, take: Callable[[], TransactionalProducer], give_back: Callable[[TransactionalProducer], None]) -> None:
-        self._take, self._give_back = take, give_back
+    def __init__(
+        self, transactional_id: str, take: Callable[[], TransactionalProducer], give_back: Callable[[TransactionalProducer], None]
+    ) -> None:
+        self._id, self._take, self._give_back = transactional_id, take, give_back
         self._producer: TransactionalProducer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._id!r}{' begun' if self._producer is not None else ''}>"
 
     def __enter__(self) -> Self:
         if self._producer is not None:
@@ -235,10 +242,12 @@ class Transaction:
             self._give_back(producer)
             raise
         self._producer = producer
+        self.__dict__["send"] = producer.send  # C, without a Python frame of ours for each record
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         producer, self._producer = self._begun(), None
+        del self.__dict__["send"]
         try:
             if error is None:
                 self._commit(producer)
@@ -313,7 +322,9 @@ class Transactions:
 
     def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:
         """A transaction, which begins where its block is entered."""
-        return Transaction(lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options))
+        return Transaction(
+            transactional_id, lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options)
+        )
 
     def close(self) -> None:
         """Close all producers, and keep none from now on."""

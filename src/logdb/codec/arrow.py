@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+"""What is read where no columns are named; ``timestamp_type`` (0 CreateTime, 1 LogAppendTime) is read by name."""
 
 _WANTED = {
     "offset": lib.LOGDB_COLUMN_OFFSET,
@@ -30,12 +31,14 @@ _WANTED = {
     "key": lib.LOGDB_COLUMN_KEY,
     "value": lib.LOGDB_COLUMN_VALUE,
     "headers": lib.LOGDB_COLUMN_HEADERS,
+    "timestamp_type": lib.LOGDB_COLUMN_TIMESTAMP_TYPE,
 }
 _COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's 32-bit offsets
 _CHUNK_BYTES_MAX = 2**32 - 1  # positions in the core's scratch rows are 32-bit
 
 
-def _pyarrow() -> ModuleType:
+def import_pyarrow() -> ModuleType:
+    """The package; raises ImportError with what to install."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -45,12 +48,12 @@ def _pyarrow() -> ModuleType:
 
 
 def schema(columns: Sequence[str] | None = None) -> "pyarrow.Schema":
-    """The Arrow schema of some columns, in the order given; None: all five.
+    """The Arrow schema of some columns, in the order given; None: ``COLUMNS``.
 
     Raises:
         ValueError: An unknown column, one given twice, or none at all.
     """
-    pa = _pyarrow()
+    pa = import_pyarrow()
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     fields = {
         "offset": pa.field("offset", pa.int64(), nullable=False),
@@ -58,13 +61,14 @@ def schema(columns: Sequence[str] | None = None) -> "pyarrow.Schema":
         "key": pa.field("key", pa.binary()),
         "value": pa.field("value", pa.binary()),
         "headers": pa.field("headers", pa.list_(header)),
+        "timestamp_type": pa.field("timestamp_type", pa.int32(), nullable=False),
     }
     names = COLUMNS if columns is None else tuple(columns)
     for name in names:
         if name not in fields:
-            raise ValueError(f"unknown column {name!r}; columns are {', '.join(COLUMNS)}")
+            raise ValueError(f"unknown column {name!r}; columns are {', '.join(_WANTED)}")
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(COLUMNS)}")
+        raise ValueError(f"columns={list(names)!r}: name at least one, and each once, of {', '.join(_WANTED)}")
     return pa.schema([fields[name] for name in names])
 
 
@@ -79,7 +83,7 @@ def record_batches(
     Args:
         chunks: uint8[n] each, checked uncompressed batches back to back, less than 4 GiB; borrowed until the next
             one is asked for.
-        columns: Any of ``COLUMNS`` in any order; None: all.
+        columns: Any of ``COLUMNS``, and ``timestamp_type``, in any order; None: ``COLUMNS``.
 
     Raises:
         ValueError: See ``schema``; raised by the call, not by the first batch.
@@ -93,7 +97,7 @@ class _Reader:
     """Scratch memory and C structures of one iteration, used from chunk to chunk."""
 
     def __init__(self, schema: "pyarrow.Schema") -> None:
-        self._pa = _pyarrow()
+        self._pa = import_pyarrow()
         self._schema = schema
         self._wanted = sum(_WANTED[name] for name in schema.names)
         self._build = [(getattr(self, f"_{name}_array"), schema.field(name).type) for name in schema.names]
@@ -163,6 +167,8 @@ class _Reader:
         for name in ("offset", "timestamp"):
             if self._wanted & _WANTED[name]:
                 self._allocate(name, row_count * 8)
+        if self._wanted & lib.LOGDB_COLUMN_TIMESTAMP_TYPE:
+            self._allocate("timestamp_type", row_count * 4)
         for name in ("key", "value"):
             if self._wanted & _WANTED[name]:
                 self._allocate(f"{name}_offsets", (row_count + 1) * 4)
@@ -199,6 +205,9 @@ class _Reader:
 
     def _timestamp_array(self, kind: Any) -> Any:
         return self._fixed(kind, "timestamp")
+
+    def _timestamp_type_array(self, kind: Any) -> Any:
+        return self._fixed(kind, "timestamp_type")
 
     def _key_array(self, kind: Any) -> Any:
         return self._bytes(kind, "key", self._sizes.row_count, self._sizes.key_null_count)

@@ -15,8 +15,9 @@ by what the bytes say.
 Threading: tables are immutable; what a version needs is worked out at its first use.
 """
 
+import itertools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -95,11 +96,11 @@ class _Fixed:
     """A number, as ``struct`` packs it: the same in every form."""
 
     def __init__(self, layout: str, default: Any = 0) -> None:
-        self._layout = struct.Struct(">" + layout)
-        self.default = default
+        self.layout, self.default = layout, default
 
     def codec(self, _: Form) -> tuple[Write, Read]:
-        pack, unpack, size = self._layout.pack, self._layout.unpack_from, self._layout.size
+        whole = struct.Struct(">" + self.layout)
+        pack, unpack, size = whole.pack, whole.unpack_from, whole.size
 
         def write(out: bytearray, value: Any) -> None:
             out += pack(value)
@@ -272,14 +273,18 @@ class Struct:
         version, flexible, nullable = form
         there = [field for field in self._fields if version in field.versions]
         plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
-        tagged = {field.tag: (field.name, field.default, *field.codec(version, flexible=True)) for field in there if field.tag is not None}
+        writes = _in_runs([field for field in there if field.tag is None], [write for _, _, write, _ in plain])
+        tags = sorted((field.tag, field) for field in there if field.tag is not None)
+        tagged = {tag: (field.name, field.default, *field.codec(version, flexible=True)) for tag, field in tags}
         defaults = {field.name: field.default for field in self._fields}
 
         def write(out: bytearray, values: Mapping[str, Any]) -> None:
-            for name, default, write_field, _ in plain:
-                write_field(out, values.get(name, default))
-            if flexible:
+            for write_fields in writes:
+                write_fields(out, values)
+            if tagged:
                 _write_tagged(out, tagged, values)
+            elif flexible:
+                out.append(0)
 
         def read(reader: Reader) -> dict[str, Any]:
             values = defaults.copy()
@@ -290,6 +295,36 @@ class Struct:
             return values
 
         return _nullable(write, read) if nullable else (write, read)
+
+
+def _in_runs(fields: Sequence[Field], writes: Sequence[Write]) -> list[Write]:
+    """What writes the fields of a struct: numbers that follow one another are packed at once."""
+    found: list[Write] = []
+    for numbers, run in itertools.groupby(zip(fields, writes, strict=True), lambda pair: isinstance(pair[0].kind, _Fixed)):
+        if numbers:
+            found.append(_numbers([field for field, _ in run]))
+        else:
+            found += [_one(field, write) for field, write in run]
+    return found
+
+
+def _numbers(fields: Sequence[Field]) -> Write:
+    pack = struct.Struct(">" + "".join(field.kind.layout for field in fields if isinstance(field.kind, _Fixed))).pack
+    named = [(field.name, field.default) for field in fields]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        out += pack(*[values.get(name, default) for name, default in named])
+
+    return write
+
+
+def _one(field: Field, write_value: Write) -> Write:
+    name, default = field.name, field.default
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        write_value(out, values.get(name, default))
+
+    return write
 
 
 def _nullable(write: Write, read: Read) -> tuple[Write, Read]:
@@ -310,11 +345,11 @@ _Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]
 
 
 def _write_tagged(out: bytearray, tagged: _Tagged, values: Mapping[str, Any]) -> None:
-    given = {tag: values[entry[0]] for tag, entry in sorted(tagged.items()) if values.get(entry[0], entry[1]) != entry[1]}
+    given = [(tag, name, write) for tag, (name, default, write, _) in tagged.items() if values.get(name, default) != default]
     write_uvarint(out, len(given))
-    for tag, value in given.items():
+    for tag, name, write in given:
         data = bytearray()
-        tagged[tag][2](data, value)
+        write(data, values[name])
         write_uvarint(out, tag)
         write_uvarint(out, len(data))
         out += data

@@ -24,7 +24,7 @@ fails, the shard is not open yet: the next call begins anew with an empty coordi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from logdb.errors import LogdbError
@@ -80,7 +80,10 @@ class SyncPartitions(NamedTuple):
 
 
 class WriteMarkers(NamedTuple):
-    """Action: end the producer's transaction on each of these partitions with a control batch, and sync it (levels as above).
+    """Action: end the producer's transaction on each of these partitions with a control batch.
+
+    It is synced (levels as above) where ``last_epoch`` is the producer's: the next transaction may then have the same
+    epoch.  Otherwise the runner finds by the epoch how a transaction was decided whose marker was lost.
 
     The marker is written whether or not the partition holds records of the transaction: its epoch fences what comes late.
     In ``__consumer_offsets`` the group coordinator's ``apply_marker`` follows the append.
@@ -117,8 +120,7 @@ class ActionFailed(NamedTuple):
     error: LogdbError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effects:
+class Effects(NamedTuple):
     """What one event leads to; see the module for the order."""
 
     records: tuple[StateRecord, ...] = ()
@@ -127,7 +129,7 @@ class Effects:
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     actions: tuple[Action, ...] = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)  # the coordinator's own: what accept makes current
+    changes: Mapping[str, Any] = MappingProxyType({})  # the coordinator's own: what accept makes current
 
 
 class Coordinator(Protocol):

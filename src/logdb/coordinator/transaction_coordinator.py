@@ -3,7 +3,7 @@
 Knows the transactional ids of one partition of ``__transaction_state``, and who may call.  Does not know who calls, logs or
 clocks (see ``effects``); what becomes of a transaction is ``transactions``'.
 
-A commit, in order: SyncPartitions (action) · PrepareCommit (record, synced: the commit point) · WriteMarkers (action, synced) ·
+A commit, in order: SyncPartitions (action) · PrepareCommit (record, synced: the commit point) · WriteMarkers (action) ·
 CompleteCommit (record) · the answer.
 """
 
@@ -27,12 +27,16 @@ class TransactionCoordinator:
         config: Limits and waits.
         new_producer_id: Gives a producer id that was never given before in this database, over restarts too.
         coordinator_epoch: The leader epoch of the partition, for the markers.
+        epoch_start_offset: Where that epoch begins: records before it were followed by a crash, and perhaps by others, lost in it.
 
     Threading: none; see ``effects``.
     """
 
-    def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int], coordinator_epoch: int) -> None:
-        self._config, self._new_producer_id, self._coordinator_epoch = config, new_producer_id, coordinator_epoch
+    def __init__(
+        self, config: TransactionConfig, new_producer_id: Callable[[], int], coordinator_epoch: int, epoch_start_offset: int = 0
+    ) -> None:
+        self._config, self._new_producer_id = config, new_producer_id
+        self._coordinator_epoch, self._epoch_start_offset = coordinator_epoch, epoch_start_offset
         self._transactions: dict[str, Transaction] = {}
         self._handlers: dict[type, Callable[[Step, Any], None]] = {
             InitProducerId: self._init,
@@ -73,7 +77,8 @@ class TransactionCoordinator:
         if value is None:
             self._transactions.pop(transactional_id, None)
         else:
-            self._transactions[transactional_id] = Transaction.of(transactional_id, parse_transaction_value(value))
+            transaction = Transaction.of(transactional_id, parse_transaction_value(value))
+            self._transactions[transactional_id] = transaction._replace(cut_off=offset < self._epoch_start_offset)
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """There are none in this topic."""
@@ -148,7 +153,7 @@ class TransactionCoordinator:
     def _known(self, transactional_id: str) -> Transaction:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            raise InvalidProducer(f"unknown transactional id {transactional_id!r}: begin with a new producer id")
+            raise InvalidProducer.unknown(transactional_id)
         return transaction
 
     def _step(self, now_ms: int) -> Step:

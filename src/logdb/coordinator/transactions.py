@@ -84,8 +84,7 @@ class Ending(NamedTuple):
 Waiting: TypeAlias = InitProducerId | AbortTransaction
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """A transactional id as it is now.  What is below ``bump`` is not recorded."""
 
     transactional_id: str
@@ -104,6 +103,7 @@ class Transaction:
     ending: Ending | None = None
     end_tickets: tuple[int, ...] = ()
     waiting: tuple[Waiting, ...] = ()  # for the last transaction to be complete
+    cut_off: bool = False  # there was a crash since it was recorded: it may have begun a transaction that is lost
 
     @staticmethod
     def of(transactional_id: str, value: TransactionValue) -> "Transaction":
@@ -169,7 +169,8 @@ class Transaction:
             raise self.fenced(producer)
 
     def fenced(self, producer: ProducerIdAndEpoch) -> ProducerFenced:
-        return ProducerFenced(*producer, self.producer_epoch, transactional_id=self.transactional_id)
+        current_epoch = max(self.producer_epoch, producer.producer_epoch + 1)
+        return ProducerFenced(*producer, current_epoch, transactional_id=self.transactional_id)
 
     def is_repeated_end(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether the end of the last transaction is asked for once more, as by a producer that never saw the answer."""
@@ -224,13 +225,13 @@ class Step:
 
     def keep(self, transaction: Transaction, **changes: Any) -> Transaction:
         """Change what is not recorded."""
-        transaction = replace(transaction, **changes)
+        transaction = transaction._replace(**changes)
         self._changes[transaction.transactional_id] = transaction
         return transaction
 
     def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
         """Change what is recorded."""
-        transaction = self.keep(transaction, update_ms=self._now_ms, **changes)
+        transaction = self.keep(transaction, update_ms=self._now_ms, cut_off=False, **changes)
         self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
         self._sync |= sync
         return transaction
@@ -283,15 +284,19 @@ class Step:
     # ------------------------------------------------------------ begin
 
     def add(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> None:
-        """Partitions take part; the first ones begin the transaction."""
+        """Partitions take part; the first ones begin the transaction, unless it may have begun before a crash: then its
+        records were aborted, and those that follow must not be committed without them.
+        """
         if transaction.ends:
             raise ConcurrentTransactions(f"the last transaction of {transaction.transactional_id!r} is {transaction.state.title}")
         begins = transaction.state is not TransactionState.ONGOING
         if partitions <= (frozenset() if begins else transaction.partitions):
             return
+        if begins and transaction.cut_off:
+            raise transaction.fenced(transaction.producer)
         if begins:
             self.timer(("transaction", transaction.transactional_id), transaction.timeout_ms)
-            transaction = replace(transaction, partitions=frozenset(), start_ms=self._now_ms, state=TransactionState.ONGOING)
+            transaction = transaction._replace(partitions=frozenset(), start_ms=self._now_ms, state=TransactionState.ONGOING)
         self.record(transaction, sync=False, partitions=transaction.partitions | partitions)
 
     # ------------------------------------------------------------ end
@@ -351,11 +356,12 @@ class Step:
         self._answer_waiting(self.keep(transaction, ending=None), error)
 
     def write_markers(self, transaction: Transaction) -> None:
-        """Ask for the markers of a prepared transaction (again)."""
+        """Ask for the markers of a prepared transaction (again).  Sync: who wrote the decision may have been killed before that."""
+        self._sync = True
         self._actions.append(transaction.markers(self._coordinator_epoch))
 
     def marked(self, transaction: Transaction) -> None:
-        """All markers are on the disk: the transaction is complete, and who waited goes on.
+        """All markers are written: the transaction is complete, and who waited goes on.
 
         Sync where the next transaction has the same epoch: if this record were lost, the markers would come again, and end it.
         """

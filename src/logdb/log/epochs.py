@@ -32,14 +32,15 @@ class LeaderEpochs:
         """The epoch that new records get; 0 before the first entry."""
         return self.entries[-1][0] if self.entries else 0
 
+    @property
+    def latest_start(self) -> int:
+        """Where the latest epoch begins."""
+        return self.entries[-1][1] if self.entries else 0
+
     def begun(self, epoch: int, start_offset: int) -> "LeaderEpochs":
         """With a new epoch from ``start_offset`` on; entries that then cover nothing are dropped."""
         assert epoch > self.latest or not self.entries, f"epoch {epoch} after {self.entries}"
         return LeaderEpochs((*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)))
-
-    def truncated(self, end_offset: int) -> "LeaderEpochs":
-        """Without the entries that begin at ``end_offset`` or after."""
-        return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] < end_offset))
 
     def end_of(self, epoch: int, log_end_offset: int) -> int | None:
         """Where records of ``epoch`` end: where the next epoch begins.  None for an epoch that is yet to come."""

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 class Host(Protocol):
     """What a log asks of the store that opened it."""
 
-    def wake(self, log: "Log") -> None:
-        """Something waits to be written, synced or sealed."""
+    def wake_writer(self, log: "Log") -> None:
+        """Records wait to be written."""
+
+    def wake_syncer(self, log: "Log") -> None:
+        """Something waits to be synced or sealed."""
 
     def weaken(self, log: "Log") -> None:
         """Note durably that records past the recovery point were appended below level fsync."""
@@ -32,13 +35,6 @@ class Host(Protocol):
 
     def refusal(self, log: "ReadableLog") -> LogdbError:
         """Why the log takes no records."""
-
-    def view(self, log: "ReadableLog", generation: int) -> "View | None":
-        """What the catalogue says of the log and its sealed segments by now; None while that is the ``generation``.
-
-        Raises:
-            UnknownTopic: Its topic was deleted.
-        """
 
 
 class View(NamedTuple):

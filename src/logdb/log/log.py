@@ -34,7 +34,7 @@ from logdb.log.host import End, Host
 from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig
+from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 
@@ -103,7 +103,7 @@ class Log(AppendableLog):
         self._positions = Positions()
         self._source = self._chunks_of_records
         self._cursor: tuple[int, Segment, int] | None = None
-        self._watchers: tuple[threading.Event, ...] = ()
+        self._watchers: tuple[Signal, ...] = ()
         self._watch_lock = threading.Lock()
         self._closed = False
         self._gate = 0 if writable else GATE_SHUT
@@ -179,7 +179,7 @@ class Log(AppendableLog):
             segment.append_ms = now_ms
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
-                self._host.wake(self)
+                self._host.wake_syncer(self)
             end = End(segment, segment.size_bytes, part_next)
             if self._transactions is not None and self._transactions.pending:
                 with self._transactions.lock:
@@ -200,7 +200,7 @@ class Log(AppendableLog):
             segment.restore(self._end.position, self._end.offset)
 
     def _woken(self) -> None:
-        self._host.wake(self)
+        self._host.wake_writer(self)
 
     def _weaken(self) -> None:
         if self.strict:
@@ -213,7 +213,7 @@ class Log(AppendableLog):
         if level != FSYNC:
             if not self._interval_wanted:
                 self._interval_wanted = True
-                self._host.wake(self)
+                self._host.wake_syncer(self)
             return
         if self._point.point.offset < next_offset:
             self._group_commit.commit(next_offset)
@@ -276,7 +276,7 @@ class Log(AppendableLog):
             older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
-            self._host.wake(self)
+            self._host.wake_syncer(self)
         self._noted_position = 0
         self._segments = (*older, segment)
         self._end = End(segment, 0, base_offset)

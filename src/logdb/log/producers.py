@@ -74,7 +74,7 @@ class Producer(NamedTuple):
 
     def duplicate_of(self, head: Header) -> Batch | None:
         """The batch that ``head`` repeats."""
-        if head.producer_epoch != self.epoch or head.base_sequence < 0:
+        if head.producer_epoch != self.epoch or head.base_sequence < 0 or head.base_sequence == self.next_sequence:
             return None
         delta = head.last_offset - head.base_offset
         return next((b for b in self.batches if b.offset_delta == delta and b.first_sequence == head.base_sequence), None)

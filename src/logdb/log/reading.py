@@ -25,7 +25,7 @@ from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentRe
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
 from logdb.log.transactions import Transactions
-from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction
+from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
 
@@ -61,10 +61,15 @@ class ReadableLog(BatchBuilder):
     _positions: Positions
     _source: Callable[[int, int], Iterable[Buffer]]
     _cursor: tuple[int, Segment, int] | None
-    _watchers: tuple[threading.Event, ...]
+    _watchers: tuple[Signal, ...]
     _watch_lock: threading.Lock
 
     # ------------------------------------------------------------ what there is
+
+    @property
+    def closed(self) -> bool:
+        """Whether the database, or its topic, is gone."""
+        return self._closed
 
     @property
     def start_offset(self) -> int:
@@ -162,6 +167,10 @@ class ReadableLog(BatchBuilder):
     @property
     def epochs(self) -> LeaderEpochs:
         return self._epochs
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at ``offset``; -1: unknown."""
+        return self._epochs.at(offset)
 
     def written_end(self) -> End:
         """Where what was written ends, after a try to write what waits (what finds no room is not there yet)."""
@@ -302,12 +311,12 @@ class ReadableLog(BatchBuilder):
         Args:
             offset: First offset wanted; None: the log start.
             end_offset: Stop before this one; None: where the log ends now.
-            columns: Some of offset, timestamp, key, value, headers, in the order wanted; None: all.
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type.
             isolation_level: As ``read``.
 
         Returns:
-            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; key,
-            value: binary; headers: list<struct<key: string, value: binary>>.
+            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; timestamp_type: int32, 0
+            CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key: string, value: binary>>.
 
         Raises:
             ValueError: An unknown column.
@@ -502,12 +511,12 @@ class ReadableLog(BatchBuilder):
         finally:
             self.unwatch(grown)
 
-    def watch(self, grown: threading.Event) -> None:
+    def watch(self, grown: Signal) -> None:
         """Set ``grown`` whenever something was written, and when the log is closed, until ``unwatch``."""
         with self._watch_lock:
             self._watchers = (*self._watchers, grown)
 
-    def unwatch(self, grown: threading.Event) -> None:
+    def unwatch(self, grown: Signal) -> None:
         with self._watch_lock:
             self._watchers = tuple(known for known in self._watchers if known is not grown)
 

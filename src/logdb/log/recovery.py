@@ -30,7 +30,7 @@ from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
 from logdb.log.replay import aborted_of, load_snapshot, replay
-from logdb.log.sealed import sealed_segment
+from logdb.log.sealed import sealed_segment, unnamed_sidecars
 from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig, TopicPartition
@@ -91,16 +91,7 @@ def recover(
         distrust_cache: A sync failed: what the page cache shows may not be on the disk.
         now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
-    point = RecoveryPointFile(io, directory, writable=True)
-    found = Recovered(point, entry.start_offset, entry.read_only_reason)
-    catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-    if catalogued.offset >= found.point.point.offset:
-        found.point.point = catalogued
-    if not clean:
-        point.mend()
-    if not clean and (distrust_cache or point.written == NOWHERE):
-        found.indexed = catalogued
-    found.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
+    found = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
     try:
         names = io.listdir(directory)
     except FileNotFoundError:
@@ -108,6 +99,8 @@ def recover(
     for name in names:
         if name.endswith(CLEANED):  # of a compaction that was cut off before its commit
             io.unlink(os.path.join(directory, name))
+    for name in unnamed_sidecars(names, sealed):
+        io.unlink(os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
     _take_sealed(io, directory, sealed, bases, config, found)
@@ -129,6 +122,21 @@ def recover(
         _begin_epoch(io, directory, found)
     if entry.producers_offset >= 0:
         _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
+    return found
+
+
+def _begin(io: IO, directory: str, entry: LogEntry, *, clean: bool, distrust_cache: bool) -> Recovered:
+    """Before a file is looked at: from where on, and up to where they were intact."""
+    point = RecoveryPointFile(io, directory, writable=True)
+    found = Recovered(point, entry.start_offset, entry.read_only_reason)
+    catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+    if catalogued.offset >= point.point.offset:
+        point.point = catalogued
+    if not clean:
+        point.mend()
+    if not clean and (distrust_cache or point.written == NOWHERE):
+        found.indexed = catalogued
+    found.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
     return found
 
 

@@ -2,12 +2,18 @@
 
 Knows under which names the files of a segment are while a swap of segments is pending: new ones have ``.cleaned``
 behind their names until they are renamed over what they replace, so that name is looked for first, and no old file
-is mistaken for a new one.
+is mistaken for a new one.  And the name of a segment's sidecar (docs/format.md), not what is in it.
 """
+
+import os
+import re
+from collections.abc import Sequence
 
 from logdb.io import IO
 from logdb.meta import SegmentEntry
 from logdb.segment.segment import CLEANED, Segment, segment_path
+
+_SIDECAR = re.compile(r"\d{20}(-[0-9a-f]{8}\.parquet|\.parquet\.tmp)")
 
 
 def sealed_segment(
@@ -49,3 +55,28 @@ def segment_entry(topic: str, partition: int, segment: Segment, crc: int) -> Seg
         aborted_count=aborted_count,
         aborted_crc=aborted_crc,
     )
+
+
+# ---------------------------------------------------------------- sidecars
+
+
+def sidecar_path(directory: str, named: SegmentEntry) -> str:
+    """The file of a segment's sidecar, which it has."""
+    assert named.sidecar is not None
+    return os.path.join(directory, f"{named.base_offset:020d}-{named.sidecar.crc:08x}.parquet")
+
+
+def unfinished_sidecar_path(directory: str, base_offset: int) -> str:
+    """The file of a sidecar while it is written."""
+    return os.path.join(directory, f"{base_offset:020d}.parquet.tmp")
+
+
+def sidecar_paths(directory: str, sealed: Sequence[SegmentEntry]) -> list[str]:
+    """The files of all sidecars that the entries name."""
+    return [sidecar_path(directory, named) for named in sealed if named.sidecar is not None]
+
+
+def unnamed_sidecars(names: Sequence[str], sealed: Sequence[SegmentEntry]) -> list[str]:
+    """Of the ``names`` in a partition's directory, those of sidecars, finished or not, that no entry names."""
+    known = set(sidecar_paths("", sealed))
+    return [name for name in names if _SIDECAR.fullmatch(name) and name not in known]

@@ -34,12 +34,23 @@ _UNSETTLED = -1  # instead of a generation: files are getting their names, so ea
 class TailLog(Log):
     """A log that another process may be appending to; takes no records itself.
 
+    ``lookup``: what the catalogue says of the log by now; given the generation that is known, and None while there is no other.
     ``frozen``: it is that of a snapshot.  What is undecided in it stays so: its end is stable, its open transactions
     count as aborted.
     """
 
-    def __init__(self, *, config: LogConfig, view: View, io: IO, directory: str, frozen: bool = False, **rest: Any) -> None:
-        self._frozen = frozen
+    def __init__(
+        self,
+        *,
+        config: LogConfig,
+        view: View,
+        lookup: "Callable[[TailLog, int], View | None]",
+        io: IO,
+        directory: str,
+        frozen: bool = False,
+        **rest: Any,
+    ) -> None:
+        self._lookup, self._frozen = lookup, frozen
         entry, sealed, pending = view
         segments = [self._make(io, directory, named, config, pending) for named in sealed]
         point = RecoveryPointFile(io, directory, writable=False)
@@ -187,7 +198,7 @@ class TailLog(Log):
         Returns:
             Whether there are other segments than before.
         """
-        view = self._host.view(self, self._generation)
+        view = self._lookup(self, self._generation)
         if view is None:
             return False
         entry, sealed, pending = view

@@ -5,7 +5,7 @@ when an entry has to change: that is the store's business.
 """
 
 from logdb.meta.catalogue import Catalogue, ReadTransaction, WriteTransaction, check_file, file_checksum
-from logdb.meta.entries import Intent, LogEntry, SegmentEntry, TopicEntry
+from logdb.meta.entries import Intent, LogEntry, SegmentEntry, Sidecar, TopicEntry
 
 __all__ = [
     "Catalogue",
@@ -13,6 +13,7 @@ __all__ = [
     "LogEntry",
     "ReadTransaction",
     "SegmentEntry",
+    "Sidecar",
     "TopicEntry",
     "WriteTransaction",
     "check_file",

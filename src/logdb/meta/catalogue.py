@@ -40,16 +40,28 @@ class ReadTransaction:
         self._path = path
         self._txn = txn
 
+    @property
+    def number(self) -> int:
+        """Of the write that is the last to be seen here.
+
+        ``Catalogue.number`` may be ahead of it: a write that is being synced counts there already.
+        """
+        return int(self._txn.id())
+
     def topics(self) -> dict[str, TopicEntry]:
         """All topics by name, in the order of their names."""
         found = (self._decode(entries.decode_topic, *item) for item in self._scan(entries.TOPIC_PREFIX))
         return {entry.name: entry for entry in found}
 
+    def topic_names(self) -> tuple[str, ...]:
+        """Names of all topics, in their order; looks at no more of them."""
+        return tuple(key[len(entries.TOPIC_PREFIX) :].decode("ascii", "replace") for key, _ in self._scan(entries.TOPIC_PREFIX))
+
     def topic(self, name: str) -> TopicEntry | None:
-        return self._get(entries.topic_key(name), entries.decode_topic)
+        return self._get(entries.topic_key(name), entries.decode_topic) if entries.can_be_topic(name) else None
 
     def log(self, topic: str, partition: int) -> LogEntry | None:
-        return self._get(entries.log_key(topic, partition), entries.decode_log)
+        return self._get(entries.log_key(topic, partition), entries.decode_log) if entries.can_be_topic(topic) else None
 
     def logs(self, topic: str | None = None) -> list[LogEntry]:
         """The logs of one topic, or all of them, by topic and partition."""
@@ -60,6 +72,10 @@ class ReadTransaction:
         """The sealed segments of a partition, or of a whole topic, by partition and base offset."""
         prefix = entries.segments_prefix(topic, partition)
         return [self._decode(entries.decode_segment, *item) for item in self._scan(prefix)]
+
+    def segment(self, topic: str, partition: int, base_offset: int) -> SegmentEntry | None:
+        """One sealed segment."""
+        return self._get(entries.segment_key(topic, partition, base_offset), entries.decode_segment)
 
     def view(self, topic: str, partition: int) -> tuple[LogEntry, list[SegmentEntry]]:
         """One log and its sealed segments.
@@ -249,6 +265,9 @@ class Catalogue:
 
     def topics(self) -> dict[str, TopicEntry]:
         return self.read(ReadTransaction.topics)
+
+    def topic_names(self) -> tuple[str, ...]:
+        return self.read(ReadTransaction.topic_names)
 
     def topic(self, name: str) -> TopicEntry | None:
         return self.read(lambda txn: txn.topic(name))

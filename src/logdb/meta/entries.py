@@ -35,6 +35,7 @@ PRODUCER_IDS_KEY = b"p"
 TOPIC_PREFIX, LOG_PREFIX, SEGMENT_PREFIX, INTENT_PREFIX = b"t ", b"l ", b"s ", b"i "
 
 _CRC_SIZE_BYTES = 4
+_NAME_LENGTH_MAX = 249
 _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -80,6 +81,20 @@ class LogEntry(NamedTuple):
     segment_created_ms: int = 0
 
 
+class Sidecar(NamedTuple):
+    """The Parquet file that has a segment's records as columns.
+
+    ``crc`` is the CRC-32C of the file, ``footer_crc`` that of its last ``footer_size_bytes``.  ``committed_only``: it may
+    lack records, those of transactions that were aborted.
+    """
+
+    size_bytes: int
+    crc: int
+    footer_size_bytes: int
+    footer_crc: int
+    committed_only: bool
+
+
 class SegmentEntry(NamedTuple):
     """One sealed segment.
 
@@ -87,6 +102,7 @@ class SegmentEntry(NamedTuple):
     ``next_offset`` is the base offset of what follows; ``max_timestamp`` and
     ``append_ms`` (the time of the last append) are milliseconds since 1970.
     ``aborted_count`` and ``aborted_crc`` are those of its ``.txnindex``.
+    ``sidecar``: None where it has none.
     """
 
     topic: str
@@ -99,6 +115,7 @@ class SegmentEntry(NamedTuple):
     append_ms: int
     aborted_count: int = 0
     aborted_crc: int = 0
+    sidecar: Sidecar | None = None
 
 
 class Intent(NamedTuple):
@@ -114,6 +131,11 @@ class Intent(NamedTuple):
 
 
 # ---------------------------------------------------------------- keys
+
+
+def can_be_topic(name: str) -> bool:
+    """Whether keys can hold the name; no topic has one that they cannot."""
+    return name.isascii() and len(name) <= _NAME_LENGTH_MAX
 
 
 def topic_key(topic: str) -> bytes:
@@ -161,7 +183,12 @@ def encode_log(entry: LogEntry) -> tuple[bytes, bytes]:
 
 def encode_segment(entry: SegmentEntry) -> tuple[bytes, bytes]:
     key = segment_key(entry.topic, entry.partition, entry.base_offset)
-    return key, _seal(key, dict(zip(SegmentEntry._fields[3:], entry[3:], strict=True)))
+    fields: dict[str, Any] = dict(zip(SegmentEntry._fields[3:], entry[3:], strict=True))
+    if entry.sidecar is None:
+        del fields["sidecar"]  # as an older logdb writes it, and reads it
+    else:
+        fields["sidecar"] = entry.sidecar._asdict()
+    return key, _seal(key, fields)
 
 
 def encode_intent(intent_id: int, intent: Intent) -> tuple[bytes, bytes]:
@@ -207,7 +234,8 @@ def decode_segment(key: bytes, value: bytes) -> SegmentEntry:
     fields = _unseal(key, value)
     try:
         _, topic, partition, base_offset = key.decode("ascii").split(" ")
-        return SegmentEntry(topic, int(partition), int(base_offset), **fields)
+        sidecar = Sidecar(**fields.pop("sidecar")) if "sidecar" in fields else None
+        return SegmentEntry(topic, int(partition), int(base_offset), **fields, sidecar=sidecar)
     except (TypeError, ValueError) as error:
         raise DamagedEntry(f"no segment entry: {error!r}") from error
 

@@ -41,7 +41,7 @@ _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
 _ROOM_BYTES = 1 << 20
 
 # What LMDB says when the file itself is wrong.  BadTxnError follows on one of the others within a transaction.
-_DAMAGE = (
+DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
@@ -222,7 +222,7 @@ def named_error(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> 
     A panic is LMDB's memory of a meta page that could not be written.
     """
     code, reason = getattr(error, "errno", None) or getattr(error, "code", 0), str(error)
-    if isinstance(error, _DAMAGE):
+    if isinstance(error, DAMAGE):
         return CatalogueDamaged(path, reason)
     if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
         return DiskFull(path, size_bytes, reason)

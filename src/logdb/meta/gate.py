@@ -7,6 +7,7 @@ needs it alone), and a store has one (a snapshot captures the ends of all partit
 import contextlib
 import threading
 from collections.abc import Iterator
+from types import TracebackType
 
 
 class Gate:
@@ -17,24 +18,30 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}  # thread -> how often it has entered
         self._waiting = 0
+        self._passage = _Passage(self)
 
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[None]:
+    def shared(self) -> "_Passage":
+        """To be entered by a ``with`` statement."""
+        return self._passage
+
+    def enter(self) -> None:
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             while self._waiting and me not in self._inside:
                 self._changed.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside[me] -= 1
-                if not self._inside[me]:
-                    del self._inside[me]
+
+    def leave(self) -> None:
+        me = threading.get_ident()
+        with self._lock:
+            self._inside[me] -= 1
+            if not self._inside[me]:
+                del self._inside[me]
+                if self._waiting:
                     self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -49,3 +56,18 @@ class Gate:
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
+
+
+class _Passage:
+    """What ``Gate.shared`` gives: a generator would take longer than all the rest."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        self._gate.enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._gate.leave()

@@ -44,6 +44,7 @@ import lmdb
 from logdb.codec.batch import crc32c
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
 from logdb.io import IO, pwrite_all, read_file
+from logdb.meta.environment import DAMAGE
 
 logger = logging.getLogger(__name__)
 
@@ -455,19 +456,6 @@ def _sum(path: str, io: IO) -> dict[str, int]:
     return {"size_bytes": size_bytes, "data_crc": crc}
 
 
-_DAMAGE = (
-    lmdb.CorruptedError,
-    lmdb.PageNotFoundError,
-    lmdb.InvalidError,
-    lmdb.VersionMismatchError,
-    lmdb.CursorFullError,
-    lmdb.PageFullError,
-    lmdb.IncompatibleError,
-    lmdb.BadTxnError,
-    lmdb.PanicError,
-)
-
-
 @contextlib.contextmanager
 def _named_errors(path: str) -> Iterator[None]:
     """Errors of LMDB, and of the system around it, as ours."""
@@ -478,7 +466,7 @@ def _named_errors(path: str) -> Iterator[None]:
 
 
 def _named(error: lmdb.Error | OSError, path: str) -> LogdbError:
-    if isinstance(error, _DAMAGE):
+    if isinstance(error, (*DAMAGE, lmdb.PanicError)):
         return ViewDamaged(path, str(error))
     if (getattr(error, "errno", None) or getattr(error, "code", 0)) in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(path, 0, str(error))

@@ -17,7 +17,7 @@ from logdb.codec import crc32c
 from logdb.errors import CorruptionError
 from logdb.io import IO, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
-from logdb.segment.files import write_file
+from logdb.segment.files import replace_file
 
 SUFFIX = ".txnindex"
 ENTRY_SIZE_BYTES = 34
@@ -111,16 +111,16 @@ class TransactionIndex:
         self._data = encode(found)
 
     def save(self) -> None:
-        """Bring the file up to date, and sync it; the directory entry is the caller's to sync.
+        """Replace the file by one that is up to date: at no moment is there less than what a snapshot of producers relies on.
 
         Raises:
-            DiskFull, WriteFailed, SyncFailed: As ``write_file``.
+            DiskFull, WriteFailed, SyncFailed: As ``replace_file``.
         """
         self.unsaved = False  # from here on a new one is to be saved again
         data = self._loaded()
         try:
             if data or self._io.exists(self._path):
-                write_file(self._io, self._path, data)
+                replace_file(self._io, self._path, data)
         except BaseException:
             self.unsaved = True
             raise

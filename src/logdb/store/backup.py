@@ -38,16 +38,17 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
     io, path = store.io, os.path.abspath(path)
     if io.exists(path):
         raise TargetNotEmpty(path)
-    info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), None)
+    onto: tuple[str, str] | None = None
     known: dict[LogKey, ListedLog] = {}
     if base is not None:
         with BackupReader(io, os.path.abspath(base)) as reader:
-            if reader.info.database_id != info.database_id:
-                raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {info.database_id}")
+            if reader.info.database_id != store.database_id:
+                raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
-            info = info._replace(base=(reader.info.backup_id, reader.checksum))
-    with held(store) as frozen, _new_file(io, path) as fd:
+            onto = reader.info.backup_id, reader.checksum
+    with held(store) as frozen, new_file(io, path) as fd:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
+        info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
         writer = BackupWriter(io, fd, path, info)
         tell = _teller(plan, progress)
         for source, log in zip(frozen.logs, plan, strict=True):
@@ -154,8 +155,8 @@ def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _new_file(io: IO, path: str) -> Iterator[int]:
-    """Write the file ``path`` under another name; afterwards it is there, durable, or nothing is."""
+def new_file(io: IO, path: str) -> Iterator[int]:
+    """Yield a descriptor to write the file ``path`` by, under another name; afterwards it is there, durable, or nothing is."""
     temporary = f"{path}.tmp"
     with named_errors(temporary):
         fd = io.open(temporary, os.O_RDWR | os.O_CREAT)

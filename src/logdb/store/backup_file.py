@@ -13,7 +13,7 @@ from logdb.codec import crc32c
 from logdb.codec.compression import ZSTD, compress, decompress
 from logdb.errors import BackupDamaged, InvalidBatch, ReadFailed, UnsupportedFormat
 from logdb.io import IO, pread_exact, pwrite_all
-from logdb.model import Buffer
+from logdb.model import OFFSET_MAX, Buffer
 from logdb.segment.files import write_error
 
 FORMAT = 1
@@ -30,11 +30,15 @@ _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Info(NamedTuple):
-    """What a backup says of itself; ``base`` is the backup id and the checksum of the one that it goes onto."""
+    """What a backup says of itself.
+
+    ``next_producer_id``: as in the catalogue.  ``base``: the backup id and the checksum of the one that it goes onto.
+    """
 
     database_id: str
     backup_id: str
     created_ms: int
+    next_producer_id: int
     base: tuple[str, str] | None
 
 
@@ -131,8 +135,8 @@ class BackupReader:
         ReadFailed: The operating system could not read it, or there is no such file.
     """
 
-    def __init__(self, io: IO, path: str) -> None:
-        self.path, self._io = path, io
+    def __init__(self, io: IO, path: str, *, list_size_bytes_max: int = LIST_SIZE_BYTES_MAX) -> None:
+        self.path, self._io, self._list_size_bytes_max = path, io, list_size_bytes_max
         try:
             self._fd = io.open(path, os.O_RDONLY)
         except OSError as error:
@@ -168,6 +172,14 @@ class BackupReader:
 
     def damaged(self, position: int, reason: str) -> BackupDamaged:
         return BackupDamaged(self.path, position, reason)
+
+    def outline(self) -> bytes:
+        """The backup without its files: what an increment onto it has to know.  Format: docs/backup.md, Outline."""
+        stored = int.from_bytes(self._read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
+        info = self._read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
+        frames = self._read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
+        list_position = HEADER_SIZE + len(info)
+        return encode_header() + info + frames + encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
 
     def files(self) -> Iterator[tuple[FileName, int, Iterator[Buffer]]]:
         """Every file with its size and its bytes, in the order in which they lie; all is checked when it ends.
@@ -225,10 +237,12 @@ class BackupReader:
         position, kind, data = next(self._frames(HEADER_SIZE, self._trailer.list_position), (0, b"", b""))
         fields = self._json(position, data)
         try:
-            base = fields["base"]
-            info = Info(str(fields["database_id"]), str(fields["backup_id"]), int(fields["created_ms"]), None)
+            base, next_producer_id = fields["base"], int(fields["next_producer_id"])
+            if not 0 <= next_producer_id <= OFFSET_MAX:
+                raise ValueError(f"the producer id {next_producer_id}")
+            info = Info(str(fields["database_id"]), str(fields["backup_id"]), int(fields["created_ms"]), next_producer_id, None)
             return info if base is None else info._replace(base=(str(base[0]), str(base[1])))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise self.damaged(position, f"{kind.decode()}: {error!r}") from None
 
     def _read_list(self) -> Any:
@@ -237,8 +251,8 @@ class BackupReader:
             if kind != _LIST:
                 raise self.damaged(at, f"a frame {kind.decode()} in the list")
             data += piece
-            if len(data) > LIST_SIZE_BYTES_MAX:
-                raise self.damaged(at, f"the list has more than {LIST_SIZE_BYTES_MAX} bytes")
+            if len(data) > self._list_size_bytes_max:
+                raise self.damaged(at, f"the list has more than {self._list_size_bytes_max} bytes")
         return self._json(position, bytes(data))
 
     def _file(self, position: int, data: bytes) -> tuple[FileName, int]:

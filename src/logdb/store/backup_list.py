@@ -14,7 +14,7 @@ from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import Point
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
-from logdb.model import OFFSET_MAX, PARTITION_COUNT_MAX, SEGMENT_SIZE_BYTES_MAX, check_config, check_topic_name
+from logdb.model import OFFSET_MAX, PARTITION_COUNT_MAX, SEGMENT_SIZE_BYTES_MAX, check_config, check_topic_id, check_topic_name
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 
 Kind = Literal["log", "txnindex", "snapshot"]
@@ -159,9 +159,7 @@ def decode(content: Any) -> list[ListedLog]:
 
 def _topic(name: str, topic_id: str, partition_count: int, config: dict[str, Any]) -> TopicEntry:
     check_topic_name(name)
-    if not isinstance(topic_id, str):
-        raise TypeError(f"topic id {topic_id!r}")
-    return TopicEntry(name, topic_id, _number(partition_count, 1, PARTITION_COUNT_MAX), check_config(config))
+    return TopicEntry(name, check_topic_id(topic_id), _number(partition_count, 1, PARTITION_COUNT_MAX), check_config(config))
 
 
 def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog:

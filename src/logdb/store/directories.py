@@ -12,10 +12,11 @@ import os
 from collections.abc import Iterator
 from stat import S_ISDIR
 
-from logdb.errors import DirectoryLocked, TargetNotEmpty
+from logdb.errors import DirectoryLocked, TargetInside, TargetNotEmpty
 from logdb.io import IO
 from logdb.segment.files import sync_directory, write_error
 
+UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
 _BUILDING = "BUILDING.tmp"
 
 
@@ -85,6 +86,12 @@ def building(io: IO, target: str) -> Iterator[str]:
             io.unlink(os.path.join(target, _BUILDING))
     finally:
         io.close(fd)
+
+
+def check_outside(target: str, path: str) -> None:
+    """See that ``target`` is not in the database at ``path``; raises TargetInside."""
+    if os.path.commonpath((os.path.realpath(target), os.path.realpath(path))) == os.path.realpath(path):
+        raise TargetInside(target, path)
 
 
 def check_empty(io: IO, target: str) -> None:

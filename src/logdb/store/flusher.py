@@ -64,11 +64,14 @@ class Flusher:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
 
-    def wake(self, log: Log) -> None:
-        """``log`` has something to write, sync or seal; called from any thread, cheap."""
+    def wake_writer(self, log: Log) -> None:
+        """``log`` has something to write; called from any thread, cheap."""
         self._lingering.add(log)
-        self._unsynced.add(log)
         self._wake_writer.set()
+
+    def wake_syncer(self, log: Log) -> None:
+        """``log`` has something to sync or seal; called from any thread, cheap."""
+        self._unsynced.add(log)
         self._wake_syncer.set()
 
     def forget(self, log: Log) -> None:

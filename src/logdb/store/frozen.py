@@ -6,6 +6,7 @@ snapshot, or a backup.
 
     sealed segment      linked: it is never changed in place, and a link outlives its removal
     active segment      linked as ``<base>.log.live``: it goes on growing, and counts up to the captured end only
+    sidecars            left out: whoever needs them has them made of a copy
     everything else     written anew from what was captured
 """
 
@@ -31,7 +32,6 @@ from logdb.segment.files import copy_file, link_file, sync_directory, write_file
 from logdb.segment.segment import Segment, segment_path
 from logdb.store import topic_file
 from logdb.store.directories import named_errors
-from logdb.store.topic_file import TopicFile
 
 ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that it need not be copied
 _CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
@@ -83,9 +83,13 @@ class FrozenLog:
 
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
-    """All of a database as of one moment."""
+    """All of a database as of one moment.
+
+    ``next_producer_id``: nobody has been given that one yet, nor a larger one.
+    """
 
     database_id: str
+    next_producer_id: int
     logs: Sequence[FrozenLog]
 
     @property
@@ -113,6 +117,7 @@ def freeze(store: "Store") -> Iterator[Frozen]:
         yield _frozen(store, _capture(store))
         return
     store.check_open(writable=True)
+    store.settle()  # else a transaction would be whole in one partition, and open for good in another
     logs = _logs(store)
     for log in logs:
         if log.written_end().position > ROLL_SIZE_BYTES:
@@ -140,19 +145,19 @@ def _capture(store: "Store") -> list[tuple[Log, Captured]]:
 
 
 def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
-    def read(txn: ReadTransaction) -> tuple[dict[str, TopicEntry], list[LogEntry], list[list[SegmentEntry]]]:
-        return txn.topics(), txn.logs(), [txn.segments(log.topic, log.partition) for log, _ in captured]
+    def read(txn: ReadTransaction) -> tuple[dict[str, TopicEntry], list[LogEntry], list[list[SegmentEntry]], int]:
+        return txn.topics(), txn.logs(), [txn.segments(log.topic, log.partition) for log, _ in captured], txn.next_producer_id()
 
-    topics, logs, sealed = store.catalogue.read(read)
+    topics, logs, sealed, next_producer_id = store.catalogue.read(read)
     entries = {(entry.topic, entry.partition): entry for entry in logs}
     frozen = []
     for (log, state), segments in zip(captured, sealed, strict=True):
         if log.read_only_reason is not None:
             raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
         last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
-        known = tuple(segment for segment in segments if segment.base_offset < last)
+        known = tuple(segment._replace(sidecar=None) for segment in segments if segment.base_offset < last)
         frozen.append(_freeze(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
-    return Frozen(database_id=store.database_id, logs=frozen)
+    return Frozen(database_id=store.database_id, next_producer_id=next_producer_id, logs=frozen)
 
 
 def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
@@ -193,21 +198,30 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
         CorruptionError: A file is missing.
         DiskFull, WriteFailed, SyncFailed: as they say.
     """
-    with named_errors(directory):
-        io.mkdir(directory)
-        names = set(io.listdir(log.directory))
+    names = _make_beside(io, log, directory)
     for segment in log.sealed:
-        for suffix in SEALED_SUFFIXES:
-            source = segment_path(log.directory, segment.base_offset, suffix)
-            if os.path.basename(source) in names or suffix == ".log":
-                linked = _link_or_copy(io, source, segment_path(directory, segment.base_offset, suffix))
-                if suffix == ".log" and not linked:
-                    _check_sealed(io, log, segment, directory)
+        for suffix in _suffixes(segment, names):
+            source, target = (segment_path(where, segment.base_offset, suffix) for where in (log.directory, directory))
+            linked = _link_or_copy(io, source, target)
+            if suffix == ".log" and not linked:
+                _check_sealed(io, log, segment, directory)
     tail_path = None
     if log.tail_path is not None:
         tail_path = segment_path(directory, log.end.segment, ".log" + _LIVE)
         _link_or_copy(io, log.tail_path, tail_path, log.end.position)
     return replace(log, directory=directory, tail_path=tail_path)
+
+
+def _make_beside(io: IO, log: FrozenLog, directory: str) -> set[str]:
+    """Make the directory that the files of ``log`` are to be in; returns the names of those that there are."""
+    with named_errors(directory):
+        io.mkdir(directory)
+        return set(io.listdir(log.directory))
+
+
+def _suffixes(segment: SegmentEntry, names: set[str]) -> list[str]:
+    """Of the files of a sealed segment; it has to have a log, though it may not be there."""
+    return [suffix for suffix in SEALED_SUFFIXES if suffix == ".log" or segment_path("", segment.base_offset, suffix) in names]
 
 
 def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> bool:
@@ -239,15 +253,11 @@ def copy(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
         CorruptionError: A file is damaged, or missing.
         DiskFull, WriteFailed, SyncFailed: as they say.
     """
-    with named_errors(directory):
-        io.mkdir(directory)
-        names = set(io.listdir(log.directory))
+    names = _make_beside(io, log, directory)
     for segment in log.sealed:
-        for suffix in SEALED_SUFFIXES:
-            source = segment_path(log.directory, segment.base_offset, suffix)
-            if suffix == ".log" or os.path.basename(source) in names:
-                target = segment_path(directory, segment.base_offset, suffix)
-                _copy_whole(io, source, target, segment.size_bytes if suffix == ".log" else None, partial(tell, target))
+        for suffix in _suffixes(segment, names):
+            source, target = (segment_path(where, segment.base_offset, suffix) for where in (log.directory, directory))
+            _copy_whole(io, source, target, segment.size_bytes if suffix == ".log" else None, partial(tell, target))
         _check_sealed(io, log, segment, directory)
     complete(io, log, directory, tell)
 
@@ -296,9 +306,7 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
     if end.offset:
         slots = bytes(recovery_point.SLOT_SIZE) + recovery_point.encode(Slot(1, end))
         write_file(io, os.path.join(directory, recovery_point.FILE_NAME), slots)
-    topic = log.topic
-    content = TopicFile(topic.name, topic.topic_id, log.entry.partition, topic.partition_count, topic.config, log.entry.start_offset)
-    topic_file.create(io, directory, content)
+    topic_file.create(io, directory, topic_file.describe(log.topic, log.entry.partition, log.entry.start_offset))
     sync_directory(io, directory)
 
 
@@ -341,6 +349,7 @@ def write_catalogue(io: IO, path: str, frozen: Frozen) -> tuple[int, int]:
 
     def fill(txn: WriteTransaction) -> None:
         txn.put_format(frozen.database_id)
+        txn.put_next_producer_id(frozen.next_producer_id)
         for topic in topics.values():
             txn.put_topic(topic)
         for log in frozen.logs:

@@ -17,6 +17,7 @@ from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
+from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
 from logdb.model import OFFSET_MAX, SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import transaction_index
@@ -25,6 +26,7 @@ from logdb.store import topic_file
 from logdb.store.inspect import EntryCheck, Flaw, SegmentWalk, listed, log_base
 from logdb.store.producer_check import ProducerWalk, was_compacted, wrong_index, wrong_snapshot
 from logdb.store.report import Report
+from logdb.store.sidecars import damage
 from logdb.store.swap import Swap
 from logdb.store.topic_file import TopicFile
 
@@ -96,6 +98,7 @@ class PartitionCheck:
         names = listed(self._io, self._directory)
         bases = sorted(base for name in names if (base := log_base(name)) is not None and name not in self._swap.removed)
         self._check_segments(bases)
+        self._check_sidecars()
         if epochs_found:
             self._check_epoch_bounds()
         self._check_end()
@@ -139,7 +142,7 @@ class PartitionCheck:
         except CorruptionError as error:
             self._wrong(path, error.position, "damaged", error.reason)
         else:
-            wanted = topic_file_of(self._topic, self._entry)
+            wanted = topic_file.describe(self._topic, self._entry.partition, self._entry.start_offset)
             if self._closed and not topic_file_fits(found, wanted):
                 self._wrong(path, 0, "contradiction", f"it says {found}, the catalogue {wanted}")
 
@@ -240,6 +243,18 @@ class PartitionCheck:
             self._wrong(path, 0, "contradiction", f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
         self._check_indexes(walk, complete=True)
         self._check_transactions(walk, named)
+
+    def _check_sidecars(self) -> None:
+        for named in self._sealed:
+            if named.sidecar is None:
+                continue
+            path, wrong = sidecar_path(self._directory, named), damage(self._io, self._directory, named)
+            if wrong is not None:
+                self._wrong(path, -1, "damaged" if self._io.exists(path) else "missing", wrong)
+            else:
+                self._report.file_count += 1
+                self._report.size_bytes += named.sidecar.size_bytes
+                self._tell(path, named.sidecar.size_bytes)
 
     def _check_unsealed(self, base: int, following: int | None) -> None:
         """A segment that the catalogue does not name: the active one, or one not sealed yet."""
@@ -411,18 +426,15 @@ class PartitionCheck:
         suffixes = (".log", ".index", ".timeindex", transaction_index.SUFFIX)
         known = {f"{base:020d}{suffix}" for base in bases for suffix in suffixes} | set(_SMALL_FILES)
         known |= {os.path.basename(producer_snapshot.snapshot_path("", offset)) for offset in producer_snapshot.offsets(names)}
+        known |= set(sidecar_paths("", self._sealed))
+        unnamed = unnamed_sidecars(names, self._sealed)
         for name in sorted(set(names) - known):
-            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed
+            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed or name in unnamed
             what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if unfinished else "no part of the log"
             self._report.notes.append(f"{self._path(name)}: {what}")
 
 
 # ---------------------------------------------------------------- what repair asks too
-
-
-def topic_file_of(topic: TopicEntry, entry: LogEntry) -> TopicFile:
-    """What a partition's ``topic.json`` should say."""
-    return TopicFile(topic.name, topic.topic_id, entry.partition, topic.partition_count, topic.config, entry.start_offset)
 
 
 def topic_file_fits(found: TopicFile, wanted: TopicFile) -> bool:

@@ -29,7 +29,7 @@ from logdb.store import topic_file
 from logdb.store.census import Partition
 from logdb.store.inspect import SegmentWalk, listed, log_base
 from logdb.store.mend import Edit, edits_of, filler, rewrite
-from logdb.store.partition_check import bad_slots, reach_behind, topic_file_fits, topic_file_of
+from logdb.store.partition_check import bad_slots, reach_behind, topic_file_fits
 from logdb.store.producer_check import ProducerWalk, index_path, newest_snapshot, was_compacted, wrong_index, wrong_snapshot
 
 _DERIVED = (".index", ".timeindex", transaction_index.SUFFIX, producer_snapshot.SUFFIX)
@@ -113,6 +113,8 @@ class PartitionRepair:
                 self.actions.extend(f"{path} at byte {edit.position}: {edit.what}" for edit in slot.edits)
         self.actions.extend(f"{path}: no part of the log; set aside as .orphan" for path in self._strays)
         self.actions.extend(f"{path}: made anew" for path in sorted(self._bad_paths) if path.endswith(_DERIVED))
+        sidecars = [path for path in sorted(self._bad_paths) if path.endswith(".parquet")]
+        self.actions.extend(f"{path}: a copy of what the log has; forgotten" for path in sidecars)
         for name in (topic_file.FILE_NAME, recovery_point.FILE_NAME):
             if self._path(name) in self._bad_paths:
                 self.actions.append(f"{self._path(name)}: made anew")
@@ -414,7 +416,7 @@ class PartitionRepair:
         return sealed
 
     def _save_topic_file(self, entry: LogEntry) -> None:
-        wanted = topic_file_of(self._known.topic, entry)
+        wanted = topic_file.describe(self._known.topic, entry.partition, entry.start_offset)
         try:
             fits = topic_file_fits(topic_file.load(self._io, self._directory), wanted)
         except (FileNotFoundError, CorruptionError):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from logdb.errors import CorruptionError, ReadOnly, UnsupportedFormat
 from logdb.io import IO, read_file
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
-from logdb.meta.dump import read_in_child
+from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
 from logdb.segment.files import File, sync_directory, write_error
@@ -90,7 +90,7 @@ class Repairer:
             plans = self._plan(census, verifier, lost=lost)
             if self._execute and self._report.actions and held is not None:
                 try:
-                    self._carry_out(held, census, plans, dump.database_id, lost=lost, closed=verifier.left is Left.CLOSED)
+                    self._carry_out(held, census, plans, dump, lost=lost, closed=verifier.left is Left.CLOSED)
                 except OSError as error:
                     raise write_error(str(error.filename or self._path), 0, error) from error
         return self._report
@@ -173,13 +173,13 @@ class Repairer:
         held: lock.LockFile,
         census: Census,
         plans: Plans,
-        database_id: str | None,
+        dump: CatalogueDump,
         *,
         lost: bool,
         closed: bool,
     ) -> None:
         if lost:
-            self._make_catalogue(census, plans, database_id)
+            self._make_catalogue(census, plans, dump)
         self._cut_lock()
         held.mark_open()
         if lock.verify_lock(read_file(self._io, self._lock_path, lock.FILE_SIZE_BYTES)):
@@ -197,7 +197,7 @@ class Repairer:
             self._io.truncate(file.fd, lock.FILE_SIZE_BYTES)
             file.sync()
 
-    def _make_catalogue(self, census: Census, plans: Plans, database_id: str | None) -> None:
+    def _make_catalogue(self, census: Census, plans: Plans, dump: CatalogueDump) -> None:
         """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""
         temporary = self._catalogue_path + ".tmp"
         if self._io.exists(temporary):
@@ -205,15 +205,16 @@ class Repairer:
                 self._io.unlink(os.path.join(temporary, name))
             self._io.rmdir(temporary)
         with Catalogue.open(temporary, create=True, io=self._io) as catalogue:
-            catalogue.write(lambda txn: _put_census(txn, census, plans, database_id or catalogue.database_id))
+            catalogue.write(lambda txn: _put_census(txn, census, plans, dump.database_id or catalogue.database_id, dump.next_producer_id))
         if self._io.exists(self._catalogue_path):
             self._io.rename(self._catalogue_path, self._free_name())
         self._io.rename(temporary, self._catalogue_path)
         sync_directory(self._io, self._path)
 
 
-def _put_census(txn: WriteTransaction, census: Census, plans: Plans, database_id: str) -> None:
+def _put_census(txn: WriteTransaction, census: Census, plans: Plans, database_id: str, next_producer_id: int) -> None:
     txn.put_format(database_id)
+    txn.put_next_producer_id(next_producer_id)
     for topic in census.topics.values():
         txn.put_topic(topic)
     for where, partition in census.partitions.items():

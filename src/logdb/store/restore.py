@@ -58,7 +58,7 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
             logs = [_begun(log) for log in frozen.logs]
             for log in logs:
                 freezing.copy(io, log, os.path.join(path, log.name), tell)
-            return _finish(io, path, Frozen(database_id=frozen.database_id, logs=logs))._replace(path=target)
+            return _finish(io, path, replace(frozen, logs=logs))._replace(path=target)
     finally:
         store.close()
 
@@ -148,7 +148,9 @@ class Restoration:
             for reader, names in zip(self._chain, wanted, strict=True):
                 self._take(reader, names, path)
             logs = [self._complete(log, os.path.join(path, _name(log))) for log in self._logs]
-            return _finish(self._io, path, Frozen(database_id=self._chain[-1].info.database_id, logs=logs))._replace(path=target)
+            info = self._chain[-1].info
+            frozen = Frozen(database_id=info.database_id, next_producer_id=info.next_producer_id, logs=logs)
+            return _finish(self._io, path, frozen)._replace(path=target)
 
     # ------------------------------------------------------------ which file of the chain has what
 

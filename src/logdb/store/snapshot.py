@@ -15,6 +15,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logdb.errors import LogdbError
@@ -22,7 +23,7 @@ from logdb.io import IO
 from logdb.segment.files import write_file
 from logdb.store import frozen as freezing
 from logdb.store import snapshot_file
-from logdb.store.directories import building, check_empty, named_errors, remove_tree
+from logdb.store.directories import building, check_empty, check_outside, named_errors, remove_tree
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot_file import SnapshotFile
@@ -36,18 +37,14 @@ logger = logging.getLogger(__name__)
 def snapshot(store: "Store", target: str, progress: Progress | None = None) -> Copied:
     """Make a snapshot of an open database in the directory ``target``; see ``Database.snapshot``."""
     io, target = store.io, os.path.abspath(target)
-    if os.path.commonpath((os.path.realpath(target), os.path.realpath(store.path))) == os.path.realpath(store.path):
-        raise ValueError(f"the snapshot {target} would lie inside of the database {store.path}")
+    check_outside(target, store.path)
     check_empty(io, target)
     with building(io, target) as path:
         if store.mode == "a" and io.device(path) != io.device(store.path):
             with held(store) as frozen:
                 return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
         with freezing.freeze(store) as current:
-            frozen = Frozen(
-                database_id=current.database_id,
-                logs=[freezing.hold(io, log, os.path.join(path, log.name)) for log in current.logs],
-            )
+            frozen = replace(current, logs=[freezing.hold(io, log, os.path.join(path, log.name)) for log in current.logs])
         return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
 
 
@@ -66,8 +63,8 @@ def held(store: "Store") -> Iterator[Frozen]:
         io.mkdir(directory)
     try:
         with freezing.freeze(store) as current:
-            logs = [freezing.hold(io, log, os.path.join(directory, log.name)) for log in current.logs]
-        yield Frozen(database_id=current.database_id, logs=logs)
+            frozen = replace(current, logs=[freezing.hold(io, log, os.path.join(directory, log.name)) for log in current.logs])
+        yield frozen
     finally:
         try:
             remove_tree(io, directory)

@@ -3,8 +3,8 @@
 Knows the steps, and how an intent notes them.  Does not know what is in the segments, nor locks.
 
     .cleaned files synced, the directory synced -> the catalogue has the new segments and the intent (the commit point)
-    -> each .cleaned file renamed, a segment's log before its indexes -> files that were merged into others removed
-    -> the directory synced -> intent cleared
+    -> each .cleaned file renamed, a segment's log before its indexes -> files that were merged into others, and sidecars of
+    what was replaced, removed -> the directory synced -> intent cleared
 
 Whoever meets a pending swap finds a new file under its ``.cleaned`` name or, once renamed, under its own: looked for
 in that order, it is never missed, and never mistaken for the old one.
@@ -33,15 +33,15 @@ class Swap(NamedTuple):
     removed: Sequence[str]
 
 
-def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "Replacement") -> Intent:
-    """The intent of a swap: names of files to be renamed, and of files to be removed."""
+def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "Replacement", sidecars: Sequence[str]) -> Intent:
+    """The intent of a swap: names of files to be renamed, and of files to be removed, ``sidecars`` among them."""
     made = [path.removesuffix(CLEANED) for segment in replacement.new for path in segment.paths() if io.exists(path)]
     old = [path for segment in replacement.old for path in segment.paths() if path not in made and io.exists(path)]
     body = {
         "topic_id": topic_id,
         "partition": partition,
         "renamed": [os.path.basename(path) for path in made],
-        "removed": [os.path.basename(path) for path in old],
+        "removed": [os.path.basename(path) for path in (*old, *sidecars)],
     }
     return Intent(SWAP, topic, body)
 

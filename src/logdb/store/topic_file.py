@@ -1,6 +1,6 @@
 """``topic.json``: what a partition's directory says about itself, so that a lost catalogue can be rebuilt.
 
-Knows the file.  Does not know the catalogue, which wins where the two differ.
+Knows the file.  Does not know what the catalogue says, which wins where the two differ.
 
 One line of compact JSON with the keys below, in this order, and a newline:
 
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
 from logdb.io import IO, read_file
-from logdb.model import ConfigValue, check_config, check_topic_name
+from logdb.meta import TopicEntry
+from logdb.model import ConfigValue, check_config, check_topic_id, check_topic_name
 from logdb.segment.files import replace_file, write_file
 from logdb.store import json_line
 
@@ -35,6 +36,11 @@ class TopicFile(NamedTuple):
     start_offset: int = 0
 
 
+def describe(topic: TopicEntry, partition: int, start_offset: int) -> TopicFile:
+    """What the file of a partition is to say."""
+    return TopicFile(topic.name, topic.topic_id, partition, topic.partition_count, topic.config, start_offset)
+
+
 def encode(content: TopicFile) -> bytes:
     return json_line.encode(content._asdict(), FORMAT)
 
@@ -50,6 +56,7 @@ def decode(data: bytes, path: str) -> TopicFile:
         fields = json_line.decode(data, path, FORMAT)
         content = TopicFile(**fields)
         check_topic_name(content.topic)
+        check_topic_id(content.topic_id)
         check_config(content.config)
         same = encode(content) == data
     except UnsupportedFormat:

@@ -1,6 +1,6 @@
 """``verify``: is every byte of a database as it was written?
 
-Knows what lies above the partitions: ``LOCK``, the catalogue, what is in the directory.  Changes
+Knows what lies above the partitions: ``LOCK``, the catalogue, ``security.json``, what is in the directory.  Changes
 nothing, takes no lock, and goes on behind damage, so that one report has all of it.
 Beside a writer, what contradicts the catalogue is looked at again, since it may have changed meanwhile.
 """
@@ -14,7 +14,8 @@ from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import lock, snapshot_file, swap, topic_file
+from logdb.store import lock, security_line, snapshot_file, swap, topic_file
+from logdb.store.directories import UNFINISHED
 from logdb.store.inspect import listed
 from logdb.store.lock import LockState
 from logdb.store.partition_check import NEWER_FORMAT, Left, PartitionCheck
@@ -81,9 +82,10 @@ class Verifier:
         self._check_lock()
         self._check_catalogue()
         if self.dump.format is None or self.dump.format <= FORMAT:
-            self._total_bytes = sum(self._size(path) for path in self._log_files())
+            self._total_bytes = sum(self._size(path) for path in self._large_files())
             self._check_logs()
             self._check_strays()
+        self._check_security()
         return self._report
 
     def _file(self, *names: str) -> str:
@@ -92,10 +94,10 @@ class Verifier:
     def _holds_partition(self, name: str) -> bool:
         return self._io.exists(self._file(name, topic_file.FILE_NAME))
 
-    def _log_files(self) -> Iterator[str]:
+    def _large_files(self) -> Iterator[str]:
         for name in self._names:
             if os.path.isdir(self._file(name)):
-                yield from (self._file(name, file) for file in listed(self._io, self._file(name)) if file.endswith(".log"))
+                yield from (self._file(name, file) for file in listed(self._io, self._file(name)) if file.endswith((".log", ".parquet")))
 
     def _size(self, path: str) -> int:
         try:
@@ -173,6 +175,22 @@ class Verifier:
         for problem in self.dump.problems:
             self._report.add(data_path, -1, NEWER_FORMAT if newer else "damaged", problem)
 
+    def _check_security(self) -> None:
+        """Users, tokens and ACLs, where there are any: replaced as a whole, so also beside a writer it is all there."""
+        path = self._file(security_line.FILE_NAME)
+        try:
+            data = read_file(self._io, path, security_line.SIZE_BYTES_MAX)
+        except FileNotFoundError:
+            return
+        self._report.file_count += 1
+        self._report.size_bytes += len(data)
+        try:
+            security_line.decode(data, path)
+        except UnsupportedFormat as error:
+            self._report.add(path, 0, NEWER_FORMAT, str(error))
+        except CorruptionError as error:
+            self._report.add(path, error.position, "damaged", error.reason)
+
     # ------------------------------------------------------------ partitions
 
     def _check_logs(self) -> None:
@@ -233,10 +251,11 @@ class Verifier:
     def _check_strays(self) -> None:
         """What lies in the directory that the catalogue does not name."""
         known = {f"{log.topic}-{log.partition}" for log in self.dump.logs} | {"LOCK", "catalogue", "views", snapshot_file.FILE_NAME}
+        known |= {security_line.FILE_NAME, security_line.LOCK_NAME}
         unfinished = {intent.topic for _, intent in self.dump.intents}
         for name in sorted(set(listed(self._io, self._path)) - known):
             path = self._file(name)
-            if name.endswith((".tmp", "-delete")):
+            if name.endswith(UNFINISHED):
                 self._report.notes.append(f"{path}: unfinished work, which the next opening finishes or removes")
             elif name.startswith("catalogue.damaged-"):
                 self._report.notes.append(f"{path}: set aside by a repair")

@@ -111,6 +111,7 @@ def test_what_was_decided_is_finished_by_the_next_process(world):
 
 @pytest.mark.parametrize("path", ["a-0", "__consumer_offsets", "__transaction_state"])
 def test_a_failed_sync_commits_nothing_and_refuses_all(world, path):
+    world.begin(2)
     world.io.fail("fdatasync", errno.EIO, path)
     with pytest.raises(errors.SyncFailed):
         world.writer.end(commit=True)
@@ -120,7 +121,7 @@ def test_a_failed_sync_commits_nothing_and_refuses_all(world, path):
         lambda: world.db._session.init_producer_id("other"),
         lambda: world.db._session.commit_offsets("g", {}),
         lambda: world.db._session.heartbeat("g", generation=1, member_id="m"),
-        lambda: world.begin(2),
+        lambda: world.begin(3),
     ):
         with pytest.raises(errors.SyncFailed):
             call()

@@ -1,22 +1,34 @@
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import logdb
 from logdb.cli.app import cli
 from logdb.cli.session import Session
+from support.serving import served
 
 
 class Command:
-    """The command on one database directory, in this process."""
+    """The command on one database, in this process; ``url``: of the server that has the directory open, if one has."""
 
-    def __init__(self, data_dir: str) -> None:
-        self.data_dir = data_dir
+    def __init__(self, data_dir: str, url: str | None = None) -> None:
+        self.data_dir, self.url = data_dir, url
+
+    @property
+    def place(self) -> str:
+        return self.url or self.data_dir
+
+    def open(self) -> logdb.Database:
+        return logdb.open(self.place)
 
     def __call__(self, *args: str, code: int = 0, kafka: bool = False, stdin: str | bytes = "") -> Result:
-        env = {"LOGDB_DATA_DIR": self.data_dir}
+        env = {"LOGDB_DATA_DIR": "" if self.url else self.data_dir, "LOGDB_BOOTSTRAP": self.url or ""}
         result = CliRunner().invoke(cli, args, input=stdin, obj=Session(kafka=kafka), env=env, catch_exceptions=False)
         assert result.exit_code == code, result.output
         return result
@@ -31,9 +43,21 @@ class Command:
         return [json.loads(line) for line in self.out(*args, "--json", **options).splitlines()]
 
 
+@contextlib.contextmanager
+def command_on(place: str, path: Path) -> Iterator[Command]:
+    """The command on the directory ``path``, or on a server that has it open."""
+    if place == "path":
+        yield Command(str(path))
+        return
+    with served(path) as server:
+        yield Command(str(path), server.url)
+
+
 @pytest.fixture
-def logdb_command(tmp_path) -> Command:
-    return Command(str(tmp_path / "db"))
+def logdb_command(tmp_path, place) -> Iterator[Command]:
+    """The command on a database that is not there yet, or behind a URL is empty."""
+    with command_on(place, tmp_path / "db") as command:
+        yield command
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +72,8 @@ def template(tmp_path_factory) -> str:
 
 
 @pytest.fixture
-def filled(logdb_command, template) -> Command:
+def filled(tmp_path, place, template) -> Iterator[Command]:
     """The command on a copy of the template's database."""
-    shutil.copytree(template, logdb_command.data_dir)
-    return logdb_command
+    shutil.copytree(template, tmp_path / "db")
+    with command_on(place, tmp_path / "db") as command:
+        yield command

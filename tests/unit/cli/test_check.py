@@ -2,6 +2,10 @@ import glob
 import os
 import shutil
 
+import pytest
+
+pytestmark = pytest.mark.local
+
 
 def flip(path, position=70):
     with open(path, "r+b") as file:

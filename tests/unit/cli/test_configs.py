@@ -35,6 +35,7 @@ def test_alter_and_describe(filled):
         (["--alter", "--add-config", "flush.ms=5"], "--entity-name"),
         (["--alter", "--entity-name", "one", "--add-config", "flush.ms"], "KEY=VALUE"),
         (["--alter", "--describe"], "exactly one"),
+        (["--alter", "describe", "one"], "not both"),
     ],
 )
 def test_refused(filled, args, words):

@@ -1,11 +1,13 @@
 import json
+import logging
 
 import pytest
 from click import UsageError
 
 import logdb
-from logdb.cli.consume import Source, begin_and_end, stream
+from logdb.cli.consume import Source, begin_and_end, stream, stream_of_server
 from logdb.cli.params import Place
+from support.serving import served
 
 
 def lines(command, *args, **options):
@@ -20,7 +22,7 @@ def numbers(first, beyond):
 def timed(logdb_command):
     """A topic with a record a second, 1 s to 100 s after 1970 began."""
     logdb_command("topics", "create", "timed")
-    with logdb.open(logdb_command.data_dir) as db:
+    with logdb_command.open() as db:
         db.log("timed").append_many([b"%d" % n for n in range(1, 101)], timestamps_ms=[1000 * n for n in range(1, 101)])
     return logdb_command
 
@@ -152,6 +154,19 @@ def test_stream_follows_several_partitions(tmp_path):
         logs[0].append(b"c")
         assert {record.value for record in records_of(records, 2)} == {b"b", b"c"}
         records.close()
+
+
+def test_who_follows_a_server_does_not_ask_all_the_time(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "logdb.access")
+    with served(tmp_path / "db", access_log=True) as server, logdb.open(server.url) as db:
+        db.create_topic("t", partitions=20)
+        sources = [Source(db.log("t", partition), 0, None) for partition in range(20)]
+        records = stream_of_server(sources, timeout_ms=1_000)
+        assert next(records) is None
+        before = len(caplog.records)
+        server.database.log("t", 7).append(b"x")
+        assert [record.value for record in records if record is not None] == [b"x"]
+        assert len(caplog.records) - before < 3 * 2 * 20, "what each look takes, not twenty looks in a second"
 
 
 def records_of(records, count):

@@ -12,7 +12,7 @@ def numbers(first, beyond):
 
 
 def committed(command, group="g"):
-    with logdb.open(command.data_dir) as db, db.consumer(group_id=group) as consumer:
+    with command.open() as db, db.consumer(group_id=group) as consumer:
         found = consumer.committed(ONE)
         return None if found is None else found.offset
 
@@ -45,6 +45,7 @@ def test_a_group_does_not_begin_elsewhere(filled, args):
     assert committed(filled) is None
 
 
+@pytest.mark.local
 def test_a_group_needs_the_directory_for_itself(filled):
     with logdb.open(filled.data_dir):
         assert "open for writing" in filled("consume", "one", "--group", "g", code=2).output
@@ -55,7 +56,7 @@ def test_kcats_mode():
 
 
 def test_isolation_level(filled):
-    with logdb.open(filled.data_dir) as db:
+    with filled.open() as db:
         producer = db.producer(transactional_id="x")
         producer.begin_transaction()
         producer.send("one", b"aborted")

@@ -18,6 +18,7 @@ def test_shows_first_and_deletes_when_told(filled):
     assert starts(filled, "one") == [0]
     assert "1 partition" in filled("delete-records", "-t", "one", "-o", "40", "--execute").stderr
     assert starts(filled, "one") == [40]
+    assert filled("delete-records", "one", "-o", "50").stdout.splitlines()[1].split() == ["one", "0", "40", "50", "100"]
     deleted = filled.json("delete-records", "--topic", "one", "--partition", "0", "--offset", "-1", "--yes")
     assert deleted == {
         "executed": True,
@@ -50,7 +51,8 @@ def test_as_kafka_delete_records(filled):
 @pytest.mark.parametrize(
     ("args", "stdin", "words"),
     [
-        ([], "", "--topic"),
+        ([], "", "a topic and --offset"),
+        (["one", "-t", "three", "-o", "1"], "", "is it 'one' or 'three'?"),
         (["-t", "one"], "", "--offset"),
         (["-t", "one", "-o", "1", "--offset-json-file", "-"], "", "either"),
         (["-t", "one", "-o", "101"], "", "[0, 100)"),

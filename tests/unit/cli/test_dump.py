@@ -8,6 +8,8 @@ from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
+pytestmark = pytest.mark.local
+
 NAME = f"{0:020d}"
 
 

@@ -5,7 +5,7 @@ def test_json_is_kafkas(filled):
     document = filled.json("log-dirs")
     assert document["version"] == 1
     ((broker,), (directory,)) = document["brokers"], document["brokers"][0]["logDirs"]
-    assert (broker["broker"], directory["error"], directory["logDir"]) == (0, None, os.path.abspath(filled.data_dir))
+    assert (broker["broker"], directory["error"], directory["logDir"]) == (0, None, filled.place)
     sizes = {entry["partition"]: entry["size"] for entry in directory["partitions"]}
     assert sorted(sizes) == ["one-0", "three-0", "three-1", "three-2"]
     assert sizes["one-0"] == os.path.getsize(f"{filled.data_dir}/one-0/{0:020d}.log")

@@ -9,6 +9,8 @@ from logdb.codec import Status
 from logdb.errors import InvalidBatch
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch, encode_log
 
+pytestmark = pytest.mark.local
+
 NAME = f"{0:020d}"
 
 

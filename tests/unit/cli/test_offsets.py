@@ -1,6 +1,5 @@
 import pytest
 
-import logdb
 from logdb.cli.offsets import numbers
 
 
@@ -21,7 +20,7 @@ def test_as_kafka_get_offsets(filled):
 
 def test_at_a_time(logdb_command):
     logdb_command("topics", "create", "t")
-    with logdb.open(logdb_command.data_dir) as db:
+    with logdb_command.open() as db:
         db.log("t").append_many([b"a", b"b"], timestamps_ms=[1_000, 2_000])
     assert logdb_command.out("offsets", "t", "--time", "1001") == "t:0:1\n"
     assert logdb_command.out("offsets", "t", "--time", "1970-01-01T00:00:01") == "t:0:0\n"

@@ -25,7 +25,7 @@ def test_no_times(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "meant"),
     [
         ("beginning", Place("beginning")),
         ("earliest", Place("beginning")),
@@ -37,8 +37,8 @@ def test_no_times(text):
         ("e@1970-01-02", Place("to-time", 86_400_000)),
     ],
 )
-def test_places(text, place):
-    assert parse_place(text) == place
+def test_places(text, meant):
+    assert parse_place(text) == meant
 
 
 @pytest.mark.parametrize("text", ["stored", "s@", "5@s", "1e3"])

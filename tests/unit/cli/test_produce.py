@@ -159,6 +159,13 @@ def test_read_chunks_of_a_file(tmp_path):
     assert list(read_chunks(str(tmp_path / "f"))) == [b"abc"]
 
 
+def test_nobody_writes_to_internal_topics(filled):
+    filled("produce", "one", "--transactional-id", "id", stdin="a\n")
+    for more in ([], ["-p", "0"], ["--transactional-id", "id"]):
+        assert "logdb alone writes to it" in filled("produce", "__transaction_state", "-K", ":", *more, stdin="k:v\n", code=2).stderr
+    assert [info["transactional_id"] for info in filled.json("transactions", "list")] == ["id"]
+
+
 # ---------------------------------------------------------------- as one transaction
 
 

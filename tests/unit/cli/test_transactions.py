@@ -8,7 +8,7 @@ import logdb
 @pytest.fixture
 def transacted(filled):
     """A transaction of ``done`` that was committed, one of ``left`` that a closed process left open."""
-    with logdb.open(filled.data_dir) as db:
+    with filled.open() as db:
         with db.transaction("done") as tx:
             tx.send("one", b"x")
         left = db.producer(transactional_id="left")
@@ -56,8 +56,9 @@ def test_abort_shows_first(transacted):
         assert b"y" not in [record.value for record in log.read(0, isolation_level="read_committed")]
 
 
+@pytest.mark.local
 def test_in_a_running_process(filled):
-    with logdb.open(filled.data_dir) as db, contextlib.suppress(ZeroDivisionError), db.transaction("live") as tx:
+    with filled.open() as db, contextlib.suppress(ZeroDivisionError), db.transaction("live") as tx:
         tx.send("one", b"x")
         tx.flush()
         assert states(filled) == {"live": "Ongoing"}

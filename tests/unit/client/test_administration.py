@@ -3,13 +3,14 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.model import OffsetAndMetadata, TopicPartition
+from support.places import opened
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as db:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as db:
         db.create_topic("t", partitions=2)
         db.log("t", 0).append_many([b"x"] * 10)
         yield db
@@ -84,6 +85,7 @@ def test_transactions(db):
         db.abort_transaction("id")
 
 
+@pytest.mark.local
 def test_beside_a_writer(db):
     db.reset_offsets("g", {T0: 5})
     with logdb.open(db.path, mode="r") as reader:

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,13 +25,14 @@ from logdb.errors import (
 )
 from logdb.model import OffsetAndMetadata, TopicPartition
 from support.faulty_io import FaultyIO
+from support.places import opened
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as database:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as database:
         database.create_topic("t", partitions=3)
         yield database
 
@@ -97,6 +100,8 @@ def test_a_topic_that_is_not_there(db):
             consumer.assign([("t", 3)])
         with pytest.raises(ValueError, match="topics or to a pattern"):
             consumer.subscribe("t", pattern="t")
+        with pytest.raises(ValueError, match=r"pattern='\('"):
+            consumer.subscribe(pattern="(")
         assert consumer.assignment() == [T0, T1, T2], "as it was"
 
 
@@ -262,6 +267,27 @@ def test_a_poll_waits_for_records(db):
         assert [(record.key, record.value) for record in records] == [(b"k", b"x")]
 
 
+def test_two_threads_do_not_poll_at_once(db):
+    fill(db, 0, 1)
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(data):
+        inside.set()
+        assert go.wait(30)
+        return data
+
+    with db.consumer("t", auto_offset_reset="earliest", value_deserializer=slow) as consumer, ThreadPoolExecutor(1) as other:
+        polled = other.submit(consumer.poll)
+        assert inside.wait(30)
+        try:
+            with pytest.raises(RuntimeError, match="is polled by another thread: make a consumer for each"):
+                consumer.poll()
+        finally:
+            go.set()
+        assert values(polled.result(30)) == {T0: [b"0"]}
+        assert consumer.poll() == {}
+
+
 def test_positions_carry_the_leader_epoch(db):
     fill(db, 0, 3)
     with db.consumer("t", auto_offset_reset="earliest") as consumer:
@@ -270,6 +296,7 @@ def test_positions_carry_the_leader_epoch(db):
         assert consumer.positions() == {T0: OffsetAndMetadata(3, 0), T1: OffsetAndMetadata(0, -1), T2: OffsetAndMetadata(0, -1)}
 
 
+@pytest.mark.local
 def test_what_comes_before_damage_is_returned_first(db):
     fill(db, 0, 300)
     db.flush()
@@ -358,6 +385,7 @@ def test_iteration_ends_when_nothing_comes(db):
         assert list(consumer) == []
 
 
+@pytest.mark.local
 def test_iterating_over_damage(db):
     fill(db, 0, 300)
     db.flush()
@@ -454,6 +482,19 @@ def test_an_interceptor_that_fails_hides_everything(db):
         assert consumer.position(T0) == 1
 
 
+def test_an_interceptor_that_forgets_to_return_hides_nothing(db):
+    db.log("t", 0).append(b"5")
+
+    class Forgetting(Interceptor):
+        def on_consume(self, records):
+            records.reverse()
+
+    with db.consumer("t", auto_offset_reset="earliest", interceptors=[Forgetting()]) as consumer:
+        with pytest.raises(TypeError, match=r"Forgetting\.on_consume has to return a list of records, not NoneType"):
+            consumer.poll()
+        assert consumer.position(T0) == 0
+
+
 # ---------------------------------------------------------------- deserializers
 
 
@@ -475,7 +516,8 @@ def test_a_record_that_cannot_be_deserialized(db):
             with pytest.raises(SerializationError, match="t-0 at offset 2") as caught:
                 consumer.poll()
             assert isinstance(caught.value.__cause__, ValueError)
-        consumer.seek(T0, consumer.position(T0) + 1)
+        error = caught.value
+        consumer.seek((error.topic, error.partition), error.offset + 1)
         assert values(consumer.poll()) == {T0: [3]}
 
 
@@ -490,6 +532,9 @@ def test_a_record_that_cannot_be_deserialized(db):
         ("max_poll_records", 0),
         ("max_poll_interval_ms", 1.5),
         ("enable_auto_commit", True),
+        ("group_id", ""),
+        ("group_id", 5),
+        ("group_instance_id", "without a group"),
     ],
 )
 def test_options_that_cannot_be(db, option, value):

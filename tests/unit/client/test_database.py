@@ -1,12 +1,12 @@
 import pytest
 
-import logdb
 from logdb.model import RecordMetadata
+from support.places import opened
 
 
 @pytest.fixture
-def db(tmp_path):
-    with logdb.open(tmp_path / "db") as database:
+def db(place, tmp_path):
+    with opened(place, tmp_path / "db") as database:
         database.create_topic("t", partitions=3)
         yield database
 
@@ -31,6 +31,7 @@ def test_append_many_answers_in_the_order_given(db):
     assert db.append_many("t", []) == []
 
 
+@pytest.mark.local
 def test_what_it_says_of_itself(db, tmp_path):
     assert (db.path, db.mode, db.reports) == (str(tmp_path / "db"), "a", ())
     assert repr(db) == f"<Database {tmp_path}/db mode=a>"

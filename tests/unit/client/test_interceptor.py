@@ -52,6 +52,15 @@ def test_what_is_not_overridden_lets_pass():
         record.value = b"w"
 
 
+def test_what_is_neither_a_record_nor_none():
+    class Wrong(Interceptor):
+        def on_send(self, record):
+            return record.value
+
+    with pytest.raises(TypeError, match=r"Wrong\.on_send has to return an OutgoingRecord or None, not bytes"):
+        outgoing([Wrong()], OutgoingRecord(topic="t", value=b"v"))
+
+
 def test_they_are_called_in_order_each_with_what_the_one_before_returned():
     class Adding(Interceptor):
         def __init__(self, word):

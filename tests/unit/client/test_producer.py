@@ -537,8 +537,9 @@ def test_a_sender_that_waits_goes_on_when_there_is_room(make, session):
 
 def test_a_record_larger_than_all_memory_is_refused_at_once(make):
     producer = make(buffer_memory=2000, batch_size=1000, max_block_ms=FOREVER_MS)
-    with pytest.raises(BufferExhausted, match=f"within max_block_ms={FOREVER_MS}"):
+    with pytest.raises(BufferExhausted, match=r"a record that takes .* bytes never fits into buffer_memory=2000") as caught:
         producer.send("t", bytes(3000))
+    assert not caught.value.retriable
 
 
 def test_a_callback_that_finds_no_room_does_not_wait_for_itself(make, session):
@@ -718,7 +719,7 @@ def test_options_are_checked(make, options, message):
 
 def test_records_belong_to_a_transaction(make, session):
     producer = make(transactional_id="etl", enable_idempotence=False)
-    with pytest.raises(InvalidTransactionState, match="'etl': no transaction was begun"):
+    with pytest.raises(InvalidTransactionState, match="'etl': no transaction has begun"):
         producer.send("t", b"v")
     for epoch in (0, 1):
         producer._begin_transaction(ProducerIdAndEpoch(7, epoch))
@@ -730,6 +731,55 @@ def test_records_belong_to_a_transaction(make, session):
     assert [stamp[:3] for stamp in stamps(session)] == [(7, 0, 0), (7, 1, 0)]
     assert all(batch.attributes & 16 for _, _, batches in session.called("produce") for batch in headers_of(batches))
     assert not session.called("init_producer_id")
+
+
+def test_a_commit_writes_what_waits_in_its_own_thread(make, session):
+    producer, told = make(transactional_id="etl", linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS), []
+
+    def delivered(error, metadata):
+        told.append(threading.get_ident())
+        with pytest.raises(RuntimeError, match="a commit was called by a callback"):
+            producer._finish_transaction()
+
+    producer._begin_transaction(ProducerIdAndEpoch(7, 0))
+    producer.send("t", b"v", on_delivery=delivered)
+    producer._finish_transaction()
+    assert told == [threading.get_ident()]
+
+
+def test_what_a_commit_could_not_write_at_once_is_tried_again_by_the_thread(make, session):
+    writers = []
+
+    def before(name):
+        if name == "produce":
+            writers.append(threading.get_ident())
+            if len(writers) == 1:
+                raise DiskFull("/data", 1, "no space")
+
+    session.before = before
+    producer = make(transactional_id="etl", linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS, retry_backoff_ms=0)
+    producer._begin_transaction(ProducerIdAndEpoch(7, 0))
+    producer.send("t", b"v")
+    producer._finish_transaction()
+    assert writers[0] == threading.get_ident() != writers[1]
+    assert values(session) == [b"v"]
+
+
+def test_a_commit_that_was_interrupted_leaves_the_rest_to_the_thread(make, session):
+    interrupts = iter([KeyboardInterrupt()])
+
+    def before(name):
+        if name == "produce" and (interrupt := next(interrupts, None)):
+            raise interrupt
+
+    session.before = before
+    producer = make(transactional_id="etl", linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS)
+    producer._begin_transaction(ProducerIdAndEpoch(7, 0))
+    producer.send("t", b"v")
+    with pytest.raises(KeyboardInterrupt):
+        producer._finish_transaction()
+    producer._finish_transaction()
+    assert values(session) == [b"v"]
 
 
 def test_a_transaction_that_lost_a_record_cannot_be_finished(make, session):

@@ -9,6 +9,7 @@ from logdb import serde
 from logdb.errors import Closed, ReadFailed, SerializationError, UnknownPartition, UnknownTopic
 from logdb.meta.views import View
 from logdb.model import TopicPartition
+from support.places import opened
 from support.power_cut import die
 
 DAY = 86_400_000
@@ -32,10 +33,10 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def db(path, clock):
-    with logdb.open(path, clock=clock) as opened:
-        opened.create_topic("t", partitions=3)
-        yield opened
+def db(place, path, clock):
+    with opened(place, path, clock=clock) as database:
+        database.create_topic("t", partitions=3)
+        yield database
 
 
 def put(db, topic="t", **rows):
@@ -152,6 +153,7 @@ def test_what_is_not_committed_is_not_there(db):
     assert texts(table) == {"a": "inside", "b": "new", "c": "after"}
 
 
+@pytest.mark.local
 def test_a_reader_beside_the_writer_has_a_table_of_its_own(db):
     put(db, a="1")
     with logdb.open(db.path, mode="r") as reader:
@@ -194,6 +196,7 @@ def test_what_came_and_went_while_nobody_looked(db):
     assert texts(table) == {"b": "2"}
 
 
+@pytest.mark.local
 def test_retention_takes_its_entries(db, clock):
     db.create_topic("short", config={"retention.ms": DAY, "segment.bytes": 1024})
     table = db.table("short")
@@ -203,7 +206,7 @@ def test_retention_takes_its_entries(db, clock):
     assert len(table) == 40
     db._store.checkpoint([db.log("short")])
     clock.now_ms += 2 * DAY
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert db.log("short").start_offset > 20
     assert table == replayed(db, "short")
 
@@ -219,6 +222,7 @@ def test_partitions_that_are_added(db):
     assert len({entry.partition for entry in table.entries()}) > 3
 
 
+@pytest.mark.local
 def test_a_topic_that_is_deleted_and_made_anew(db):
     table = db.table("t")
     put(db, a="1")
@@ -235,6 +239,7 @@ def test_a_topic_that_is_deleted_and_made_anew(db):
     assert len(os.listdir(os.path.join(db.path, "views"))) == 1
 
 
+@pytest.mark.local
 def test_a_topic_made_anew_beside_a_reader(db):
     put(db, a="1")
     with logdb.open(db.path, mode="r") as reader:

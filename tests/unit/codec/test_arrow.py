@@ -75,6 +75,13 @@ def test_columns_come_in_the_order_asked_for() -> None:
     assert read([encode_log([[b"a", b"b"]])], columns=("value", "offset")) == [{"value": b"a", "offset": 0}, {"value": b"b", "offset": 1}]
 
 
+def test_the_kind_of_each_timestamp_is_read_by_name() -> None:
+    log_append_time = encode_batch([Rec(b"k", b"b"), Rec(b"k", b"c")], attributes=8, base_offset=1)
+    rows = read([encode_log([[b"a"]]) + log_append_time], columns=("timestamp_type", "value"))
+    assert [(row["timestamp_type"], row["value"]) for row in rows] == [(0, b"a"), (1, b"b"), (1, b"c")]
+    assert str(arrow.schema(["timestamp_type"])) == "timestamp_type: int32 not null"
+
+
 @pytest.mark.parametrize("columns", [["value", "nope"], [], ["key", "key"]], ids=["unknown", "none", "twice"])
 def test_other_columns_are_refused_by_the_call(columns: list[str]) -> None:
     with pytest.raises(ValueError, match="offset, timestamp, key, value, headers") as caught:

@@ -96,6 +96,12 @@ class Groups:
         assert self.state == "Stable"
         return joined
 
+    def completing(self, count: int) -> list[JoinResult]:
+        """Members of the next generation of a stable group, the leader first; none has synced."""
+        joins = [self.start_join(member.member_id) for member in self.stable(count)]
+        assert self.state == "CompletingRebalance"
+        return [*map(self.runner.answer, joins)]
+
 
 @pytest.fixture
 def groups() -> Groups:
@@ -223,6 +229,14 @@ def test_completing_to_preparing_a_new_member_joins(groups: Groups) -> None:
     with pytest.raises(RebalanceInProgress):
         groups.runner.answer(follower)
     assert groups.join(leader.member_id).generation == groups.runner.answer(ticket).generation == 2
+
+
+def test_completing_to_preparing_a_member_changes_its_subscription(groups: Groups) -> None:
+    leader, other = groups.completing(2)
+    ticket = groups.start_join(other.member_id, protocols=protocols(topics=("t", "u")))
+    assert groups.runner.waits(ticket)
+    assert groups.state == "PreparingRebalance"
+    assert groups.join(leader.member_id).generation == leader.generation + 1
 
 
 def test_completing_to_preparing_answers_who_waits_for_the_leader(groups: Groups) -> None:
@@ -378,9 +392,7 @@ def test_an_id_that_was_given_out_may_leave(groups: Groups) -> None:
 
 
 def test_completing_to_stable_the_leader_brings_the_assignments(groups: Groups) -> None:
-    leader, other = groups.stable(2)
-    joins = [groups.start_join(member.member_id) for member in (leader, other)]
-    leader, other = map(groups.runner.answer, joins)
+    leader, other = groups.completing(2)
     follower = groups.start_sync(other)
     assert groups.runner.waits(follower)
     assert groups.sync(leader, {leader.member_id: b"one", other.member_id: b"two"}) == SyncResult("range", b"one")
@@ -437,9 +449,7 @@ def test_another_protocol_is_refused(groups: Groups) -> None:
 
 
 def test_completing_to_preparing_who_never_syncs_is_removed(groups: Groups) -> None:
-    leader, other = groups.stable(2)
-    joins = [groups.start_join(member.member_id) for member in (leader, other)]
-    leader, other = map(groups.runner.answer, joins)
+    leader, other = groups.completing(2)
     ticket = groups.start_sync(other)
     for _ in range(REBALANCE_MS // 5_000):
         groups.heartbeat(leader)
@@ -450,9 +460,7 @@ def test_completing_to_preparing_who_never_syncs_is_removed(groups: Groups) -> N
 
 
 def test_stable_to_preparing_who_never_fetches_its_assignment_is_removed(groups: Groups) -> None:
-    leader, other = groups.stable(2)
-    joins = [groups.start_join(member.member_id) for member in (leader, other)]
-    leader, other = map(groups.runner.answer, joins)
+    leader, other = groups.completing(2)
     groups.sync(leader)
     for _ in range(REBALANCE_MS // 5_000):
         groups.heartbeat(leader)
@@ -463,9 +471,7 @@ def test_stable_to_preparing_who_never_fetches_its_assignment_is_removed(groups:
 
 
 def test_a_refused_append_leaves_the_group_as_it_was(groups: Groups) -> None:
-    leader, other = groups.stable(2)
-    joins = [groups.start_join(member.member_id) for member in (leader, other)]
-    leader, other = map(groups.runner.answer, joins)
+    leader, other = groups.completing(2)
     waiting = groups.start_sync(other)
     groups.runner.refuses = True
     with pytest.raises(DiskFull):
@@ -529,7 +535,7 @@ def test_stable_to_empty_the_last_member_leaves(groups: Groups) -> None:
 def test_stable_to_preparing_a_member_leaves(groups: Groups) -> None:
     leader, other = groups.stable(2)
     groups.leave_id(leader)
-    assert groups.state == "PreparingRebalance"
+    assert (groups.state, groups.info.leader_id) == ("PreparingRebalance", other.member_id)
     assert groups.join(other.member_id).leader_id == other.member_id
 
 
@@ -538,10 +544,26 @@ def test_completing_to_empty_the_last_member_leaves(groups: Groups) -> None:
     assert groups.state == "Empty"
 
 
+def test_completing_to_empty_the_last_member_is_silent(groups: Groups) -> None:
+    groups.join()
+    groups.runner.advance(SESSION_MS - 1)
+    assert groups.state == "CompletingRebalance"
+    groups.runner.advance(1)
+    assert (groups.state, groups.recorded()[-1].generation) == ("Empty", 2)
+
+
+def test_completing_to_preparing_one_of_two_is_silent(groups: Groups) -> None:
+    leader, _ = groups.completing(2)
+    groups.runner.advance(SESSION_MS - 1)
+    groups.heartbeat(leader)
+    assert groups.state == "CompletingRebalance"
+    groups.runner.advance(1)
+    assert groups.state == "PreparingRebalance"
+    assert [member.member_id for member in groups.join(leader.member_id).members] == [leader.member_id]
+
+
 def test_completing_to_preparing_a_member_leaves_while_it_waits(groups: Groups) -> None:
-    leader, other = groups.stable(2)
-    joins = [groups.start_join(member.member_id) for member in (leader, other)]
-    leader, other = map(groups.runner.answer, joins)
+    _, other = groups.completing(2)
     ticket = groups.start_sync(other)
     groups.leave_id(other)
     with pytest.raises(UnknownMember):
@@ -557,12 +579,22 @@ def test_preparing_to_completing_the_one_that_was_missing_leaves(groups: Groups)
 
 
 def test_preparing_to_empty_all_leave(groups: Groups) -> None:
-    (leader,) = groups.stable()
-    ticket = groups.start_join()
+    leader, other = groups.stable(2)
     groups.leave_id(leader)
-    joined = groups.runner.answer(ticket)
-    groups.leave_id(joined)
+    assert groups.state == "PreparingRebalance"
+    groups.leave_id(other)
     assert groups.state == "Empty"
+    value = groups.recorded()[-1]
+    assert (value.generation, value.members, value.protocol, value.leader) == (leader.generation + 1, (), None, None)
+
+
+def test_preparing_to_empty_all_are_silent(groups: Groups) -> None:
+    leader, _ = groups.stable(2)
+    groups.leave_id(leader)
+    groups.runner.advance(SESSION_MS - 1)
+    assert groups.state == "PreparingRebalance"
+    groups.runner.advance(1)
+    assert (groups.state, groups.recorded()[-1].generation) == ("Empty", leader.generation + 1)
 
 
 def test_leaving_answers_for_each(groups: Groups) -> None:

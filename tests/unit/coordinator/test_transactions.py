@@ -100,6 +100,15 @@ def test_empty_to_empty_a_new_instance_gets_the_next_epoch(x: Transactions) -> N
     assert (fenced.value.producer_epoch, fenced.value.current_epoch) == (1, 2)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_complete_to_empty_a_new_instance_gets_the_next_epoch(x: Transactions, commit: bool) -> None:
+    last = x.end(x.begin(A0), commit=commit)
+    assert x.init() == next_epoch(last)
+    assert (x.state, x.info.partitions, x.info.start_ms) == ("Empty", (), -1)
+    with pytest.raises(ProducerFenced):
+        x.add(last)
+
+
 def test_the_next_epoch_is_on_the_disk_before_it_is_given_out(x: Transactions) -> None:
     x.init()
     for _ in range(2):
@@ -594,7 +603,19 @@ def test_there_is_nothing_to_abort(x: Transactions) -> None:
             x.runner.act()
 
 
-def test_to_dead_an_id_that_is_not_used_expires() -> None:
+def test_empty_to_dead_an_id_that_began_nothing_expires() -> None:
+    x = Transactions(expiration_ms=DAY_MS, sweep_interval_ms=1_000)
+    producer = x.init()
+    x.runner.advance(DAY_MS - 1_000)
+    assert x.state == "Empty"
+    x.runner.advance(1_000)
+    assert x.runner.coordinator.transactions() == []
+    x.runner.reopen()
+    with pytest.raises(InvalidProducer):
+        x.add(producer)
+
+
+def test_complete_to_dead_an_id_that_is_not_used_expires() -> None:
     x = Transactions(expiration_ms=7 * DAY_MS)
     producer = x.end(x.begin())
     x.init(transactional_id="open", transaction_timeout_ms=900_000)

@@ -11,7 +11,6 @@ def test_an_epoch_ends_where_the_next_begins():
     assert known.latest == 5
     assert [known.end_of(epoch, 99) for epoch in range(7)] == [10, 10, 30, 30, 30, 99, None]
     assert [known.at(offset) for offset in (0, 9, 10, 29, 30, 98)] == [0, 0, 2, 2, 5, 5]
-    assert known.truncated(30).entries == ((0, 0), (2, 10))
     assert LeaderEpochs().latest == 0
     assert LeaderEpochs().at(5) == 0
 

@@ -5,6 +5,7 @@ from logdb.errors import UnexpectedOffset
 from logdb.segment.segment import Segment
 from support.batches import BASE_TIMESTAMP, Rec, encode_log
 from support.faulty_io import FaultyIO
+from support.places import opened
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DAY_MS = 86_400_000
@@ -16,8 +17,8 @@ def io():
 
 
 @pytest.fixture
-def db(tmp_path, io):
-    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as database:
+def db(place, tmp_path, io):
+    with opened(place, tmp_path / "db", io=io, linger_ms=60_000) as database:
         yield database
 
 
@@ -41,12 +42,18 @@ def test_append_and_read(db):
     assert (first.topic, first.partition, first.leader_epoch) == ("t", 0, 0)
     assert [(record.value, record.key) for record in rest] == [(None, None), (b"c", b"1"), (b"d", None), (b"e", b"3")]
     assert [record.timestamp_ms for record in rest[1:]] == [5, 6, 7]
-    assert (log.start_offset, log.end_offset, log.leader_epoch, log.topic, log.partition) == (0, 5, 0, "t", 0)
-    assert repr(log) == "<Log t-0 [0, 5)>"
-    assert log.read_only_reason is None
+    assert (log.start_offset, log.end_offset, log.epoch_at(4), log.topic, log.partition) == (0, 5, 0, "t", 0)
     assert values(log, 3) == [b"d", b"e"]
     assert values(log, 1, end_offset=3) == [None, b"c"]
     assert values(log, 5) == []
+
+
+@pytest.mark.local
+def test_what_it_says_of_itself(db):
+    log = made(db)
+    log.append_many([b"x"] * 5)
+    assert repr(log) == "<Log t-0 [0, 5)>"
+    assert (log.leader_epoch, log.read_only_reason) == (0, None)
 
 
 def test_expected_offset(db):
@@ -64,6 +71,7 @@ def test_compression_per_topic(db, codec):
     log = made(db, compression_type=codec)
     expected = [b"the same words again and again %d" % number for number in range(5000)]
     log.append_many(expected[:2500])
+    assert (log.size_bytes < 50_000) == (codec != "none")
     for value in expected[2500:]:
         log.append(value)
     assert values(log) == expected
@@ -71,7 +79,6 @@ def test_compression_per_topic(db, codec):
     batches, next_offset = log.read_batches(0, 1)
     assert batches[22] & 7 == CODECS.index(codec)
     assert 0 < next_offset < 5000
-    assert (log.size_bytes < 100_000) == (codec != "none")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -97,6 +104,7 @@ def test_read_batches_begins_with_the_batch_that_holds_the_offset(db):
     assert (int.from_bytes(batches[:8], "big"), following) == (10, 20)
 
 
+@pytest.mark.local
 def test_roll_by_size(db, tmp_path):
     log = made(db, segment_bytes=2000)
     for number in range(20):
@@ -130,11 +138,13 @@ def test_config_changes_count_from_the_next_batch(db):
     log.append_many([b"x" * 1000] * 3)
     assert log.read_batches(0, 1)[0][22] & 7 == 0
     assert log.read_batches(3, 1)[0][22] & 7 == 4
-    assert len(log.segments) == 2
+    assert db.describe_topic("t").partitions[0].segment_count == 2
     db.alter_topic("t", config={"compression.type": None})
     log.append_many([b"y"])
     assert log.read_batches(6, 1)[0][22] & 7 == 0
-    assert db.describe_topic("t").config == {"segment.bytes": 1024}
+    config = db.describe_topic("t").config
+    assert config["segment.bytes"] == 1024
+    assert "compression.type" not in config
 
 
 def test_log_append_time(tmp_path):
@@ -159,6 +169,7 @@ def test_offset_for_timestamp(db):
         assert log.offset_for_timestamp(wanted) == expected, wanted
 
 
+@pytest.mark.local
 @pytest.mark.parametrize(("level", "synced"), [("os", False), ("interval", False), ("fsync", True)])
 @pytest.mark.parametrize("per_call", [False, True])
 def test_levels(db, io, level, synced, per_call):
@@ -182,7 +193,6 @@ def test_a_batch_larger_than_a_group(db):
     assert log.append_batches(large) == range(1)
     assert log.append_batches(small + large + small) == range(1, 4)
     assert [len(value) for value in values(log)] == [2 << 20, 1, 2 << 20, 1]
-    assert log.point.offset == 4
 
 
 def test_read_arrow(db):
@@ -206,6 +216,7 @@ def test_what_is_reopened_is_what_was_closed(tmp_path):
             assert db.reports == ()
 
 
+@pytest.mark.local
 @pytest.mark.parametrize("cut_off_after", ["size_bytes", "next_offset"])
 def test_a_write_that_ctrl_c_cut_off_is_done_once(db, tmp_path, monkeypatch, cut_off_after):
     log = made(db, segment_bytes=4096)

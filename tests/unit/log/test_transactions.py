@@ -441,7 +441,7 @@ def test_a_snapshot_is_durable_before_the_catalogue_names_it_and_the_log_before_
     synced = [Path(path).name for kind, path in io.calls if kind in ("fdatasync", "fsync_dir", "rename")]
     snapshot = f"{2:020d}.snapshot.tmp"
     assert synced.index(f"{0:020d}.log") < synced.index(snapshot)
-    assert synced.index(f"{0:020d}.txnindex") < synced.index(snapshot)
+    assert synced.index(f"{0:020d}.txnindex.tmp") < synced.index(snapshot)
     assert "t-0" in synced[synced.index(snapshot) :]
 
 

@@ -157,6 +157,14 @@ def test_everything_is_there_after_reopening(path: str) -> None:
         assert catalogue.intents() == [(intent_id, intent)]
 
 
+@pytest.mark.parametrize("name", ["é", "\ud800", "x" * 600, ""])
+def test_what_no_topic_can_be_called_is_not_there(catalogue: Catalogue, name: str) -> None:
+    catalogue.write(make_topic("events"))
+    assert catalogue.topic(name) is None
+    with pytest.raises(errors.UnknownTopic):
+        catalogue.view(name, 0)
+
+
 def test_a_view_of_what_is_not_there_says_so(catalogue: Catalogue) -> None:
     catalogue.write(make_topic("events", 2))
     with pytest.raises(errors.UnknownTopic, match="'event'; there are 'events'"):

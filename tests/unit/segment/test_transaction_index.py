@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdb.codec import crc32c
-from logdb.errors import CorruptionError, DiskFull
+from logdb.errors import CorruptionError, DiskFull, WriteFailed
 from logdb.model import OFFSET_MAX, AbortedTransaction
 from logdb.segment import transaction_index
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES, TransactionIndex
@@ -154,3 +154,17 @@ def test_random_bytes_are_refused_or_entries(data):
     except CorruptionError:
         return
     assert transaction_index.encode(transaction_index.entries(data)) == data
+
+
+def test_a_file_is_never_written_over(io, path):
+    """What a snapshot of producers relies on is not at stake while another transaction is noted."""
+    index = filled(io, path, ENTRIES[:1])
+    index.save()
+    index.add(ENTRIES[1])
+    io.fail("rename", path="0.txnindex")
+    with pytest.raises(WriteFailed):
+        index.save()
+    assert transaction_index.load(io, path) == transaction_index.encode(ENTRIES[:1])
+    io.heal()
+    index.save()
+    assert transaction_index.load(io, path) == transaction_index.encode(ENTRIES[:2])

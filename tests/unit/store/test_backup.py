@@ -22,6 +22,7 @@ from logdb.model import ProducerIdAndEpoch
 from logdb.store.backup_file import BackupReader
 from logdb.store.store import Store
 from support import damage
+from support.copying import fill, is_sound
 from support.faulty_io import FaultyIO
 from support.transactions import committed, produce
 
@@ -41,21 +42,6 @@ def db(tmp_path, io):
         opened.create_topic("empty")
         fill(opened, 0, 100)
         yield opened
-
-
-def fill(db, first, stop):
-    """A batch of ten records is about half a segment."""
-    for partition in (0, 1):
-        for begin in range(first, stop, 10):
-            rows = range(begin, min(begin + 10, stop))
-            db.log("t", partition).append_many([b"value %d " % row * 9 for row in rows], timestamps_ms=rows)
-
-
-def is_sound(path):
-    report = logdb.verify(path)
-    assert report.ok, report.problems
-    assert not report.notes
-    return True
 
 
 def records(path):

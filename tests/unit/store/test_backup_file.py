@@ -14,7 +14,7 @@ from logdb.store import backup_file
 from logdb.store.backup_file import BackupReader, BackupWriter, FileName, Info, Trailer
 from support.faulty_io import FaultyIO
 
-INFO = Info("database", "backup", 1_700_000_000_000, ("base", "ab" * 32))
+INFO = Info("database", "backup", 1_700_000_000_000, 5_000, ("base", "ab" * 32))
 NAME = FileName("topic", 3, 1000, "log")
 CONTENT = {"topics": [], "logs": [1, 2, 3]}
 PAGE = (Path(__file__).parents[3] / "docs" / "backup.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def assemble(path, *frames, listed=None, position=None):
     path.write_bytes(data)
 
 
-GOOD_INFO = frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1,"base":null}')
+GOOD_INFO = frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1,"next_producer_id":2,"base":null}')
 GOOD_LIST = frame(b"LIST", b"{}")
 
 
@@ -192,7 +192,9 @@ def test_a_file_that_is_not_there(tmp_path):
         ([GOOD_INFO, frame(b"FILE", b"\xff"), GOOD_LIST], 2),
         ([frame(b"INFO", b"[]"), GOOD_LIST], 1),
         ([frame(b"INFO", b'{"database_id":"d"}'), GOOD_LIST], 1),
-        ([frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1,"base":[1]}'), GOOD_LIST], 1),
+        ([frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1,"next_producer_id":2,"base":[1]}'), GOOD_LIST], 1),
+        ([frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1,"next_producer_id":-1,"base":null}'), GOOD_LIST], 1),
+        ([frame(b"INFO", b'{"database_id":"d","backup_id":"b","created_ms":1e999,"next_producer_id":2,"base":null}'), GOOD_LIST], 1),
         ([GOOD_INFO, frame(b"LIST", b"not json")], 1),
         ([GOOD_INFO, frame(b"LIST", b"[" * 500_000)], 1),
         ([GOOD_INFO, frame(b"LIST", b"{}", raw_size=1), GOOD_LIST], 2),
@@ -214,11 +216,10 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
         read(tmp_path / "backup")
 
 
-def test_a_list_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(backup_file, "LIST_SIZE_BYTES_MAX", 5)
+def test_a_list_without_end(tmp_path):
     assemble(tmp_path / "backup", GOOD_INFO, GOOD_LIST, GOOD_LIST, GOOD_LIST, listed=1)
     with pytest.raises(BackupDamaged, match="more than 5 bytes"):
-        read(tmp_path / "backup")
+        BackupReader(IO(), str(tmp_path / "backup"), list_size_bytes_max=5)
 
 
 def test_no_room(tmp_path):

@@ -49,7 +49,7 @@ class Kept:
 
     @property
     def cleaner(self):
-        return self.db._store.cleaner
+        return self.db._store.writer.cleaner
 
     def fill(self, count=60, keys=12, size=3):
         self.keyed.append(self.log, count, keys, size)
@@ -67,7 +67,7 @@ class Kept:
         return sorted(os.listdir(self.log.directory))
 
     def entry(self):
-        return self.db._store.entry(TopicPartition("t", 0))
+        return self.db._store.writer.entry(TopicPartition("t", 0))
 
     def due(self):
         return {found.name.topic for found in self.cleaner._due()}
@@ -316,7 +316,7 @@ def test_the_dirtiest_log_is_first(kept, monkeypatch):
         log.flush()
         log.roll()
         kept.db._store.checkpoint([log])
-        kept.db._store.cleaned(log, 100 - share * 10, None)
+        kept.db._store.writer.cleaned(log, 100 - share * 10, None)
     kept.cleaner._round()
     assert done == ["most", "some"]
     assert max(Due(0.1, TopicPartition("z", 0)), Due(0.2, TopicPartition("a", 0))).name.topic == "a"
@@ -389,7 +389,7 @@ def test_in_the_background(tmp_path):
         log.roll()
         db._store.checkpoint([log])
         before = log.size_bytes
-        db._store.cleaner.hasten()
+        db._store.writer.cleaner.hasten()
         io.wait_for("rename", ".timeindex.cleaned", more_than=0)
         db.compact("t")  # waits until the background is through
         assert log.size_bytes < before / 4
@@ -511,7 +511,7 @@ def test_a_swap_that_was_cut_short_is_finished_by_the_next(tmp_path, call):
     io.heal()
     if call != "fsync_dir":  # after a failed sync nothing is written any more
         kept.compact()
-        assert not kept.db._store._catalogue.intents()
+        assert not kept.db._store.catalogue.intents()
         kept.fill(10)
         kept.db.close()
     else:
@@ -520,7 +520,7 @@ def test_a_swap_that_was_cut_short_is_finished_by_the_next(tmp_path, call):
         kept.db.close()
     kept.open()
     kept.keyed.check(kept.log)
-    assert not kept.db._store._catalogue.intents()
+    assert not kept.db._store.catalogue.intents()
     kept.db.close()
     assert logdb.verify(kept.path).ok
 
@@ -642,7 +642,7 @@ def test_retention_and_compaction_together(kept):
     kept.clock.now_ms += 11 * DAY
     kept.fill(100)
     kept.seal()
-    kept.db._store.retention.enforce()
+    kept.db._store.writer.retention.enforce()
     start = kept.log.start_offset
     assert start == 300
     kept.db.compact("t")

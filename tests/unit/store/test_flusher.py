@@ -38,8 +38,10 @@ def test_what_is_woken_is_written_and_synced_until_nothing_is_left():
     flusher.start()
     for failures in (0, 2):
         log = FakeLog(failures)
-        flusher.wake(log)
+        flusher.wake_writer(log)
         assert log.written.wait(60)
+        assert not log.synced.is_set()
+        flusher.wake_syncer(log)
         assert log.synced.wait(60)
     flusher.stop()
     flusher.stop()
@@ -61,6 +63,6 @@ def test_an_os_error_does_not_end_the_threads():
 
     flusher, log = Flusher(IO(), 1, lambda logs: None), Unreadable()
     flusher.start()
-    flusher.wake(log)
+    flusher.wake_syncer(log)
     assert log.synced.wait(60)
     flusher.stop()

@@ -365,14 +365,16 @@ def test_a_damaged_catalogue_is_kept_aside(path, records, damage):
     assert (path / "catalogue.damaged-2/data.mdb").read_bytes() == b"again"
 
 
-def test_the_database_keeps_its_id_if_it_can_be_read(path, records):
+def test_the_database_keeps_its_id_and_knows_those_of_producers_if_they_can_be_read(path, records):
     with Catalogue.open(str(path / "catalogue"), create=False) as catalogue:
+        catalogue.write(lambda txn: txn.put_next_producer_id(1 << 60))
         before = catalogue.database_id
     with open(path / "catalogue/data.mdb", "ab") as file:
         file.write(bytes(4096))
     mended(path)
     with Catalogue.open(str(path / "catalogue"), create=False) as catalogue:
         assert catalogue.database_id == before
+        assert catalogue.read(lambda txn: txn.next_producer_id()) == 1 << 60
 
 
 def test_configs_come_back_from_any_partition(path, records):

@@ -73,10 +73,10 @@ def test_by_time_sealed_segments_go_and_the_active_one_stays(db, clock):
     log = fill(db, config={**SMALL, "retention.ms": DAY})
     active = log.segments[-1].base_offset
     clock.now_ms = START + DAY
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     check(db, log, start=0)
     clock.now_ms += 1
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     check(db, log, start=active)
     assert log.append(b"more") == 60
 
@@ -89,17 +89,17 @@ def test_history_that_is_loaded_today_does_not_expire_today(db, clock):
         log.flush()
     db._store.checkpoint([log])
     clock.now_ms = START + DAY
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert log.start_offset == 0
     clock.now_ms = START + DAY + 1
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert log.start_offset == log.segments[-1].base_offset > 0
 
 
 def test_by_size_the_oldest_go(db):
     log = fill(db, config={**SMALL, "retention.bytes": 5_000})
     before = log.segments
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     kept = sum(segment.size_bytes for segment in log.segments)
     assert 5_000 <= kept < 5_000 + before[0].size_bytes + log.segments[-1].size_bytes
     check(db, log, start=log.segments[0].base_offset)
@@ -115,7 +115,7 @@ def test_what_has_no_limit_or_is_only_compacted_keeps_all(db, clock):
         log.flush()
     db._store.checkpoint([log])
     clock.now_ms += 100 * DAY
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert kept.start_offset == log.start_offset == 0
 
 
@@ -127,7 +127,7 @@ def test_both_policies_together_expire(db, clock):
         log.flush()
     db._store.checkpoint([log])
     clock.now_ms += DAY + 1
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert log.start_offset == log.segments[-1].base_offset > 0
 
 
@@ -137,8 +137,8 @@ def test_a_log_that_nobody_has_opened_expires_too(tmp_path, clock):
     clock.now_ms += DAY + 1
     with logdb.open(tmp_path / "db", clock=clock) as db:
         quiet(db)
-        db._store.retention.enforce()
-        assert db._store._logs
+        db._store.writer.retention.enforce()
+        assert db._store._state.logs
         log = db.log("t")
         check(db, log, start=log.segments[-1].base_offset)
     assert logdb.verify(tmp_path / "db").ok
@@ -152,38 +152,38 @@ def test_one_log_that_fails_does_not_keep_the_others_waiting(tmp_path, clock):
         clock.now_ms += DAY + 1
         io.fail("rename", 28, "a-0")
         with pytest.raises(DiskFull):
-            db._store.retention.enforce()
+            db._store.writer.retention.enforce()
         assert first.start_offset == 0
         assert second.start_offset > 0
         io.heal()
-        db._store.retention.enforce()
+        db._store.writer.retention.enforce()
         assert first.start_offset > 0
 
 
 def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
     store = logdb.store.store.Store.open(tmp_path / "db", clock=clock, retention_check_ms=1)
-    with logdb.client.database.Database(store) as db:
+    with logdb.client.local.LocalDatabase(store) as db:
         db.create_topic("kept")
-        assert store.housekeeping._thread is None
+        assert store.writer.housekeeping._thread is None
         log = fill(db, config={**SMALL, "retention.ms": DAY})
-        assert store.housekeeping._thread.is_alive()
+        assert store.writer.housekeeping._thread.is_alive()
         active, moved = log.segments[-1].base_offset, threading.Event()
-        move = store.begin_at
-        store.begin_at = lambda log, start: (move(log, start), moved.set())
+        move = store.writer.begin_at
+        store.writer.begin_at = lambda log, start: (move(log, start), moved.set())
         clock.now_ms += DAY + 1
         assert moved.wait(WAIT_S)
         check(db, log, start=active)
-    assert not store.housekeeping._thread.is_alive()
+    assert not store.writer.housekeeping._thread.is_alive()
 
 
 def test_a_database_without_limits_has_no_housekeeper(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t")
-        assert db._store.housekeeping._thread is None
+        assert db._store.writer.housekeeping._thread is None
         db.alter_topic("t", config={"retention.bytes": 1})
-        assert db._store.housekeeping._thread is not None
+        assert db._store.writer.housekeeping._thread is not None
     with logdb.open(tmp_path / "db") as db:
-        assert db._store.housekeeping._thread is not None
+        assert db._store.writer.housekeeping._thread is not None
 
 
 # ---------------------------------------------------------------- delete_records
@@ -295,7 +295,7 @@ def test_a_read_only_log_is_left_alone(tmp_path, clock):
         log = db.log("t")
         assert log.read_only_reason
         before = files(log)
-        db._store.retention.enforce()
+        db._store.writer.retention.enforce()
         with pytest.raises(ReadOnly):
             db.delete_records("t", 0, 30)
         assert files(log) == before
@@ -319,10 +319,10 @@ def test_retention_waits_for_an_open_transaction(db, clock):
     begun = log.last_stable_offset
     assert begun == 20
     clock.now_ms += DAY + 1
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert 0 < log.start_offset <= begun
     log.append_marker(producer, commit=False, coordinator_epoch=0)
-    db._store.retention.enforce()
+    db._store.writer.retention.enforce()
     assert log.start_offset == log.segments[-1].base_offset > begun
 
 
@@ -387,7 +387,7 @@ def test_a_segment_grows_old_over_restarts(tmp_path, clock):
             db.append("t", b"%d" % day)
             db.flush()
             db._store.checkpoint([db.log("t")])
-            db._store.retention.enforce()
+            db._store.writer.retention.enforce()
         clock.now_ms += DAY
     with logdb.open(tmp_path / "db", clock=clock) as db:
         log = db.log("t")

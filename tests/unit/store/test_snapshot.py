@@ -6,13 +6,14 @@ import threading
 import pytest
 
 import logdb
-from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadOnly, SyncFailed, TargetNotEmpty, WriteFailed
+from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadOnly, SyncFailed, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
 from logdb.store import frozen, snapshot_file
 from logdb.store.directories import building
 from support import damage
 from support.builders import until
+from support.copying import fill, is_sound
 from support.faulty_io import FaultyIO
 from support.power_cut import die, quiet
 from support.transactions import committed, produce
@@ -33,22 +34,6 @@ def db(tmp_path, io):
         opened.create_topic("empty")
         fill(opened, 0, 200)
         yield opened
-
-
-def fill(db, first, stop):
-    """A batch of ten records is about half a segment."""
-    for partition in (0, 1):
-        for begin in range(first, stop, 10):
-            rows = range(begin, min(begin + 10, stop))
-            db.log("t", partition).append_many([b"value %d " % row * 9 for row in rows], timestamps_ms=rows)
-
-
-def is_sound(path):
-    """Nothing is wrong with a directory, nor noteworthy."""
-    report = logdb.verify(path)
-    assert report.ok, report.problems
-    assert not report.notes
-    return True
 
 
 # ---------------------------------------------------------------- what is in it
@@ -126,7 +111,7 @@ def test_all_records_deleted(db, tmp_path):
 
 def test_committed_offsets_are_captured_first_and_transactions_last(db):
     for name in ("__transaction_state", "__consumer_offsets", "a", "zz"):
-        db._store.create_topic(name)
+        db._store.create_topic(name, config={"cleanup.policy": "compact"})
     order = [log.topic for log in frozen._logs(db._store)]
     assert list(dict.fromkeys(order)) == ["__consumer_offsets", "a", "empty", "t", "zz", "__transaction_state"]
 
@@ -254,7 +239,7 @@ def test_target_that_is_empty_or_has_no_parents_yet(db, tmp_path):
 
 def test_target_within_the_database(db, tmp_path):
     for inside in (tmp_path / "db", tmp_path / "db" / "t-0" / "snapshot"):
-        with pytest.raises(ValueError, match="inside"):
+        with pytest.raises(TargetInside, match=f"{inside} lies inside of the database {tmp_path}"):
             db.snapshot(inside)
 
 

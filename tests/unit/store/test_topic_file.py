@@ -29,6 +29,12 @@ def test_anything_else_is_corrupt(data):
         decode(data, "place")
 
 
+@pytest.mark.parametrize("topic_id", ["../../etc", "/etc", "", "a/b"])
+def test_a_topic_id_leads_nowhere(topic_id):
+    with pytest.raises(CorruptionError, match="topic id"):
+        decode(encode(CONTENT._replace(topic_id=topic_id)), "place")
+
+
 def test_a_newer_format_is_named(monkeypatch):
     monkeypatch.setattr(topic_file, "FORMAT", 2)
     newer = encode(CONTENT)

@@ -22,6 +22,7 @@ from logdb.store.inspect import SegmentWalk
 from support.batches import encode_batch, encode_log
 from support.damage import BATCH_RECORDS, BATCHES, PARTITIONS, append, batches, build, files, flip, logs, overwrite, snapshot
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet
+from support.security import secure
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 
@@ -492,3 +493,27 @@ def test_a_newer_format_is_named_not_called_damage(path, newer):
     assert any(problem.kind == "newer format" and "format 2" in problem.reason for problem in report.problems)
     with pytest.raises(logdb.errors.UnsupportedFormat):
         logdb.repair(path, execute=True)
+
+
+# ---------------------------------------------------------------- security.json
+
+
+def test_users_and_acls_are_part_of_the_database(path):
+    before = logdb.verify(path).checked
+    secure(path, "Allow alice@* Read Topic t", users={"alice": "secret"})
+    report = logdb.verify(path)
+    assert (report.ok, report.notes) == (True, [])
+    assert report.checked.files == before.files + 1
+    flip(path / "security.json", 200)
+    problem = only(logdb.verify(path))
+    assert (problem.path, problem.kind) == (str(path / "security.json"), "damaged")
+
+
+def test_copies_are_made_without_users_and_acls(path, tmp_path):
+    secure(path, users={"alice": "secret"})
+    with logdb.open(path) as db:
+        db.snapshot(tmp_path / "snapshot")
+        db.backup(tmp_path / "backup")
+    logdb.restore(tmp_path / "backup", tmp_path / "restored")
+    for copy in ("snapshot", "restored"):
+        assert not [name for name in os.listdir(tmp_path / copy) if name.startswith("security")]

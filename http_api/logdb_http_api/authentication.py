@@ -1,0 +1,192 @@
+"""Who asks: what a request says of that, and how the gate is asked whether it is true.
+
+Knows HTTP's ``Authorization`` and certificates of connections.  Does not know passwords, tokens or principals: the gate does.
+
+    authentication   Authorization         certificate    who
+    off              whatever              -              ANONYMOUS
+    on               Basic, Bearer         whatever       whose password or token it is; otherwise 401
+    on               none                  shown          the certificate's subject (``broker.certificates``)
+    on               none                  none           nobody: 401; for ``/metrics``, asked from this machine: ANONYMOUS
+
+``/health`` is open to everybody, whatever they say of themselves.  What a page of another site has a browser ask is refused (403),
+whoever the browser can say it is.
+
+A password that was right a moment ago, and a token, cost microseconds, and are looked at at once.  Another password is hashed in one
+of a few threads that are there for nothing else.  Of one address only ``_PER_ADDRESS`` passwords are in threads, others wait without
+one, and of those there are at most ``_WAITING_MAX``: whoever floods a server with wrong passwords holds up nobody but themselves.
+"""
+
+import asyncio
+import base64
+import ipaddress
+import re
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from logdb.broker.attempts import is_loopback, network
+from logdb.broker.certificates import PrincipalRule, principal_of
+from logdb.broker.gate import Gate
+from logdb.broker.principals import ANONYMOUS, Principal
+from logdb.errors import AuthenticationFailed
+from logdb_http_api.errors import ApiError
+from logdb_http_api.routing import Route
+
+CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
+"""What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
+OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
+"""What whoever comes may ask."""
+OPEN_ON_LOOPBACK = frozenset(("/metrics",))
+"""What whoever comes from this machine may ask."""
+_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "Via")
+_HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
+_OF_THIS_MACHINE = (".localhost", ".localdomain")
+_HOST_LENGTH_MAX = 255 + len(":65535")
+_THREAD_COUNT = 8
+_PER_ADDRESS, _WAITING_MAX = 2, 64
+_RETRY_S = "1"
+
+
+class Authenticator:
+    """Finds out who makes the requests of one door.  Used on one event loop."""
+
+    def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
+        """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
+        self._gate, self._certificate_rule = gate, certificate_rule
+        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-login")
+        self._turns: dict[str, _Turns] = {}
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def principal(self, http: web.BaseRequest, route: Route) -> Principal:
+        """Who makes a request.
+
+        Raises:
+            AuthenticationFailed: They cannot show who they are, or did not say, and have to.
+            ApiError: Too many passwords from the same address wait (429); a page of another site asks (403); ``Host`` is none (400).
+        """
+        _check_site(http)
+        name = _host_name(http)
+        if not self._gate.authentication:
+            _check_not_rebound(http, name)
+            return ANONYMOUS
+        if route.path in OPEN_PATHS:
+            return ANONYMOUS
+        given, host = http.headers.get("Authorization"), http.remote or ""
+        scheme, _, credentials = (given or "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._gate.authenticate_token(credentials.strip(), host)
+        try:
+            if given is None:
+                return self._without_authorization(http, route)
+            user, password = _user_and_password(scheme, credentials.strip())
+        except AuthenticationFailed as error:
+            self._gate.not_authenticated(host, None, error)
+            raise
+        if (known := self._gate.remembered(user, password)) is not None:
+            return known
+        return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
+
+    def _without_authorization(self, http: web.BaseRequest, route: Route) -> Principal:
+        certificate: dict[str, Any] | None = http.get_extra_info("peercert")
+        if certificate:
+            return principal_of(certificate, self._certificate_rule)
+        if route.path in OPEN_ON_LOOPBACK and _is_from_loopback(http):
+            return ANONYMOUS
+        raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
+
+    async def _hashed(self, user: str, password: str, host: str) -> Principal:
+        async with self._turn(network(host)):
+            if (known := self._gate.remembered(user, password)) is not None:
+                return known  # it came several times at once
+            authenticate = self._gate.authenticate_password
+            return await asyncio.get_running_loop().run_in_executor(self._threads, authenticate, user, password, host)
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        """Wait until fewer than ``_PER_ADDRESS`` others of an address are at it."""
+        turns = self._turns.setdefault(address, _Turns())
+        if turns.count >= _PER_ADDRESS + _WAITING_MAX:
+            raise ApiError(429, 429, f"{_WAITING_MAX} logins from {address} wait already", headers={"Retry-After": _RETRY_S})
+        turns.count += 1
+        try:
+            async with turns.free:
+                yield
+        finally:
+            turns.count -= 1
+            if not turns.count:
+                del self._turns[address]
+
+
+class _Turns:
+    """Passwords of one address; ``count``: those in threads, and those that wait."""
+
+    __slots__ = ("count", "free")
+
+    def __init__(self) -> None:
+        self.count, self.free = 0, asyncio.Semaphore(_PER_ADDRESS)
+
+
+def _check_site(http: web.BaseRequest) -> None:
+    """Refuse what a page of another site has a browser ask: it knows passwords and certificates, and reaches the loopback.
+
+    A link to here may be followed.  Source: W3C, Fetch Metadata Request Headers.
+    """
+    if http.headers.get("Sec-Fetch-Site") == "cross-site" and (http.method, http.headers.get("Sec-Fetch-Mode")) != ("GET", "navigate"):
+        raise ApiError(403, 403, "a page of another site asks this of your browser")
+
+
+def _host_name(http: web.BaseRequest) -> str:
+    """By which name the client knows this server; empty where it does not say.
+
+    Raises:
+        ApiError: By what is none; 400.
+    """
+    given = http.headers.get("Host")
+    if given is None:  # HTTP/1.0
+        return ""
+    found = _HOST.fullmatch(given) if len(given) <= _HOST_LENGTH_MAX else None
+    if found is None or int(found["port"] or 0) > 65535 or (found["name"].startswith("[") and not _is_address(found["name"][1:-1])):
+        raise ApiError(400, 400, f"Host is {given[:80]!r}, wanted is a name or an address, and perhaps a port")
+    return found["name"]
+
+
+def _check_not_rebound(http: web.BaseRequest, name: str) -> None:
+    """Refuse what comes to the loopback under a name of the Internet, where nobody has to say who they are.
+
+    A page's own name can be made to lead here once a browser has loaded it (DNS rebinding): to the browser that is no other site.
+    """
+    local = http.transport.get_extra_info("sockname") if http.transport is not None else None
+    if not local or not is_loopback(local[0]) or "." not in name or _is_address(name) or name.lower().endswith(_OF_THIS_MACHINE):
+        return
+    raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_from_loopback(http: web.BaseRequest) -> bool:
+    """Whether it comes from this machine, and no proxy says that it comes for somebody else."""
+    return is_loopback(http.remote or "") and not any(name in http.headers for name in _OF_PROXIES)
+
+
+def _user_and_password(scheme: str, credentials: str) -> tuple[str, str]:
+    """What HTTP Basic carries (RFC 7617)."""
+    if scheme.lower() != "basic":
+        raise AuthenticationFailed("Authorization: allowed are Basic and Bearer")
+    try:
+        user, colon, password = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except ValueError:
+        colon = ""
+    if not colon:
+        raise AuthenticationFailed("Authorization: after Basic comes user:password in UTF-8, in base64")
+    return user, password

@@ -1,0 +1,173 @@
+"""Connections of the door: how many there may be, how long they may be silent, and how they end.
+
+Knows asyncio's protocols and aiohttp's.  Does not know requests.
+"""
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from logdb_http_api.limits import connections_possible
+
+if TYPE_CHECKING:
+    from logdb_http_api.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+_LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
+
+
+class Connection(RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_all", "_wire", "asked_s", "busy", "full_s", "said_s")
+
+    def __init__(self, connections: "Connections", server: web.Server, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._all = connections
+        self._wire: asyncio.Transport | None = None  # also while it is closing
+        self.busy = False
+        self.asked_s = 0.0  # when the first byte of a request came whose headers are not all there; 0: none did
+        self.full_s = 0.0  # since when no more fits into the buffer to the client; 0: some does
+        self.said_s = 0.0  # when the last answer was handed to that buffer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._all.is_full():
+            transport.set_protocol(refusing := _Refusing())
+            refusing.connection_made(transport)
+            return
+        self._wire = transport
+        super().connection_made(transport)
+        self._all.open.add(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._all.lost(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.busy and not self.asked_s:
+            self.asked_s = self._all.loop.time()
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        self.full_s = self._all.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.full_s = 0.0
+        super().resume_writing()
+
+    def begin(self) -> None:
+        """A request has come with all its headers."""
+        self.busy, self.asked_s = True, 0.0
+
+    def end(self) -> None:
+        """It is answered."""
+        self.busy, self.said_s = False, self._all.loop.time()
+
+    def abort(self) -> None:
+        """Close, whatever is still to be sent."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def is_too_slow(self, now_s: float, limits: "Limits") -> bool:
+        """Whether the client keeps to none of the times for what it sends, or reads."""
+        header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
+        if self.asked_s and now_s - self.asked_s > header_s:
+            return True
+        if self.full_s:
+            return now_s - self.full_s > write_s
+        unread = not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
+        return unread and now_s - self.said_s > write_s
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """What aiohttp answers to what is no HTTP, and where an answer failed before anything of it was sent.
+
+        Raises:
+            ConnectionError: Some of an answer was sent: what followed would be taken for the rest of it.
+        """
+        logger.debug("%s: %s", request.remote, exc)
+        if request.writer.output_size:
+            raise ConnectionError("an answer broke off")
+        reason = (message or "").partition("\n")[0].rstrip(":")
+        said = {"error_code": status, "message": "internal error" if status >= 500 else f"not HTTP as it should be: {reason}"}
+        answer = web.Response(status=status, body=json.dumps(said).encode(), content_type="application/json")
+        answer.force_close()
+        return answer
+
+
+class Connections:
+    """All connections of a door.  Used on one event loop."""
+
+    def __init__(self, server: web.Server, limits: "Limits", loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self.open, self._server, self._limits = loop, set[Connection](), server, limits
+        self._none_left = asyncio.Event()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def accept(self) -> asyncio.Protocol:
+        """The protocol for a connection that was accepted."""
+        if self._sweeper is None:
+            self._sweeper = self.loop.create_task(self._sweep())
+        return Connection(
+            self,
+            self._server,
+            loop=self.loop,
+            keepalive_timeout=self._limits.keep_alive_ms / 1000,
+            auto_decompress=False,
+            access_log=None,
+            lingering_time=_LINGERING_S,
+        )
+
+    def is_full(self) -> bool:
+        """Whether there is no room for another one.  Asked when it is there: many may be accepted before the first of them is."""
+        return len(self.open) >= min(self._limits.connections_max, connections_possible())
+
+    def lost(self, connection: Connection) -> None:
+        self.open.discard(connection)
+        if not self.open:
+            self._none_left.set()
+
+    async def _sweep(self) -> None:
+        """Cut off who is too slow."""
+        limits = self._limits
+        while True:
+            await asyncio.sleep(min(limits.header_timeout_ms, limits.write_timeout_ms) / 4000)
+            now_s = self.loop.time()
+            for connection in list(self.open):
+                if connection.is_too_slow(now_s, limits):
+                    connection.abort()
+
+    def close_idle(self) -> None:
+        """Close those on which nothing is asked; the others close themselves when they have answered."""
+        for connection in list(self.open):
+            if not connection.busy:
+                connection.force_close()
+
+    async def all_closed(self) -> None:
+        if self.open:
+            self._none_left.clear()
+            await self._none_left.wait()
+
+    def abort(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.open):
+            connection.abort()
+
+
+class _Refusing(asyncio.Protocol):
+    """Says that there are too many connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        body = b'{"error_code":503,"message":"too many connections"}'
+        head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+        transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        transport.close()

@@ -1,0 +1,72 @@
+"""JSON from outside: bounded before memory is taken for it.
+
+Knows how much memory a document may take, and how deep it may be.  Does not know what it says.
+
+Sizes are those of CPython's objects: an empty object or array takes 20 to 60 times its two bytes.
+"""
+
+import json
+import re
+from typing import Any, NoReturn
+
+from logdb.model import Buffer
+from logdb_http_api.errors import ApiError
+
+DEPTH_MAX = 64
+MEMORY_BYTES_MAX = 256 << 20
+_OBJECT_BYTES, _ARRAY_BYTES, _ITEM_BYTES = 192, 64, 56
+_BUT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_AS_ARRAYS = bytes.maketrans(b"{}", b"[]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse(data: Buffer, *, surrogates: bool = False) -> Any:
+    """The value of a JSON document (RFC 8259, so UTF-8).
+
+    Args:
+        surrogates: Halves of characters, which JSON can write and UTF-8 cannot, may be in its strings.
+
+    Raises:
+        ApiError: It is none, or is deeper than ``DEPTH_MAX`` (400), or would take too much memory (413).
+    """
+    try:
+        text = str(data, "utf-8")
+        check_memory(data)
+        _check_depth(data)
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if not surrogates and _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, 400, f"the body is not JSON: {error}") from None
+    return value
+
+
+def check_memory(data: Buffer) -> None:
+    """Raise if the values of a document would take too much memory; ApiError, 413."""
+    plain = bytes(data) if isinstance(data, memoryview) else data
+    if len(plain) * _OBJECT_BYTES <= MEMORY_BYTES_MAX:
+        return
+    size_bytes = _OBJECT_BYTES * plain.count(b"{") + _ARRAY_BYTES * plain.count(b"[") + _ITEM_BYTES * plain.count(b",")
+    if size_bytes > MEMORY_BYTES_MAX:
+        raise ApiError(413, 413, f"the JSON would take {size_bytes} bytes of memory, {MEMORY_BYTES_MAX} are allowed")
+
+
+def _check_depth(data: Buffer) -> None:
+    """Take away what is innermost, again and again: what is left after ``DEPTH_MAX`` times is deeper than that."""
+    plain = bytes(data) if isinstance(data, memoryview) else data
+    if plain.count(b"[") + plain.count(b"{") <= DEPTH_MAX:
+        return
+    if b"\\" in plain:
+        plain = plain.replace(b"\\\\", b"").replace(b'\\"', b"")
+    structure = b"".join(plain.translate(_AS_ARRAYS, _BUT_STRUCTURE).split(b'"')[::2])
+    for _ in range(DEPTH_MAX):
+        shorter = structure.replace(b"[]", b"")
+        if len(shorter) == len(structure):
+            break
+        structure = shorter
+    if structure:
+        raise ValueError(f"it is deeper than {DEPTH_MAX}, or not balanced")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,256 @@
+"""The HTTP door: listens, finds out who asks, and hands requests to handlers.
+
+Knows aiohttp, and how many requests there may be.  Does not know what a route does, nor what a principal may do.
+
+    tls.py             the certificate, and how a connection begins where there is one
+    connections.py     one protocol a connection: its silence and its end
+    authentication.py  who asks
+    routing.py         method and path -> route
+    request.py         what a handler is given; the body within bounds
+    sending.py         what it returns, as fast as the client reads
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from aiohttp import web
+
+from logdb.broker.certificates import PrincipalRule
+from logdb.broker.gate import Gate
+from logdb.errors import LogdbError
+from logdb.model import TopicPartition
+from logdb_http_api import (
+    access_log,
+    batches,
+    calls,
+    downloads,
+    events,
+    health,
+    metrics_page,
+    openapi,
+    partitions,
+    sending,
+    v2,
+    v2_consumers,
+    v3,
+    v3_acls,
+    v3_groups,
+    v3_records,
+)
+from logdb_http_api.authentication import CHALLENGE, OPEN_PATHS, Authenticator
+from logdb_http_api.connections import Connection, Connections
+from logdb_http_api.errors import ApiError, describe
+from logdb_http_api.limits import Limits, descriptors
+from logdb_http_api.memory import Memory
+from logdb_http_api.request import Request
+from logdb_http_api.routing import Route, Router
+from logdb_http_api.tls import Beginnings, Certificate, Place
+from logdb_http_api.v2_instances import Instances
+
+logger = logging.getLogger(__name__)
+
+_MAKING_COUNT = 4
+_THREAD_COUNT = 32
+_BACKLOG = 1024
+_TOO_MANY_S = 1
+
+
+class HttpDoor:
+    """One address at which HTTP is spoken."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        address: str,
+        *,
+        access_log: bool = False,
+        tls_cert: Place | None = None,
+        tls_key: Place | None = None,
+        tls_client_ca: Place | None = None,
+        tls_principal: PrincipalRule = "cn",
+        **limits: Any,
+    ) -> None:
+        """Not open yet.
+
+        Args:
+            access_log: Write a line of JSON for each request to the logger ``logdb.access``.
+            tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
+            tls_principal: Who somebody is by a certificate: see ``broker.certificates``.
+            limits: See ``Limits``.
+
+        Raises:
+            InvalidCertificate: It cannot be used.
+            ValueError, TypeError: An address, or an option, that there is not.
+        """
+        self.gate, self.limits = gate, Limits(**limits)
+        self._host, self._port = _host_and_port(address)
+        if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
+            raise ValueError("tls_key and tls_client_ca are of use only with tls_cert")
+        self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
+        self._authenticator = Authenticator(gate, tls_principal)
+        self._access_log = access_log
+        self.executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-http")
+        self.memory = Memory(self.limits.memory_bytes_max)
+        self.making = asyncio.Semaphore(_MAKING_COUNT)  # what nobody knows the size of before it is there
+        self.routes: tuple[Route, ...] = (
+            *health.routes.all,
+            *metrics_page.routes.all,
+            *openapi.routes.all,
+            *batches.routes.all,
+            *partitions.routes.all,
+            *calls.routes.all,
+            *events.routes.all,
+            *downloads.routes.all,
+            *v2.routes.all,
+            *v2_consumers.routes.all,
+            *v3.routes.all,
+            *v3_records.routes.all,
+            *v3_groups.routes.all,
+            *v3_acls.routes.all,
+        )
+        self.instances = Instances(self.limits, self.memory)
+        self.downloads = downloads.Downloads()
+        self.under_way = 0
+        self.appending: Counter[TopicPartition] = Counter()  # in threads, where whoever appends on the loop would wait for them
+        self.draining = False
+        self._pending: set[asyncio.Future[Any]] = set()
+        self.ending = asyncio.Event()
+
+    def reload(self) -> None:
+        """Read the certificate again, for connections from now on; any thread.
+
+        Raises:
+            InvalidCertificate: It cannot be used; the one that was read before still is.
+        """
+        if self._certificate is not None:
+            self._certificate.reload()
+
+    async def open(self) -> Sequence[str]:
+        """Listen; returns the URL.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        loop = asyncio.get_running_loop()
+        self.waits = self.gate.waits()
+        self._router = Router(self.routes)
+        self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop)
+        accept, scheme = self._connections.accept, "http"
+        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, accept)
+        if self._beginnings is not None:
+            accept, scheme = self._beginnings.begin, "https"
+        self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return (f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}",)
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
+        self.draining = True
+        self.ending.set()
+        self._listener.close()
+        self.waits.release()
+        for told in self._pending:
+            _tell_draining(told)
+        self._connections.close_idle()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.instances.close()
+                await self._connections.all_closed()
+        except TimeoutError:
+            logger.warning("%d connections are cut off after %d ms", len(self._connections.open), timeout_ms)
+        finally:
+            if self._beginnings is not None:
+                self._beginnings.abort()
+            self._connections.abort()
+            self.downloads.close()
+            self._authenticator.close()
+            self.executor.shutdown(wait=False, cancel_futures=True)
+
+    @contextlib.contextmanager
+    def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:
+        """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
+        self._pending.add(told)
+        if self.draining:
+            _tell_draining(told)
+        try:
+            yield
+        finally:
+            self._pending.discard(told)
+
+    # ------------------------------------------------------------ a request
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; what aiohttp calls."""
+        connection, began_s = http.protocol, time.perf_counter()
+        assert isinstance(connection, Connection)
+        connection.begin()
+        self.under_way += 1
+        request = Request(http, self)
+        try:
+            response = await self._answer(request)
+            if not (isinstance(response, web.Response) and isinstance(response.body, sending.Parts)):
+                request.give_memory_back()  # what was asked is done, and the answer is small
+            if (delay_ms := await request.hold_back()) and not response.prepared:
+                response.headers["Logdb-Throttle-Ms"] = str(delay_ms)
+            if self.draining:
+                response.force_close()
+            sent = await sending.send(http, response)
+        finally:
+            self.under_way -= 1
+            request.give_memory_back()
+            connection.end()
+        if self._access_log:
+            access_log.write(request, response, time.perf_counter() - began_s)
+        return sent
+
+    async def _answer(self, request: Request) -> web.StreamResponse:
+        """What is to be said, whatever happens; raises ConnectionError where nothing can be any more."""
+        try:
+            http = request.http
+            route, parameters = self._router.find(http.method, http.rel_url.raw_path)
+            if self.under_way > self.limits.requests_max and route.path not in OPEN_PATHS:
+                raise ApiError(503, 503, f"{self.limits.requests_max} requests are under way already")
+            principal = await self._authenticator.principal(http, route)
+            request.begin(principal, self.gate.session(principal, http.remote or ""), parameters)
+            return await route.handler(request)
+        except (ApiError, LogdbError) as error:
+            return _refusal(error, request)
+        except ConnectionError:
+            raise  # nobody listens any more
+        except Exception as error:
+            logger.exception("%s %s", request.http.method, request.http.path)
+            if request.http.writer.output_size:
+                raise ConnectionError("an answer broke off") from error
+            return _refusal(error, request)
+
+
+def _tell_draining(told: "asyncio.Future[Any]") -> None:
+    if not told.done():
+        told.set_exception(ApiError(503, 503, "the server is draining"))
+
+
+def _refusal(error: Exception, request: Request) -> web.Response:
+    status, body = describe(error)
+    headers = dict(error.headers) if isinstance(error, ApiError) else {}
+    if status == 503:
+        headers["Retry-After"] = str(_TOO_MANY_S)
+    if status == 401:
+        headers["WWW-Authenticate"] = CHALLENGE
+    response = web.Response(body=json.dumps(body).encode(), status=status, content_type=request.error_type, headers=headers)
+    if status == 408:
+        response.force_close()
+    return response
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    return host.removeprefix("[").removesuffix("]"), int(port)

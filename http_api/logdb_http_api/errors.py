@@ -1,0 +1,158 @@
+"""How HTTP spells logdb's errors.
+
+Knows the table of classes, status codes and Kafka REST's error codes, and how an error travels so that the other side can
+raise it again.  Does not know routes.
+
+An error of the door itself has its status as its code, as Kafka's REST proxy has it; one of logdb's has five digits, of which
+the first three are the status.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from logdb import errors
+from logdb.errors import LogdbError
+
+BAD_REQUEST = (400, 40002)  # what Kafka's REST proxy says where the broker refuses names and configs
+
+# class -> (HTTP status, error_code: that of Kafka's REST proxy or, where it has none, one of our own)
+CODES: dict[type[LogdbError], tuple[int, int]] = {
+    LogdbError: (500, 50002),
+    errors.UnknownTopic: (404, 40401),
+    errors.UnknownPartition: (404, 40402),
+    errors.TopicExists: BAD_REQUEST,
+    errors.InvalidTopic: BAD_REQUEST,
+    errors.InvalidConfig: BAD_REQUEST,
+    errors.PolicyViolation: BAD_REQUEST,
+    errors.InvalidPartitions: BAD_REQUEST,
+    errors.RecordTooLarge: (413, 41302),
+    errors.InvalidTimestamp: (422, 42211),
+    errors.InvalidRecord: (422, 42212),
+    errors.InvalidBatch: (422, 42213),
+    errors.InvalidMessage: (422, 42214),
+    errors.CodecMissing: (501, 50102),
+    errors.OffsetOutOfRange: (416, 41601),
+    errors.LogTruncated: (410, 41001),
+    errors.UnexpectedOffset: (412, 41201),
+    errors.ProducerFenced: (409, 40911),
+    errors.OutOfOrderSequence: (409, 40912),
+    errors.CoordinatorFenced: (409, 40913),
+    errors.InvalidProducer: (409, 40914),
+    errors.InvalidTransactionState: (409, 40915),
+    errors.ConcurrentTransactions: (409, 40916),
+    errors.InvalidTransactionTimeout: BAD_REQUEST,
+    errors.TransactionAborted: (409, 40917),
+    errors.DeliveryTimeout: (504, 50401),
+    errors.BufferExhausted: (503, 50311),
+    errors.SerializationError: (422, 42215),
+    errors.UnknownGroup: (404, 40405),
+    errors.InvalidGroup: BAD_REQUEST,
+    errors.GroupNotEmpty: (409, 40921),
+    errors.UnknownMember: (404, 40403),
+    errors.IllegalGeneration: (409, 40922),
+    errors.RebalanceInProgress: (409, 40923),
+    errors.FencedInstance: (409, 40924),
+    errors.MemberIdRequired: (409, 40925),
+    errors.GroupFull: (409, 40926),
+    errors.UnstableOffsets: (409, 40927),
+    errors.InconsistentProtocol: (409, 40928),
+    errors.NotAssigned: (409, 40903),
+    errors.NoOffset: (404, 40406),
+    errors.TargetNotEmpty: (409, 40931),
+    errors.TargetInside: (409, 40934),
+    errors.BackupDamaged: (500, 50011),
+    errors.BackupMismatch: (409, 40932),
+    errors.Closed: (503, 50312),
+    errors.ReadOnly: (409, 40933),
+    errors.LocalOnly: (501, 50104),
+    errors.Forked: (500, 50012),
+    errors.DirectoryLocked: (503, 50313),
+    errors.UnsupportedPlatform: (501, 50103),
+    errors.ServerUnavailable: (503, 50314),
+    errors.AuthenticationFailed: (401, 40101),
+    errors.NotAuthorized: (403, 40301),
+    errors.InsecureAddress: (500, 50013),
+    errors.InvalidAnswer: (502, 50201),
+    errors.InvalidCertificate: (500, 50021),
+    errors.UnknownCredential: (404, 40411),
+    errors.CredentialExists: (409, 40941),
+    errors.InvalidSecurity: BAD_REQUEST,
+    errors.SecurityDisabled: (409, 40942),
+    errors.InsecureConnection: (500, 50022),
+    errors.DiskFull: (507, 50701),
+    errors.WriteFailed: (500, 50003),
+    errors.ReadFailed: (500, 50014),
+    errors.SyncFailed: (500, 50015),
+    errors.CloseIncomplete: (500, 50016),
+    errors.CorruptionError: (500, 50017),
+    errors.CatalogueDamaged: (500, 50018),
+    errors.UnsupportedFormat: (500, 50019),
+    errors.NotADatabase: (500, 50020),
+}
+_PLAIN = (str, int, float, type(None))
+
+DRAINING = 50302  # the server is about to end, and has not looked at the request
+
+
+class ApiError(Exception):
+    """A request that is refused by the door itself.
+
+    ``code``: Kafka REST's error code, the status itself where it has none.  ``headers``: of the answer.
+    """
+
+    def __init__(self, status: int, code: int, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.headers = status, code, headers or {}
+
+
+def code_of(error: LogdbError) -> tuple[int, int]:
+    """Status and error code of an error, by its class or the nearest base."""
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def describe(error: Exception) -> tuple[int, dict[str, Any]]:
+    """Status and JSON body; class and fields go along, so that the remote session raises what was raised here."""
+    if isinstance(error, ApiError):
+        return error.status, {"error_code": error.code, "message": str(error)}
+    if isinstance(error, LogdbError):
+        status, code = code_of(error)
+        fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
+        body = {"error_code": code, "message": str(error), "error": type(error).__name__, "fields": fields}
+        notes = getattr(error, "__notes__", None)
+        return status, body | {"notes": list(map(str, notes))} if notes else body
+    return 500, {"error_code": 500, "message": "internal error"}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, _PLAIN) else str(value)
+
+
+def rebuild(body: object) -> LogdbError | None:
+    """The error that ``describe`` was given; None if it was none of logdb's.
+
+    Args:
+        body: JSON that came from somewhere: anything.
+    """
+    if not isinstance(body, dict):
+        return None
+    kind = getattr(errors, str(body.get("error")), None)
+    if not (isinstance(kind, type) and issubclass(kind, LogdbError)):
+        return None
+    error = kind.__new__(kind)
+    error.args = (str(body.get("message")),)
+    fields, notes = body.get("fields"), body.get("notes")
+    if isinstance(fields, dict):
+        vars(error).update({name: _tupled(value) for name, value in fields.items() if _is_field(kind, name)})
+    for note in notes if isinstance(notes, list) else ():
+        error.add_note(str(note))
+    return error
+
+
+def _is_field(kind: type[LogdbError], name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_") and not hasattr(kind, name)
+
+
+def _tupled(value: object) -> object:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -1,0 +1,32 @@
+"""Whether the server lives, and whether it takes work.
+
+Knows what load balancers ask.  Does not know what a request would meet.
+"""
+
+from aiohttp import web
+
+from logdb.errors import LogdbError, ReadOnly
+from logdb_http_api.errors import DRAINING, ApiError
+from logdb_http_api.request import Request, answer
+from logdb_http_api.routing import Routes
+
+routes = Routes()
+STATUS = {"application/json": {"status": str}}
+
+
+@routes.get("/health/live", "The process runs", needs=(), gives=STATUS)
+async def live(_request: Request) -> web.StreamResponse:
+    return answer({"status": "live"})
+
+
+@routes.get("/health/ready", "The server takes requests: 503 while it drains, and once a sync has failed", needs=(), gives=STATUS)
+async def ready(request: Request) -> web.StreamResponse:
+    if request.door.draining:
+        raise ApiError(503, DRAINING, "the server is draining")
+    try:
+        request.session.check_open(writable=True)
+    except ReadOnly:
+        pass  # it was opened to read, and reads
+    except LogdbError as error:
+        raise ApiError(503, 503, str(error)) from None
+    return answer({"status": "ready"})

@@ -1,0 +1,65 @@
+"""What one door takes at most: sizes, counts and times.
+
+Knows numbers, and how many descriptors the process may have.  Does not know who keeps to them.
+"""
+
+import resource
+import sys
+from dataclasses import dataclass, fields
+
+_KEPT_DESCRIPTORS = 4096  # for files, handshakes, and connections that are about to be refused
+
+
+def connections_possible() -> int:
+    """How many connections there can be, so that files can still be opened: a process without descriptors can write to no new segment."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - min(_KEPT_DESCRIPTORS, soft * 5 // 8))
+
+
+def descriptors(most: int) -> int:
+    """``most``, or an eighth of the descriptors that the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 8))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Bounds of an HTTP door; each is an option of ``logdb.serve``.
+
+    Attributes:
+        body_bytes_max: A request's body, also once it is decompressed; more is refused (413).
+        json_bytes_max: A JSON body, which takes many times its size in memory.
+        memory_bytes_max: All bodies, and all batches on their way out, together; a request waits for room, then is refused (503).
+        connections_max: Connections; further ones are told so (503) and closed.
+        requests_max: Requests under way, those that wait for records or for other members of a group not counted (503).
+        header_timeout_ms: From a request's first byte to the end of its headers.
+        body_timeout_ms: For each 64 KiB of a body, on the way in.
+        write_timeout_ms: For each 256 KiB of an answer, on the way out.
+        keep_alive_ms: How long a connection may be idle.
+        wait_ms_max: How long a request may wait for records.
+        read_bytes_max: Keys and values that a read answers as JSON.
+        instances_max: Consumer instances of REST v2; further ones are refused (503).
+        instances_per_principal_max: Those of one principal.
+        instance_idle_ms: How long one may be left alone.
+    """
+
+    body_bytes_max: int = 64 << 20
+    json_bytes_max: int = 8 << 20
+    memory_bytes_max: int = 256 << 20
+    connections_max: int = 10_000
+    requests_max: int = 512
+    header_timeout_ms: int = 10_000
+    body_timeout_ms: int = 30_000
+    write_timeout_ms: int = 30_000
+    keep_alive_ms: int = 75_000
+    wait_ms_max: int = 300_000
+    read_bytes_max: int = 16 << 20
+    instances_max: int = 2_000
+    instances_per_principal_max: int = 500
+    instance_idle_ms: int = 300_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name}={value!r}: wanted is a whole number from 1 on")

@@ -1,0 +1,144 @@
+"""The door described to programs: ``/openapi.json``, made of its routes.
+
+Knows OpenAPI 3.1.  Does not know any route but its own.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from logdb import __version__
+from logdb_http_api.request import Request
+from logdb_http_api.routing import Route, Routes
+from logdb_http_api.schemas import Number, Schemas
+
+routes = Routes()
+
+_PARAMETER = re.compile(r"{(\w+)}")
+_OF_PATHS: Mapping[str, Any] = {
+    **dict.fromkeys(("partition", "partition_id", "broker_id"), Number(0, 2**31 - 1)),
+    **dict.fromkeys(("offset", "timestamp_ms"), Number(0)),
+}
+_SCHEMES = {"basic": {"type": "http", "scheme": "basic"}, "bearer": {"type": "http", "scheme": "bearer"}}
+_SECURITY: list[dict[str, list[str]]] = [{"basic": []}, {"bearer": []}, {}]  # none: a server may do without
+_ERROR = {
+    "type": "object",
+    "description": "Why a request was refused; error_code is Kafka REST's where it has one.  error, fields, notes: of an error of logdb's.",
+    "properties": {
+        "error_code": {"type": "integer"},
+        "message": {"type": "string"},
+        "error": {"type": "string"},
+        "fields": {"type": "object"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["error_code", "message"],
+}
+_REASONS = {
+    200: "Done",
+    201: "Made",
+    204: "Done",
+    206: "A part",
+    207: "Some of it is done",
+    400: "The request is malformed",
+    401: "Nobody knows who asks",
+    403: "Whoever asks may not",
+    404: "There is no such thing",
+    405: "It takes another method",
+    406: "It is in none of the types that the client takes",
+    409: "It contradicts what is there",
+    410: "It is not there any more",
+    412: "The log ends somewhere else",
+    413: "The body is too large",
+    415: "The body is of another type",
+    416: "The offset is out of range",
+    422: "A value is not allowed",
+    503: "Not now",
+}
+
+
+@routes.get("/openapi.json", "This document", needs=(), gives={"application/json": object})
+async def openapi(request: Request) -> web.StreamResponse:
+    body = await request.call(lambda: json.dumps(document(request.door.routes)).encode())
+    return web.Response(body=body, content_type="application/json")
+
+
+def document(described: Iterable[Route]) -> dict[str, Any]:
+    """The document of some routes."""
+    schemas = Schemas()
+    paths: dict[str, dict[str, Any]] = {}
+    for route in described:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "logdb", "version": __version__, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "servers": [{"url": "/"}],
+        "security": _SECURITY,
+        "paths": paths,
+        "components": {"schemas": {"Error": _ERROR, **schemas.named}, "securitySchemes": _SCHEMES},
+    }
+
+
+def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+    said = (route.handler.__doc__ or "").strip()
+    operation: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "summary": route.summary,
+        "responses": _responses(route, schemas),
+        "x-logdb-needs": list(route.needs),
+    }
+    if said:
+        operation["description"] = re.sub(r"\n +", "\n", said).replace("``", "`")
+    if parameters := _parameters(route, schemas):
+        operation["parameters"] = parameters
+    if route.body is not None:
+        content = {kind: _content(shape, schemas) for kind, shape in route.body.content.items()}
+        operation["requestBody"] = {"content": content, "required": route.body.required}
+    if not route.needs:
+        operation["security"] = []
+    return operation
+
+
+def _parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": schemas.of(_OF_PATHS[name]) if name in _OF_PATHS else _name()}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    others = [
+        {"name": one.name, "in": one.where, "required": one.required, "description": one.said, "schema": schemas.of(one.shape)}
+        for one in route.takes
+    ]
+    return in_path + others
+
+
+def _name() -> dict[str, Any]:
+    return {"type": "string", "minLength": 1}
+
+
+def _content(shape: Any, schemas: Schemas) -> dict[str, Any]:
+    """What is no JSON is ``bytes``."""
+    return {"schema": {} if shape is bytes else schemas.of(shape)}
+
+
+def _responses(route: Route, schemas: Schemas) -> dict[str, Any]:
+    content = {kind: _content(shape, schemas) for kind, shape in route.gives.items()}
+    done: dict[str, Any] = {"description": _REASONS[route.status]} | ({"content": content} if content else {})
+    refusal = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    refused = {str(status): {"description": _REASONS[status], "content": refusal} for status in sorted(_refusals(route))}
+    return {str(route.status): done, **refused, "4XX": {"description": "Refused", "content": refusal}}
+
+
+def _refusals(route: Route) -> set[int]:
+    """With which statuses a route may refuse."""
+    statuses = {503, *route.refuses}
+    if route.needs:
+        statuses |= {401, 403}
+    if "{" in route.path:
+        statuses.add(404)
+    if route.body is not None:
+        statuses |= {400, 413, 415, 422}
+    if route.takes:
+        statuses.add(422)
+    return statuses

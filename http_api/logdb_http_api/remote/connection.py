@@ -1,0 +1,454 @@
+"""Requests to a server: connections that are kept, several servers, and what may be tried again.
+
+Knows HTTP/1.1 by the standard library's client, TLS and credentials.  Does not know what is asked.
+
+A request goes to the server that answered last.  Where the connection breaks, it is asked again, of the next server,
+with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
+twice is asked again only if it cannot have been received.
+
+Threading: any number of threads, each with a connection of its own while it asks.
+"""
+
+import base64
+import http.client
+import os
+import random
+import select
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from logdb.broker.attempts import is_loopback
+from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, ServerUnavailable
+from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
+
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
+_LINE_SIZE_BYTES_MAX = 1 << 16
+_IDLE_COUNT_MAX = 8  # connections kept for later
+_AHEAD_COUNT_MAX = 8
+_SMALL_SIZE_BYTES = 16 << 10  # of a body that is copied rather than sent by itself
+ANSWER_SIZE_BYTES_MAX = 64 << 20
+
+
+class Security(NamedTuple):
+    """Who to be, and whom to trust; what it holds is in no ``repr``."""
+
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    context: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return "<Security>"
+
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        if self.token is not None:
+            return {"Authorization": f"Bearer {self.token}"}
+        if self.user is not None:
+            pair = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        return {}
+
+
+class Address(NamedTuple):
+    """Where a server is; ``url`` is without credentials."""
+
+    url: str
+    tls: bool
+    host: str
+    port: int | None
+    prefix: str
+
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        """Parse a URL.
+
+        Raises:
+            ValueError: It names no host, or says more than where a server is.
+        """
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        if not host or parts.query or parts.fragment:
+            raise ValueError(f"{shown!r} is not the URL of a server: wanted is http://host:port or https://host:port")
+        return cls(shown, parts.scheme == "https", host, port, parts.path.rstrip("/"))
+
+
+def credentials_of(url: str) -> tuple[str | None, str | None]:
+    """User and password that a URL holds."""
+    parts = urlsplit(url)
+    return (None if parts.username is None else unquote(parts.username)), (None if parts.password is None else unquote(parts.password))
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer before which the server may say (102) that it will take a while."""
+
+    def __init__(self, *args: Any, on_waiting: Callable[[], object], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._on_waiting = on_waiting
+
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if status != http.HTTPStatus.PROCESSING:
+                return version, status, reason
+            while self.fp.readline(_LINE_SIZE_BYTES_MAX).strip():
+                pass
+            self._on_waiting()
+
+
+class _SentAtOnce(http.client.HTTPConnection):
+    """Sends a small body together with the headers, in one packet; the library's own way takes two."""
+
+    body_follows = False
+    _held: bytes = b""
+
+    def send(self, data: Any) -> None:
+        if self.body_follows:
+            self._held, self.body_follows = data, False
+        else:
+            held, self._held = self._held, b""
+            super().send(b"".join((held, data)) if held else data)
+
+
+class _SentAtOnceTls(_SentAtOnce, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class Connection:
+    """One connection to one server, for one request at a time."""
+
+    def __init__(self, address: Address, security: Security, timeout_s: float) -> None:
+        self.address, self._security = address, security
+        if address.tls:
+            context = security.context or ssl.create_default_context()
+            self._http: _SentAtOnce = _SentAtOnceTls(address.host, address.port, timeout=timeout_s, context=context)
+        else:
+            self._http = _SentAtOnce(address.host, address.port, timeout=timeout_s)
+        self._http.connect()
+
+    def is_usable(self) -> bool:
+        """Whether it is still open and nothing came that nobody asked for."""
+        sock = self._http.sock
+        return sock is not None and not select.select((sock,), (), (), 0)[0]
+
+    def send(self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
+        self._http.sock.settimeout(timeout_s)
+        self._http.body_follows = body is not None and 0 < len(body) <= _SMALL_SIZE_BYTES
+        self._http.request(method, self.address.prefix + path, body, {**headers, **self._security.headers()})
+
+    def begin(self, on_waiting: Callable[[], object]) -> http.client.HTTPResponse:
+        """The begin of the answer to what was sent: status and headers.
+
+        Args:
+            on_waiting: Called when the server says that the answer waits for others.
+        """
+        self._http.response_class = partial(_Response, on_waiting=on_waiting)  # type: ignore[assignment]
+        return self._http.getresponse()
+
+    def receive(self, response: http.client.HTTPResponse, size_bytes_max: int, into: "bytearray | None") -> Answer:
+        """The whole of an answer that has begun.
+
+        Args:
+            into: Where the body goes where it fits, which is then a view of it.
+
+        Raises:
+            InvalidAnswer: It is longer than ``size_bytes_max``.
+        """
+        length = response.length
+        if length is not None and length > size_bytes_max:
+            self.close()
+            raise InvalidAnswer(self.address.url, f"an answer of {length} bytes, at most {size_bytes_max} are taken")
+        body: bytes | memoryview
+        if into is not None and length is not None and length <= len(into) and response.status < 400:
+            body = memoryview(into)[:length]
+            at = 0
+            while at < length:
+                count = response.readinto(body[at:])
+                if not count:
+                    raise http.client.IncompleteRead(b"", length - at)
+                at += count
+        else:
+            body = response.read(size_bytes_max + 1)
+            if len(body) > size_bytes_max:
+                self.close()
+                raise InvalidAnswer(self.address.url, f"an answer of more than {size_bytes_max} bytes")
+            if length is not None and len(body) < length:
+                raise http.client.IncompleteRead(b"", length - len(body))
+        response.close()
+        return Answer(self.address.url, response.status, response.headers, body)
+
+    def cut(self) -> None:
+        """Wake whoever waits for it: nothing will come."""
+        sock = self._http.sock
+        if sock is not None:
+            try:
+                sock.shutdown(2)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class Connections:
+    """To the servers of one database."""
+
+    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int) -> None:
+        self._addresses = tuple(Address.of(url) for url in urls)
+        self.urls = tuple(address.url for address in self._addresses)
+        self._security, self._timeout_s = security, timeout_ms / 1000
+        self._at = 0
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._lock = threading.Lock()
+        self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
+        self._owner = os.getpid()
+        self.ended = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self.ended.is_set()
+
+    @property
+    def open_url(self) -> str | None:
+        """The first URL over which others may read along: it is neither https nor this machine."""
+        return next((one.url for one in self._addresses if not (one.tls or one.host == "localhost" or is_loopback(one.host))), None)
+
+    def __repr__(self) -> str:
+        return f"<Connections to {', '.join(self.urls)}>"
+
+    def check_open(self) -> None:
+        """Raise unless requests can be made.
+
+        Raises:
+            Closed, Forked: as they say.
+        """
+        if os.getpid() != self._owner:
+            raise Forked(f"the database was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+        if self.closed:
+            raise Closed("the database is closed")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        safe: bool = True,
+        patience_ms: int = 0,
+    ) -> Answer:
+        """Ask, and wait for the answer; see ``Exchange``.
+
+        Args:
+            safe: Being carried out twice does no harm.
+            patience_ms: How long the server may take, beside the time that a request may.
+
+        Raises:
+            ServerUnavailable: No server answered in time.
+            whatever the server refused the request with.
+        """
+        return Exchange(self, method, path, body, headers, safe=safe, patience_ms=patience_ms).answer()
+
+    def take(self, timeout_s: float) -> Connection:
+        """A connection for one request."""
+        self.check_open()
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                break
+            if connection.is_usable():
+                return self._lent(connection)
+            connection.close()
+        address = self._addresses[self._at % len(self._addresses)]
+        return self._lent(Connection(address, self._security, min(timeout_s, self._timeout_s)))
+
+    def _lent(self, connection: Connection) -> Connection:
+        with self._lock:
+            if not self.closed:
+                self._busy.add(connection)
+                return connection
+        connection.close()
+        raise Closed("the database is closed")
+
+    def give_back(self, connection: Connection) -> None:
+        """The answer was read to its end."""
+        with self._lock:
+            self._busy.discard(connection)
+            if not self.closed and len(self._idle) < _IDLE_COUNT_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def drop(self, connection: Connection, *, broken: bool = False) -> None:
+        """It is of no use any more; ``broken``: nor are others to the same server, perhaps."""
+        with self._lock:
+            self._busy.discard(connection)
+        connection.close()
+        if broken:
+            self.fail_over(connection.address)
+
+    def fail_over(self, address: Address | None) -> None:
+        """Try the next server from now on, if this is the one that is tried."""
+        if address is None or self._addresses[self._at % len(self._addresses)] == address:
+            self._at += 1
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
+
+    def close(self) -> None:
+        """End all that is under way."""
+        with self._lock:
+            self.ended.set()
+            idle, self._idle, busy = self._idle, [], list(self._busy)
+        for connection in idle:
+            connection.close()
+        if os.getpid() == self._owner:
+            for connection in busy:
+                connection.cut()
+
+
+class Exchange:
+    """One request, sent at once, and its answer, for which nobody need wait yet.
+
+    ``answer`` or ``abandon`` has to follow.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        safe: bool = True,
+        patience_ms: int = 0,
+        size_bytes_max: int = ANSWER_SIZE_BYTES_MAX,
+        into: "bytearray | None" = None,
+        on_waiting: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._connections, self._method, self._path, self._body = connections, method, path, body
+        self._headers = headers or {}
+        self._safe, self._size_bytes_max, self._into, self._on_waiting = safe, size_bytes_max, into, on_waiting
+        self._patience_s = connections.timeout_s + patience_ms / 1000
+        self._until, self._waited_for = time.monotonic() + self._patience_s, False
+        self._connection: Connection | None = None
+        self._response: http.client.HTTPResponse | None = None
+        self._failure: Exception | None = None
+        self._sent = False  # perhaps
+        self.repeated = False  # whether an earlier try may have been carried out
+        self._pause_s = _PAUSE_S_MIN
+        try:
+            self._send()
+        except (OSError, http.client.HTTPException) as error:
+            self._failure = error
+
+    def begun(self) -> Answer | None:
+        """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
+        try:
+            response = self._begin()
+        except (OSError, http.client.HTTPException) as error:
+            self._failure = error
+            return None
+        assert self._connection is not None
+        url = self._connection.address.url
+        return Answer(url, response.status, response.headers, b"") if response.status == http.HTTPStatus.OK else None
+
+    def _begin(self) -> http.client.HTTPResponse:
+        if self._failure is not None:
+            error, self._failure = self._failure, None
+            raise error
+        if not self._waited_for:
+            self._until, self._waited_for = time.monotonic() + self._patience_s, True
+        if self._connection is None:
+            self._send()
+        if self._response is None:
+            assert self._connection is not None
+            self._response = self._connection.begin(self._on_waiting)
+        return self._response
+
+    def answer(self) -> Answer:
+        """Wait for it, asking again where need be.
+
+        Raises:
+            ServerUnavailable: No server answered in time; with ``safe=False`` it may have been carried out all the same.
+            InvalidAnswer: What came is no answer.
+            whatever the server refused the request with.
+        """
+        while True:
+            answer = self._try()
+            if answer is None:
+                continue
+            if answer.status >= 400:
+                raise refusal(answer)
+            return answer
+
+    def _try(self) -> Answer | None:
+        try:
+            response = self._begin()
+            connection = self._connection
+            assert connection is not None
+            answer = connection.receive(response, self._size_bytes_max, self._into)
+        except (OSError, http.client.HTTPException) as error:
+            self._lost(error)
+            return None
+        except LogdbError:
+            self.abandon()
+            raise
+        self._connection = self._response = None
+        if is_refused_unread(answer):
+            self._connections.drop(connection, broken=True)
+            self._wait(refusal(answer), None)
+            return None
+        self._connections.give_back(connection)
+        return answer
+
+    def _send(self) -> None:
+        left_s = max(0.001, self._until - time.monotonic())
+        self._sent = False
+        connection = self._connection = self._connections.take(left_s)
+        self._sent = True
+        connection.send(self._method, self._path, self._body, self._headers, left_s)
+
+    def _lost(self, error: Exception) -> None:
+        """The connection broke: wait before the next try, or give up."""
+        connection, self._connection, self._response = self._connection, None, None
+        if connection is not None:
+            self._connections.drop(connection, broken=True)
+        else:
+            self._connections.fail_over(None)
+        self._connections.check_open()
+        if self._sent:
+            self.repeated = True
+            if not self._safe:
+                reason = f"{str(error) or type(error).__name__}; whether it was carried out is not known"
+                raise ServerUnavailable(self._connections.urls, reason) from error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise ServerUnavailable(self._connections.urls, str(error)) from error
+        self._wait(error, error)
+
+    def _wait(self, reason: Exception, cause: Exception | None) -> None:
+        pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it keeps clients apart, and no secret
+        self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
+        if time.monotonic() + pause_s >= self._until:
+            raise ServerUnavailable(self._connections.urls, str(reason) or type(reason).__name__) from cause
+        self._connections.ended.wait(pause_s)
+        self._connections.check_open()
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._connections.drop(connection)

@@ -1,0 +1,145 @@
+"""The database behind a URL.
+
+Knows what only a server can be asked for.  Does not know how.
+"""
+
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.client.database import Database
+from logdb.client.opening import Place
+from logdb.client.security_admin import SecurityAdmin
+from logdb.client.table_view import TopicViews
+from logdb.errors import InvalidCertificate, LocalOnly
+from logdb.log.isolation import IsolationLevel
+from logdb.store.report import Copied, Progress, Report
+from logdb.store.sidecars import MadeSidecars
+from logdb.store.state import Mode
+from logdb_http_api.remote.connection import Connections, Security, credentials_of
+from logdb_http_api.remote.session import RemoteKeeper, RemoteSession
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
+
+    from logdb.store.tiers import TopicTiers
+
+
+class RemoteDatabase(Database):
+    """Topics and partitions that a server holds."""
+
+    def __init__(self, session: RemoteSession) -> None:
+        super().__init__(session)
+        self._remote = session
+
+    @property
+    def _session(self) -> RemoteSession:
+        return self._remote
+
+    @property
+    def path(self) -> str:
+        return self._remote.connections.urls[0]
+
+    @property
+    def mode(self) -> Mode:
+        return "a"
+
+    @property
+    def reports(self) -> Sequence[str]:
+        return self._remote.reports()
+
+    @property
+    def security(self) -> SecurityAdmin:
+        return SecurityAdmin(RemoteKeeper(self._remote), self._remote.connections.open_url)
+
+    def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server tells only when it is done
+        return self._remote.verify()
+
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+        return self._remote.snapshot(os.fspath(path), progress)
+
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
+        return self._remote.backup(os.fspath(path), None if base is None else os.fspath(base), progress)
+
+    def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:  # noqa: ARG002 -- the interface's
+        raise LocalOnly("make_parquet", self.path)
+
+    def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":  # noqa: ARG002 -- the interface's
+        raise LocalOnly("topic_tiers", self.path)
+
+    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":  # noqa: ARG002 -- the interface's
+        raise LocalOnly("topic_dataset", self.path)
+
+    def _open_views(self) -> TopicViews:
+        session = self._remote
+        return TopicViews(session, None, clean_offset=self._clean_offset, io=session.io, clock_ms=session.clock or session.io.clock_ms)
+
+    def _clean_offset(self, topic: str, partition: int) -> int:
+        return self._remote.describe_topic(topic).partitions[partition].clean_offset
+
+
+def open_urls(
+    urls: Sequence[str],
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    ca_file: Place | None = None,
+    cert_file: Place | None = None,
+    key_file: Place | None = None,
+    batch_size: int = 262_144,
+    timeout_ms: int = 30_000,
+    clock: Callable[[], int] | None = None,
+) -> Database:
+    """See ``logdb.open``; asks a server whether it is there, and knows whoever asks.
+
+    Where neither ``user`` nor ``token`` is given, nor the URL has a user, the variables LOGDB_TOKEN, or LOGDB_USER and
+    LOGDB_PASSWORD, say who to be.
+    """
+    if timeout_ms < 1:
+        raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
+    if user is None and token is None:
+        user, password, token = _whoever(urls[0], password)
+    if user is not None and token is not None:
+        raise ValueError("user and token are both given: who to be is said by one of them")
+    connections = Connections(urls, Security(user, password, token, _context(ca_file, cert_file, key_file)), timeout_ms=timeout_ms)
+    session = RemoteSession(connections, batch_size=batch_size, clock=clock)
+    try:
+        session.ends.ends({}, 0)
+    except BaseException:
+        session.close()
+        raise
+    return RemoteDatabase(session)
+
+
+def _context(ca_file: Place | None, cert_file: Place | None, key_file: Place | None) -> ssl.SSLContext | None:
+    """Whom to trust and what to show, where anything is said of it.
+
+    Raises:
+        InvalidCertificate: A file is not there, or not what it should be.
+    """
+    if ca_file is None and cert_file is None:
+        return None
+    at = ca_file
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if cert_file is not None:
+            at = cert_file
+            context.load_cert_chain(cert_file, key_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidCertificate(os.fspath(at or ""), error.strerror or str(error)) from error
+    return context
+
+
+def _whoever(url: str, password: str | None) -> tuple[str | None, str | None, str | None]:
+    """User, password and token by what a URL holds, or the environment."""
+    user, secret = credentials_of(url)
+    if user is not None:
+        return user, password or secret, None
+    environment = os.environ
+    if token := environment.get("LOGDB_TOKEN"):
+        return None, None, token
+    return environment.get("LOGDB_USER"), password or environment.get("LOGDB_PASSWORD"), None

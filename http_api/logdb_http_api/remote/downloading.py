@@ -1,0 +1,93 @@
+"""A backup from a server into a file here, and a snapshot out of that.
+
+Knows pieces and how they are put together.  Does not know what is in a backup.
+
+A piece that does not come is asked for again, so a connection that breaks costs no more than one.
+"""
+
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+from logdb.client import local
+from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
+from logdb.io import IO, pwrite_all
+from logdb.store.backup import new_file
+from logdb.store.backup_file import BackupReader
+from logdb.store.directories import check_empty, named_errors
+from logdb.store.report import Copied, Progress
+from logdb_http_api.downloads import BACKUP, Offer
+from logdb_http_api.remote.connection import Exchange
+
+if TYPE_CHECKING:
+    from logdb_http_api.remote.connection import Connections
+
+_PATH = "/logdb/v1/backups"
+_PIECE_SIZE_BYTES = 4 << 20
+_MAKING_MS = 86_400_000
+
+
+def backup(connections: "Connections", io: IO, path: str, progress: Progress | None, base: str | None = None) -> Copied:
+    """Have a backup made, and download it to the new file ``path``; see ``Database.backup``."""
+    path = os.path.abspath(path)
+    if io.exists(path):
+        raise TargetNotEmpty(path)
+    outline = None if base is None else _outline(io, base)
+    with new_file(io, path) as fd:
+        try:
+            made = connections.request("POST", _PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
+        except BackupMismatch as error:
+            raise BackupMismatch(base or "", error.reason) from None
+        offer: Offer = made.decoded(Offer)
+        try:
+            _download(connections, io, fd, path, offer, progress)
+        finally:
+            connections.request("DELETE", f"{_PATH}/{offer.id}")
+    return offer.copied._replace(path=path)
+
+
+def _outline(io: IO, base: str) -> bytes:
+    """Raises ReadFailed, BackupDamaged."""
+    with BackupReader(io, os.path.abspath(base)) as reader:
+        return reader.outline()
+
+
+def _download(connections: "Connections", io: IO, fd: int, path: str, offer: Offer, progress: Progress | None) -> None:
+    """All pieces, each asked for while the one before it is written."""
+    size_bytes = offer.copied.written_bytes
+    exchange = _piece(connections, offer, 0)
+    for start in range(0, size_bytes, _PIECE_SIZE_BYTES):
+        answer = exchange.answer()
+        stop = min(start + _PIECE_SIZE_BYTES, size_bytes)
+        if stop < size_bytes:
+            exchange = _piece(connections, offer, stop)
+        if answer.status != 206 or len(answer.body) != stop - start:
+            exchange.abandon()
+            raise InvalidAnswer(answer.url, f"{len(answer.body)} bytes with status {answer.status}, where {stop - start} were asked for")
+        with named_errors(path):
+            pwrite_all(io, fd, answer.body, start)
+        if progress is not None:
+            progress(stop, size_bytes, os.path.basename(path))
+
+
+def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange:
+    headers = {"Range": f"bytes={start}-{start + _PIECE_SIZE_BYTES - 1}"}
+    return Exchange(connections, "GET", f"{_PATH}/{offer.id}", headers=headers)
+
+
+def snapshot(connections: "Connections", io: IO, path: str, progress: Progress | None) -> Copied:
+    """Make a snapshot in the directory ``path`` of a backup; see ``Database.snapshot``."""
+    from logdb.store.restore import restore  # few programs need it
+
+    path = os.path.abspath(path)
+    check_empty(io, path)
+    beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-", dir=os.path.dirname(path))
+    try:
+        file, directory = os.path.join(beside, "backup"), os.path.join(beside, "restored")
+        written_bytes = backup(connections, io, file, progress).written_bytes
+        restore([file], directory, io=io)
+        with local.open_database(directory, mode="r", io=io) as restored:
+            return restored.snapshot(path)._replace(written_bytes=written_bytes)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

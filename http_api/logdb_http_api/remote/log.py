@@ -1,0 +1,290 @@
+"""One partition's log behind a URL.
+
+Knows how what is asked of a log becomes requests.  Does not know segments: the server does.
+
+Threading: any number of threads; appends of one session go out one after the other, so that their sequences do.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from logdb.client.batches import Batches
+from logdb.codec import Record, RecordIterator, arrow
+from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, OffsetOutOfRange, RecordTooLarge, UnknownTopic
+from logdb.log.isolation import IsolationLevel
+from logdb.model import (
+    DURABILITY_LEVELS,
+    OFFSET_MAX,
+    AbortedTransaction,
+    Buffer,
+    Durability,
+    LogConfig,
+    OpenTransaction,
+    Signal,
+    TopicInfo,
+    TopicPartition,
+)
+from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
+from logdb_http_api.remote.answers import Answer
+from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
+from logdb_http_api.remote.writing import Identity, Upload
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logdb_http_api.remote.session import RemoteSession
+
+_WAIT_MS_MAX = 10_000
+_STOP_LOOK_MS = 100  # how often it is looked whether to stop, while waiting
+
+
+class RemoteLog:
+    """See ``client.session.PartitionLog``."""
+
+    def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
+        self._session, self.topic, self.partition = session, topic, partition
+        self._path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}"
+        self._config = LogConfig.of(info.config, "interval")
+        self._builder = Batches(topic, self._config, min(batch_size, self._config.max_message_bytes), session.clock)
+        self.configure(info)
+        self._identity = Identity(session.init_producer_id)
+        self._turn = threading.Lock()
+        self._memory = (bytearray(), bytearray())  # of batches under way
+        self.gone = False  # its topic was deleted
+
+    def __repr__(self) -> str:
+        return f"<RemoteLog {self.topic}-{self.partition} at {self._session.connections.urls[0]}>"
+
+    def configure(self, info: TopicInfo) -> None:
+        """Take what the topic takes from now on."""
+        self._config = LogConfig.of(info.config, "interval")
+        self._builder.configure(self._config)
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def start_offset(self) -> int:
+        self._check()
+        return self._session.ends.start_offset(self._where)
+
+    @property
+    def end_offset(self) -> int:
+        return self._state().end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._state().last_stable_offset
+
+    @property
+    def durability(self) -> Durability:
+        return self._state().durability
+
+    @property
+    def size_bytes(self) -> int:
+        return self._state().size_bytes
+
+    @property
+    def _where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def _check(self) -> None:
+        if self.gone:
+            raise UnknownTopic(self.topic)
+
+    def _state(self) -> PartitionState:
+        self._check()
+        return self._session.ends.state(self._where)
+
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        self._check()
+        return self._session.ends.readable_end_offset(self._where, isolation_level)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return self._transactions(0, 0).open
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return self._transactions(offset, end_offset).aborted
+
+    def _transactions(self, offset: int, end_offset: int) -> Transactions:
+        query = urlencode({"offset": offset, "end_offset": end_offset})
+        found: Transactions = self._get(f"transactions?{query}").decoded(Transactions)
+        return found
+
+    def epoch_at(self, offset: int) -> int:
+        found: Epoch = self._get(f"epochs/{max(0, offset)}").decoded(Epoch)
+        return found.leader_epoch
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
+        return found.offset
+
+    def _get(self, path: str) -> Answer:
+        return self._session.connections.request("GET", f"{self._path}/{path}")
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        headers: "Iterable[tuple[str, Buffer | None]]" = (),
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> int:
+        def build() -> None:
+            self._builder.append(value, key, headers=headers, timestamp_ms=timestamp_ms)
+            self._builder._drain()
+
+        return self._upload(build, expected_offset, durability).start
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        """As ``PartitionLog.append_many``.  What is over five batches goes out in several requests.
+
+        Raises:
+            UnexpectedOffset: Also where another session appended between two of them; ``offsets`` says what of the call
+                was appended before.
+        """
+
+        def build() -> None:
+            self._builder.append_many(values, keys, headers=headers, timestamps_ms=timestamps_ms)
+
+        return self._upload(build, expected_offset, durability)
+
+    def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
+        """Have records built, and what is built sent."""
+        _check_level(durability)
+        self._check()
+        with self._turn:
+            upload = Upload(
+                self._session.connections,
+                f"{self._path}/batches",
+                self._identity,
+                self._config,
+                self._memory,
+                expected_offset=expected_offset,
+                durability=durability,
+            )
+            self._builder.take = upload.add
+            try:
+                build()
+                upload.finish()
+            except BaseException as error:
+                self._builder._discard()
+                upload.abandon()
+                if isinstance(error, LogdbError):
+                    upload.note(error)
+                if isinstance(error, RecordTooLarge | InvalidRecord | InvalidTimestamp):
+                    self.configure(self._session.describe_topic(self.topic))  # perhaps the topic takes it by now
+                raise
+        self._session.ends.appended()
+        return self.append_batches(b"", expected_offset=expected_offset) if upload.offsets is None else upload.offsets
+
+    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+        """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
+        _check_level(durability)
+        return self._session.produce(self.topic, self.partition, batches, durability=durability, expected_offset=expected_offset)  # type: ignore[arg-type]
+
+    def flush(self, sync: bool = True) -> None:
+        self._session.connections.request("POST", f"{self._path}/flush?sync={'true' if sync else 'false'}", patience_ms=600_000)
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> RecordIterator:
+        source, first = self._fetch(offset, FIRST_SIZE_BYTES, isolation_level, leader_epoch)
+        end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
+        return RecordIterator(lambda _, end_offset: source.chunks(first, end_offset), offset, end, self.topic, self.partition)
+
+    def _fetch(
+        self, offset: int, size_bytes_max: int, isolation_level: IsolationLevel, leader_epoch: int | None = None
+    ) -> tuple[Source, Chunk]:
+        """Where to read, and the first chunk of it."""
+        self._check()
+        if not 0 <= offset <= OFFSET_MAX:
+            state = self._state()
+            raise OffsetOutOfRange(self.topic, self.partition, offset, state.start_offset, state.end_offset)
+        decompressed_size_bytes_max = max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes)
+        source = Source(self._session.connections, f"{self._path}/batches", isolation_level, decompressed_size_bytes_max)
+        return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
+        return chunk.batches, chunk.next_offset
+
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        arrow.schema(columns)
+        begin = self.start_offset if offset is None else offset
+        source, first = self._fetch(begin, SIZE_BYTES, isolation_level)
+        end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
+        return arrow.record_batches(source.chunks(first, end), begin, end, columns)
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Iterator[Record]:
+        while stop is None or not stop.is_set():
+            end_offset = self.readable_end_offset(isolation_level)
+            for record in self.read(offset, end_offset=end_offset, isolation_level=isolation_level):
+                yield record
+                offset = record.offset + 1
+                if stop is not None and stop.is_set():
+                    return
+            offset = max(offset, end_offset)  # past what is never handed out
+            if not self._wait_for(offset, timeout_ms, stop, isolation_level):
+                return
+
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, isolation_level: IsolationLevel) -> bool:
+        """Wait until there is something at ``offset``; False if that did not come in time."""
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while stop is None or not stop.is_set():
+            left_ms = _WAIT_MS_MAX if until is None else int((until - time.monotonic()) * 1000)
+            wait_ms = min(left_ms, _WAIT_MS_MAX if stop is None else _STOP_LOOK_MS)
+            if self._session.wait({self._where: offset}, max(0, wait_ms), isolation_level=isolation_level):
+                return True
+            if left_ms <= 0:
+                return False
+        return False
+
+    def watch(self, grown: Signal) -> None:
+        self._session.watching.watch(self._where, grown)
+
+    def unwatch(self, grown: Signal) -> None:
+        self._session.watching.unwatch(self._where, grown)
+
+
+def _check_level(durability: str | None) -> None:
+    if durability is not None and durability not in DURABILITY_LEVELS:
+        raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")

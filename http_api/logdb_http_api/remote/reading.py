@@ -1,0 +1,139 @@
+"""Record batches of one partition out of a server, chunk by chunk; the next one is on its way while one comes and is decoded.
+
+Knows what an answer to a fetch says, and that all of it may be wrong: batches are checked as those on a disk are.
+Does not know records.
+
+Threading: one thread at a time for one iteration.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.codec import Header, Scanner, convert, explain, header, split
+from logdb.errors import InvalidAnswer
+from logdb.log.isolation import IsolationLevel, is_committed
+from logdb.model import Buffer
+from logdb_http_api.remote.connection import Exchange
+
+if TYPE_CHECKING:
+    from logdb_http_api.remote.answers import Answer
+    from logdb_http_api.remote.connection import Connections
+
+FIRST_SIZE_BYTES = 64 << 10  # of a read that may want no more than a record
+SIZE_BYTES = 1 << 20
+_AHEAD_SIZE_BYTES = 4 << 20  # of those that are read ahead
+_MEMORY_SIZE_BYTES = _AHEAD_SIZE_BYTES + (1 << 20)  # an answer may be larger by a batch
+ANSWER_SIZE_BYTES_MAX = 2**31 - 1  # one batch comes whole, however large
+DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
+
+
+class Chunk(NamedTuple):
+    """Some batches, checked, the offset to go on from, and where reading ends."""
+
+    batches: memoryview
+    next_offset: int
+    end_offset: int
+    codecs: int
+
+
+class Source:
+    """The batches of one partition at a server."""
+
+    def __init__(self, connections: "Connections", path: str, isolation_level: IsolationLevel, decompressed_size_bytes_max: int) -> None:
+        self._connections, self._path = connections, path
+        self._committed, self._decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
+
+    def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
+        """Whole batches from the one that holds ``offset``; none only where reading ends there, or all were aborted.
+
+        Raises:
+            InvalidAnswer: What came is not that.
+            whatever the server refuses it with.
+        """
+        return self._checked(self._begin(offset, size_bytes_max, leader_epoch=leader_epoch).answer(), offset)
+
+    def chunks(self, first: Chunk, end_offset: int) -> Iterator[Buffer]:
+        """Batches, uncompressed, from those of ``first`` on to ``end_offset``; each is borrowed until the next."""
+        yield from self._uncompressed(first)
+        offset = first.next_offset
+        if offset >= end_offset:  # whoever wanted only a record is content with this
+            return
+        if self._connections.ahead.acquire(blocking=False):
+            try:
+                yield from self._ahead(offset, end_offset)
+            finally:
+                self._connections.ahead.release()
+            return
+        while offset < end_offset:
+            chunk = self.fetch(offset, SIZE_BYTES)
+            yield from self._uncompressed(chunk)
+            offset = chunk.next_offset
+            del chunk
+
+    def _ahead(self, offset: int, end_offset: int) -> Iterator[Buffer]:
+        """As ``chunks``; a chunk is asked for as soon as it is told where it begins, before the one that ends there has come."""
+        memory = bytearray(_MEMORY_SIZE_BYTES)
+        exchange, following = self._begin(offset, SIZE_BYTES, memory), None
+        try:
+            while True:
+                next_offset = self._announced(exchange)
+                if offset < next_offset < end_offset:
+                    following = self._begin(next_offset, _AHEAD_SIZE_BYTES, memory)
+                chunk = self._checked(exchange.answer(), offset)
+                yield from self._uncompressed(chunk)
+                offset = chunk.next_offset
+                if offset >= end_offset:
+                    return
+                if following is not None and offset != next_offset:  # the answer broke off, and the second one was another
+                    following.abandon()
+                    following = None
+                exchange, following = following or self._begin(offset, _AHEAD_SIZE_BYTES, memory), None
+        finally:
+            exchange.abandon()
+            if following is not None:
+                following.abandon()
+
+    def _announced(self, exchange: Exchange) -> int:
+        """Where the chunk ends that is about to come; 0: nobody knows yet."""
+        begun = exchange.begun()
+        return 0 if begun is None else begun.number("Logdb-Next-Offset")
+
+    def _begin(self, offset: int, size_bytes_max: int, into: bytearray | None = None, leader_epoch: int | None = None) -> Exchange:
+        path = f"{self._path}?offset={offset}&max_bytes={size_bytes_max}"
+        if self._committed:
+            path += "&isolation_level=read_committed"
+        if leader_epoch is not None:
+            path += f"&leader_epoch={leader_epoch}"
+        return Exchange(self._connections, "GET", path, size_bytes_max=ANSWER_SIZE_BYTES_MAX, into=into)
+
+    def _uncompressed(self, chunk: Chunk) -> Iterator[Buffer]:
+        if not chunk.codecs & ~1:
+            if chunk.batches:
+                yield chunk.batches
+            return
+        for batch in split(chunk.batches, 1):  # one at a time: the bound is a batch's
+            yield convert.decompress_batches(batch, self._decompressed_size_bytes_max)
+
+    def _checked(self, answer: "Answer", offset: int) -> Chunk:
+        """What an answer to a fetch from ``offset`` says, once its batches are found to be good and the right ones."""
+        next_offset, end_offset = answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset")
+        batches = memoryview(answer.body)
+        if next_offset < offset or (next_offset == offset) != (offset >= end_offset):
+            raise InvalidAnswer(answer.url, f"offsets {offset} to {next_offset}, where reading ends at {end_offset}")
+        head = header(batches)[1]
+        scanner = Scanner(segment_base_offset=0 if head is None else max(0, head.base_offset), with_index=False, gaps=self._committed)
+        status = scanner.scan(batches)
+        if status:
+            raise InvalidAnswer(answer.url, f"{explain(status, scanner)}, in batches from offset {offset} on")
+        if not self._are_wanted(head, scanner.next_offset, offset, next_offset):
+            found = f"batches up to offset {scanner.next_offset}"
+            raise InvalidAnswer(answer.url, f"{found}, where those from {offset} to {next_offset} were announced")
+        return Chunk(batches, next_offset, end_offset, scanner.codecs)
+
+    def _are_wanted(self, first: Header | None, end_offset: int, offset: int, next_offset: int) -> bool:
+        """Whether batches that end at ``end_offset`` are those of [``offset``, ``next_offset``), but for aborted ones."""
+        if first is None:
+            return self._committed or offset == next_offset
+        if first.base_offset < 0:
+            return False
+        return offset < end_offset <= next_offset if self._committed else first.base_offset <= offset < end_offset == next_offset

@@ -1,0 +1,344 @@
+"""A session behind a URL: every call is a request.
+
+Knows how calls are named, how their arguments travel (``wire``), and what an error means that comes at the second try.
+Does not know what calls do.
+"""
+
+import inspect
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote, urlencode
+
+from logdb import codec
+from logdb.broker.security import Keeper
+from logdb.client.pace import SELDOM_MS
+from logdb.client.session import Session
+from logdb.errors import (
+    InvalidTransactionState,
+    LogdbError,
+    UnknownCredential,
+    UnknownGroup,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
+from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
+from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.store.report import Copied, Progress, Report
+from logdb_http_api import wire
+from logdb_http_api.calls import PATH, SHAPES
+from logdb_http_api.downloads import Verified
+from logdb_http_api.events import COUNT_MAX, WATCH
+from logdb_http_api.remote import downloading
+from logdb_http_api.remote.connection import Connections, Exchange
+from logdb_http_api.remote.ends import Ends
+from logdb_http_api.remote.log import RemoteLog
+from logdb_http_api.remote.watching import Watching
+from logdb_http_api.remote.writing import BATCHES, Appended
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_JSON = {"Content-Type": "application/json"}
+_INFO_GOOD_S = 1.0  # how long it is believed what is known of a topic
+_ANSWER_WAIT_S = 2.0  # for a group's answer, or word that it waits for other members
+_LONG_MS = 3_600_000  # what a call may take that works through a whole topic
+
+# What a call that is tried again fails with if the first try was carried out.
+_DONE_BEFORE: dict[str, type[LogdbError]] = {
+    "delete_topic": UnknownTopic,
+    "delete_group": UnknownGroup,
+    "delete_offsets": UnknownGroup,
+    "leave_group": UnknownMember,
+    "abort_transaction": InvalidTransactionState,
+    "delete_users": UnknownCredential,
+    "revoke_tokens": UnknownCredential,
+}
+_PATIENCE_MS = {"compact": _LONG_MS, "flush": _LONG_MS}
+
+
+def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
+    """The method of that name as a call of the server's session."""
+    name, signature = method.__name__, inspect.signature(method)
+
+    def call(self: "RemoteSession | RemoteKeeper", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(self, *args, **kwargs).arguments
+        del given["self"]
+        result: R = self.call(name, given)
+        return result
+
+    call.__name__, call.__doc__ = name, method.__doc__
+    return call
+
+
+class RemoteKeeper:
+    """See ``broker.security.Keeper``."""
+
+    users = _calling(Keeper.users)
+    add_user = _calling(Keeper.add_user)
+    set_password = _calling(Keeper.set_password)
+    alter_user = _calling(Keeper.alter_user)
+    delete_users = _calling(Keeper.delete_users)
+    tokens = _calling(Keeper.tokens)
+    add_token = _calling(Keeper.add_token)
+    revoke_tokens = _calling(Keeper.revoke_tokens)
+    acls = _calling(Keeper.acls)
+    add_acls = _calling(Keeper.add_acls)
+    delete_acls = _calling(Keeper.delete_acls)
+
+    def __init__(self, session: "RemoteSession") -> None:
+        self.call = session.call
+
+
+class RemoteSession:
+    """See ``client.session.Session``."""
+
+    io = IO()
+    look_interval_ms_max = SELDOM_MS
+
+    topics = _calling(Session.topics)
+    describe_topic = _calling(Session.describe_topic)
+    flush = _calling(Session.flush)
+    compact = _calling(Session.compact)
+    init_producer_id = _calling(Session.init_producer_id)
+    add_partitions = _calling(Session.add_partitions)
+    add_offsets = _calling(Session.add_offsets)
+    commit_transaction_offsets = _calling(Session.commit_transaction_offsets)
+    end_transaction = _calling(Session.end_transaction)
+    heartbeat = _calling(Session.heartbeat)
+    leave_group = _calling(Session.leave_group)
+    fetch_offsets = _calling(Session.fetch_offsets)
+    groups = _calling(Session.groups)
+    describe_group = _calling(Session.describe_group)
+    delete_group = _calling(Session.delete_group)
+    delete_offsets = _calling(Session.delete_offsets)
+    transactions = _calling(Session.transactions)
+    describe_transaction = _calling(Session.describe_transaction)
+    abort_transaction = _calling(Session.abort_transaction)
+
+    def __init__(self, connections: Connections, *, batch_size: int, clock: Callable[[], int] | None = None) -> None:
+        self.connections, self._batch_size, self.clock = connections, batch_size, clock
+        self.ends = Ends(connections, self.describe_topic)
+        self.watching = Watching(self.ends)
+        self._logs: dict[TopicPartition, RemoteLog] = {}
+        self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="logdb-commit")  # one: none overtakes another
+
+    @property
+    def closed(self) -> bool:
+        return self.connections.closed
+
+    def close(self) -> None:
+        self.connections.close()
+        self.watching.close()
+        self._commits.shutdown(wait=False)
+
+    def check_open(self, *, writable: bool = False) -> None:  # noqa: ARG002 -- what may be written, the server says
+        self.connections.check_open()
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        patience_ms: int = 0,
+        safe: bool = True,
+        on_waiting: Callable[[], object] = lambda: None,
+    ) -> Any:
+        """One call of the server's session.
+
+        Args:
+            patience_ms: How long it may take, beside the time of a request.
+            safe: Being carried out twice does no harm.
+            on_waiting: Called when the server says that its answer waits for others.
+        """
+        body = json.dumps({key: wire.encode(value) for key, value in arguments.items()}, separators=(",", ":")).encode()
+        patience_ms = max(patience_ms, _PATIENCE_MS.get(name, 0))
+        exchange = Exchange(self.connections, "POST", PATH + name, body, _JSON, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
+        try:
+            answer = exchange.answer()
+        except LogdbError as error:
+            if exchange.repeated and isinstance(error, _DONE_BEFORE.get(name, ())):
+                return None
+            raise
+        return answer.decoded(SHAPES[name].result)
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    ) -> TopicInfo:
+        arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
+        info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
+        self._learn(info)
+        return info
+
+    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+        info: TopicInfo = self.call("alter_topic", {"name": name, "config": config, "partitions": partitions})
+        self._learn(info)
+        return info
+
+    def delete_topic(self, name: str) -> None:
+        self.call("delete_topic", {"name": name})
+        self._forget(name)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        if before_offset == -1:  # told to the server as an offset: a second try deletes no more than the first
+            before_offset = self.log(topic, partition).end_offset
+        start_offset: int = self.call("delete_records", {"topic": topic, "partition": partition, "before_offset": before_offset})
+        self.ends.appended()
+        return start_offset
+
+    def partition_count(self, topic: str) -> int:
+        return self._info(topic).partition_count
+
+    def _info(self, topic: str) -> TopicInfo:
+        """The topic as it is now, or was a moment ago."""
+        self.check_open()
+        info, until = self._infos.get(topic, (None, 0.0))
+        if info is None or time.monotonic() >= until:
+            try:
+                info = self.describe_topic(topic)
+            except UnknownTopic:
+                self._forget(topic)
+                raise
+            self._learn(info)
+        return info
+
+    def _learn(self, info: TopicInfo) -> None:
+        """This is a topic as it is now."""
+        before, _ = self._infos.get(info.name, (None, 0.0))
+        if before is not None and before.topic_id != info.topic_id:
+            self._forget(info.name)
+        self._infos[info.name] = (info, time.monotonic() + _INFO_GOOD_S)
+        if before is not None and before.config != info.config:
+            for log in self._logs_of(info.name):
+                log.configure(info)
+
+    def log(self, topic: str, partition: int = 0) -> RemoteLog:
+        where = TopicPartition(topic, partition)
+        log = self._logs.get(where)
+        if log is None:
+            info = self._info(topic)
+            if not 0 <= partition < info.partition_count:
+                self._infos.pop(topic)
+                info = self._info(topic)  # perhaps some were added
+            if not 0 <= partition < info.partition_count:
+                raise UnknownPartition(topic, partition, info.partition_count)
+            log = self._logs.setdefault(where, RemoteLog(self, topic, partition, info, self._batch_size))
+        else:
+            self.check_open()
+        self.ends.expect(where)
+        return log
+
+    def _logs_of(self, topic: str) -> list[RemoteLog]:
+        return [log for where, log in list(self._logs.items()) if where.topic == topic]
+
+    def _forget(self, topic: str) -> None:
+        """It was deleted, and its logs with it; there may be another of its name."""
+        self._infos.pop(topic, None)
+        for log in self._logs_of(topic):
+            log.gone = True
+            self._logs.pop(TopicPartition(topic, log.partition), None)
+
+    def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> bool:
+        return self.ends.wait(positions, timeout_ms, isolation_level)
+
+    # ------------------------------------------------------------ the whole
+
+    def reports(self) -> tuple[str, ...]:
+        lines: tuple[str, ...] = self.connections.request("GET", "/logdb/v1/reports").decoded(tuple[str, ...])
+        return lines
+
+    def verify(self) -> Report:
+        found: Verified = self.connections.request("POST", "/logdb/v1/verify", patience_ms=_LONG_MS).decoded(Verified)
+        report = Report()
+        report.problems, report.notes = found.problems, found.notes
+        report.file_count, report.size_bytes, report.batch_count, report.record_count = found.checked
+        return report
+
+    def backup(self, path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
+        return downloading.backup(self.connections, self.io, path, progress, base)
+
+    def snapshot(self, path: str, progress: Progress | None = None) -> Copied:
+        return downloading.snapshot(self.connections, self.io, path, progress)
+
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = COUNT_MAX) -> Changes:
+        given = {"position": position, "timeout_ms": timeout_ms, "count_max": count_max}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        answer = self.connections.request("GET", f"{WATCH}?{query}", headers={"Accept": "application/json"}, patience_ms=timeout_ms)
+        changes: Changes = answer.decoded(Changes)
+        return changes
+
+    # ------------------------------------------------------------ producing
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        batches: Buffer,
+        *,
+        durability: Durability | None = None,
+        transactional_id: str | None = None,
+        expected_offset: int | None = None,
+    ) -> range:
+        query = {"durability": durability, "transactional_id": transactional_id, "expected_offset": expected_offset}
+        path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}/batches"
+        path = f"{path}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+        head = codec.header(batches)[1] if memoryview(batches) else None
+        safe = head is None or head.producer_id >= 0  # the log tells a producer's batches when they come again
+        said: Appended = self.connections.request("POST", path, batches, {"Content-Type": BATCHES}, safe=safe).decoded(Appended)
+        self.ends.appended()
+        return range(said.base_offset, said.next_offset)
+
+    # ------------------------------------------------------------ groups
+
+    def join_group(self, group_id: str, *, rebalance_timeout_ms: int, **options: Any) -> "Future[Any]":
+        arguments = {"group_id": group_id, "rebalance_timeout_ms": rebalance_timeout_ms, **options}
+        return self._in_thread("join_group", arguments, rebalance_timeout_ms)
+
+    def sync_group(self, group_id: str, **options: Any) -> "Future[Any]":
+        return self._in_thread("sync_group", {"group_id": group_id, **options}, _LONG_MS)
+
+    def _in_thread(self, name: str, arguments: Mapping[str, Any], patience_ms: int) -> "Future[Any]":
+        """A call that waits for other members, each in a thread of its own: one may wait for what another brings."""
+        self.check_open()
+        future: Future[Any] = Future()
+        told = threading.Event()
+        future.add_done_callback(lambda _: told.set())
+
+        def run() -> None:
+            try:
+                future.set_result(self.call(name, arguments, patience_ms=patience_ms, on_waiting=told.set))
+            except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=f"logdb-{name}", daemon=True).start()
+        told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
+        return future
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_instance_id: str | None = None,
+    ) -> "Future[None]":
+        self.check_open()
+        arguments = {
+            "group_id": group_id,
+            "offsets": dict(offsets),
+            "member_id": member_id,
+            "generation": generation,
+            "group_instance_id": group_instance_id,
+        }
+        return self._commits.submit(self.call, "commit_offsets", arguments)

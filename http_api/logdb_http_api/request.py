@@ -1,0 +1,299 @@
+"""One request, as handlers see it: who asks, the session they have, parameters that are checked, the body within bounds.
+
+Knows aiohttp's requests.  Does not know routes.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from logdb.broker.principals import Principal
+from logdb.log.isolation import IsolationLevel
+from logdb.model import TopicPartition
+from logdb_http_api import documents, encoding
+from logdb_http_api.errors import ApiError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from logdb.broker.guarded import GuardedSession
+    from logdb_http_api.door import HttpDoor
+
+R = TypeVar("R")
+
+_PROGRESS_BYTES = 64 << 10
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_DURABILITY_LEVELS = ("os", "interval", "fsync")
+
+
+class Request:
+    """What a handler is given."""
+
+    principal: Principal
+    session: "GuardedSession"
+
+    def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
+        """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
+        self.http, self.door = http, door
+        self.error_type = "application/json"  # as what it is told that it is refused
+        self._parameters: Mapping[str, str] = {}
+        self._taken_bytes = 0
+
+    def begin(self, principal: Principal, session: "GuardedSession", parameters: Mapping[str, str]) -> None:
+        """Who asks, what they have, and what is in the path."""
+        self.principal, self.session, self._parameters = principal, session, parameters
+
+    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Call what may wait for a disk, off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.door.executor, partial(function, *args, **kwargs))
+
+    async def take_memory(self, size_bytes: int) -> None:
+        """Take some of the memory that all requests share, until this one is answered.
+
+        Raises:
+            ApiError: There is none; 503.
+        """
+        await self.door.memory.take(size_bytes)
+        self._taken_bytes += size_bytes
+
+    def give_memory_back(self) -> None:
+        """What the door calls when the request is answered."""
+        if self._taken_bytes:
+            self.door.memory.give_back(self._taken_bytes)
+            self._taken_bytes = 0
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the request waits for something that may take long, others may be under way in its stead."""
+        self.door.under_way -= 1
+        try:
+            yield
+        finally:
+            self.door.under_way += 1
+
+    async def hold_back(self) -> int:
+        """Wait for as long as the quotas of whoever asks say, or until the door drains: before an answer, and in streams.
+
+        Returns:
+            For how many ms that was to be.
+        """
+        delay_ms = self.session.take_throttle_ms() if hasattr(self, "session") else 0
+        if delay_ms:
+            with self.waiting(), contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.door.ending.wait(), delay_ms / 1000)
+        return delay_ms
+
+    async def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> bool:
+        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before."""
+        with self.waiting():
+            return await self.door.waits.wait(positions, min(timeout_ms, self.door.limits.wait_ms_max), isolation_level=isolation_level)
+
+    async def outcome(self, future: "Future[R]") -> R:
+        """What a call that waits for other clients comes to, without a thread.
+
+        Raises:
+            ApiError: The server is draining before it has; 503.
+            whatever the future says.
+        """
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[R] = loop.create_future()
+        future.add_done_callback(partial(_tell, loop, told))
+        with self.waiting(), self.door.drained_by(told):
+            return await told
+
+    async def say_waiting(self) -> None:
+        """Tell the client that its answer waits for others (RFC 2518, 102): it has something else to do meanwhile."""
+        writer = self.http.writer
+        with contextlib.suppress(ConnectionError):  # who went away: whoever waits is about to be cancelled
+            await writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        writer.output_size = 0  # or aiohttp takes it for a part of the answer
+
+    # ------------------------------------------------------------ parameters
+
+    def path(self, name: str) -> str:
+        """A part of the path, decoded."""
+        return self._parameters[name]
+
+    def partition(self, name: str = "partition") -> int:
+        """A partition's number in the path."""
+        return _number(name, self._parameters[name], 0, 2**31 - 1)
+
+    def path_number(self, name: str) -> int:
+        """A number in the path, 0 or more."""
+        return _number(name, self.path(name), 0, 2**63 - 1)
+
+    def query(self, name: str, default: str | None = None) -> str | None:
+        return self.http.query.get(name, default)
+
+    def number(self, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
+        """A number in the query.
+
+        Raises:
+            ApiError: It is none, or out of range; 422.
+        """
+        given = self.http.query.get(name)
+        return default if given is None else _number(name, given, least, most)
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> Any:
+        """A word in the query, None where there is none.
+
+        Raises:
+            ApiError: It is not allowed; 422.
+        """
+        given = self.http.query.get(name)
+        if given is not None and given not in allowed:
+            raise ApiError(422, 422, f"{name}={given[:40]!r}: allowed are {', '.join(allowed)}")
+        return given
+
+    def isolation_level(self) -> IsolationLevel:
+        level: IsolationLevel = self.one_of("isolation_level", _ISOLATION_LEVELS) or "read_uncommitted"
+        return level
+
+    def durability(self) -> Any:
+        return self.one_of("durability", _DURABILITY_LEVELS)
+
+    # ------------------------------------------------------------ the body
+
+    def require(self, *content_types: str) -> None:
+        """Raise unless the body is of one of these types; 415."""
+        given = self.http.content_type.lower()
+        if given not in content_types:
+            raise ApiError(415, 415, f"the body is {given[:80]}, wanted is {' or '.join(content_types)}")
+
+    async def body(self, size_bytes_max: int | None = None) -> bytes | bytearray:
+        """The whole body, decompressed if it came so.
+
+        Args:
+            size_bytes_max: None: the door's limit.
+
+        Raises:
+            ApiError: It is larger (413, before it is read where its length is given), comes too slowly (408), is
+                compressed in no way that is known (415), or breaks off (400).
+        """
+        most = size_bytes_max or self.door.limits.body_bytes_max
+        self._check_length(most)
+        content = self.http.content
+        if content.is_eof() and "Content-Encoding" not in self.http.headers:
+            whole = content.read_nowait()  # it came with the headers: no copy
+            await self._count(len(whole), len(whole), most)
+            return whole
+        data = bytearray()
+        async for piece in self.pieces(most):
+            data += piece
+        return data
+
+    async def pieces(self, size_bytes_max: int | None = None, *, idle_ms: int | None = None) -> AsyncIterator[bytes]:
+        """The body piece by piece, decompressed if it came so.
+
+        Args:
+            size_bytes_max: Over all; the memory for it is taken.  None: endless, and whoever asks lets go of each piece.
+            idle_ms: How long to wait for a piece; None: 64 KiB are to come in each ``body_timeout_ms``.
+
+        Raises:
+            ApiError: as ``body``.
+        """
+        if size_bytes_max is not None:
+            self._check_length(size_bytes_max)
+        decoder = encoding.decoder(self.http.headers.get("Content-Encoding", ""))
+        total_bytes = 0
+        async for raw in self._raw_pieces(idle_ms):
+            decoded: Iterable[bytes] = (raw,) if decoder is None else decoder.feed(raw)
+            for piece in decoded:
+                total_bytes += len(piece)
+                if size_bytes_max is not None:
+                    await self._count(total_bytes, len(piece), size_bytes_max)
+                yield piece
+                if decoder is not None:
+                    await asyncio.sleep(0)  # a small piece may have become a large one: others get their turn
+        if decoder is not None:
+            decoder.finish()
+
+    def _check_length(self, size_bytes_max: int) -> None:
+        length = self.http.content_length
+        if length is not None and length > size_bytes_max:
+            raise ApiError(413, 413, f"the body has {length} bytes, {size_bytes_max} are allowed")
+
+    async def _count(self, total_bytes: int, size_bytes: int, size_bytes_max: int) -> None:
+        if total_bytes > size_bytes_max:
+            raise ApiError(413, 413, f"the body has more than the {size_bytes_max} bytes that are allowed")
+        await self.take_memory(size_bytes)
+
+    async def _raw_pieces(self, idle_ms: int | None) -> AsyncIterator[bytes]:
+        """The body as it comes over the wire."""
+        await self._continue()
+        loop, content = asyncio.get_running_loop(), self.http.content
+        allowed_s = (idle_ms or self.door.limits.body_timeout_ms) / 1000
+        came_bytes, until = 0, loop.time() + allowed_s
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    piece = await content.readany()
+            except TimeoutError:
+                raise ApiError(408, 408, f"the body did not come: {came_bytes} bytes in {allowed_s:g} s") from None
+            except (HttpProcessingError, web.RequestPayloadError) as error:
+                raise ApiError(400, 400, f"the body breaks off, or is not framed as HTTP wants it: {error}") from None
+            if not piece:
+                return
+            came_bytes += len(piece)
+            if idle_ms is not None or came_bytes >= _PROGRESS_BYTES:
+                came_bytes, until = 0, loop.time() + allowed_s
+            yield piece
+
+    async def _continue(self) -> None:
+        """Tell a client that asks before it sends (RFC 9110, 10.1.1) that the body is wanted."""
+        if self.http.headers.get("Expect", "").lower() == "100-continue" and not self.http.content.is_eof():
+            await self.http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.http.writer.output_size = 0
+
+    async def json(self, size_bytes_max: int | None = None, *, content_types: tuple[str, ...] | None = None) -> Any:
+        """The body as JSON.
+
+        Args:
+            size_bytes_max: None: the door's limit for JSON.
+            content_types: Those that are taken; None: ``application/json``, and no type at all.
+
+        Raises:
+            ApiError: It is none (400), or said to be something else (415); and as ``body``.
+        """
+        if content_types is not None:
+            self.require(*content_types)
+        elif "Content-Type" in self.http.headers:
+            self.require("application/json")
+        return documents.parse(await self.body(size_bytes_max or self.door.limits.json_bytes_max))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(_settle, told, future)
+
+
+def _settle(told: "asyncio.Future[R]", future: "Future[R]") -> None:
+    if told.done():
+        return
+    error = future.exception()
+    if error is None:
+        told.set_result(future.result())
+    else:
+        told.set_exception(error)
+
+
+def _number(name: str, given: str, least: int, most: int) -> int:
+    if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
+        return int(given)
+    raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
+
+
+def answer(
+    value: Any, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """JSON."""
+    return web.Response(body=_encode(value).encode(), status=status, content_type=content_type, headers=headers)

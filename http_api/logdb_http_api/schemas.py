@@ -1,0 +1,115 @@
+"""JSON schemas of what routes take and give.
+
+Knows two ways to say a shape: a Python type, written as ``wire`` writes it; or an example-like literal, for JSON of others' making.
+Does not know routes.
+
+    int, str, bool, float, None, X | Y, Literal[…], list[X]    as they are
+    bytes                                                      base64
+    a named tuple, a dataclass                                 an object, by its fields
+    Mapping[K, V]                                              a list of pairs
+    object, Any                                                anything
+    {"name": X, "comment?": Y}                                 an object; the name with ? may be left out
+    {"*": X}                                                   an object with any names
+    [X]                                                        a list
+    OneOf(X, Y)                                                one or the other
+    Number(0, 9)                                               a whole number in [0, 9]
+"""
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+_PLAIN: dict[Any, dict[str, Any]] = {
+    int: {"type": "integer"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    float: {"type": "number"},
+    None: {"type": "null"},
+    type(None): {"type": "null"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    object: {},
+    Any: {},
+}
+_MANY = (list, tuple, Sequence, Iterable, frozenset)
+
+
+class Number(NamedTuple):
+    """A whole number within bounds."""
+
+    least: int
+    most: int = 2**63 - 1
+
+
+class OneOf(tuple[Any, ...]):
+    """One of several shapes."""
+
+    __slots__ = ()
+
+    def __new__(cls, *shapes: Any) -> Self:
+        return super().__new__(cls, shapes)
+
+
+class Schemas:
+    """Schemas of shapes; what has a name is said once, in ``named``, and referred to."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, dict[str, Any]] = {}
+
+    def of(self, shape: Any) -> dict[str, Any]:
+        """The schema of a shape."""
+        if isinstance(shape, Number):
+            return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
+        if isinstance(shape, OneOf):
+            return {"anyOf": [self.of(one) for one in shape]}
+        if isinstance(shape, dict):
+            return self._object(shape)
+        if isinstance(shape, list):
+            return {"type": "array", "items": self.of(shape[0])}
+        if shape in _PLAIN:
+            return _PLAIN[shape]
+        return self._of_type(shape)
+
+    def _object(self, shape: Mapping[str, Any]) -> dict[str, Any]:
+        if shape.keys() == {"*"}:
+            return {"type": "object", "additionalProperties": self.of(shape["*"])}
+        properties = {name.removesuffix("?"): self.of(part) for name, part in shape.items()}
+        required = [name for name in shape if not name.endswith("?")]
+        return {"type": "object", "properties": properties, "additionalProperties": False} | ({"required": required} if required else {})
+
+    def _of_type(self, kind: Any) -> dict[str, Any]:
+        origin, parts = typing.get_origin(kind), typing.get_args(kind)
+        if origin in (typing.Union, types.UnionType):
+            return {"anyOf": [self.of(part) for part in parts]}
+        if origin is typing.Literal:
+            return {"enum": list(parts)}
+        if origin in (dict, Mapping):
+            return {"type": "array", "items": self._tuple(parts)}
+        if origin is tuple and parts[-1:] != (Ellipsis,):
+            return self._tuple(parts)
+        if origin in _MANY:
+            return {"type": "array", "items": self.of(parts[0])}
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return {"enum": list(kind.__members__)}
+        return self._of_class(kind)
+
+    def _tuple(self, parts: Sequence[Any]) -> dict[str, Any]:
+        return {"type": "array", "prefixItems": [self.of(part) for part in parts], "minItems": len(parts), "maxItems": len(parts)}
+
+    def _of_class(self, kind: Any) -> dict[str, Any]:
+        name = kind.__name__
+        if name not in self.named:
+            self.named[name] = {}  # said below: it may hold itself
+            hints = typing.get_type_hints(kind)
+            self.named[name] = self._object({field + ("?" if field in _defaults(kind) else ""): part for field, part in hints.items()})
+        return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _defaults(kind: Any) -> set[str]:
+    """The fields that may be left out."""
+    if not dataclasses.is_dataclass(kind):
+        return set(kind._field_defaults)
+    missing = dataclasses.MISSING
+    return {field.name for field in dataclasses.fields(kind) if field.default is not missing or field.default_factory is not missing}

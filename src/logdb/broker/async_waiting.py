@@ -1,0 +1,170 @@
+"""Waiting on an event loop until one of several logs has more: any number of waits, and no thread for any of them.
+
+Each log that is waited for has one bell, however many wait.  Whoever appends rings it, which costs a look at a flag unless it
+is the first ring since the loop looked last; then the loop compares where the log ends with what is waited for.
+
+Knows that a log of this process rings, and that one of another process has to be asked.  Does not know who waits, nor for what.
+What ``broker.waiting`` says of records that wait in memory is so here, too.
+
+Threading: one event loop; only ``_Bell.set`` is called by other threads.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, end_of
+from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
+from logdb.model import OFFSET_MAX, TopicPartition
+
+
+class _Key(NamedTuple):
+    """What has one bell."""
+
+    log: Log
+    isolation_level: IsolationLevel
+
+
+class _Bell:
+    """What a log rings when it has grown, or was closed."""
+
+    __slots__ = ("_loop", "_rung", "key", "waiting")
+
+    def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop) -> None:
+        self.key, self._loop = key, loop
+        self._rung = False
+        self.waiting: dict[asyncio.Future[bool], int] = {}  # who waits, for a record at which offset
+
+    def set(self) -> None:
+        """Ring; from any thread."""
+        if not self._rung:
+            self._rung = True
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        self._rung = False
+        self.wake(_end_of(self.key))
+
+    def wake(self, end_offset: int) -> None:
+        """Wake those who wait for a record below ``end_offset``."""
+        for woken, position in self.waiting.items():
+            if position < end_offset and not woken.done():
+                woken.set_result(True)
+
+
+class Waits:
+    """All waits of one event loop; made by ``Gate.waits``."""
+
+    def __init__(self, find: Callable[[str, int], Log], *, lingers_ms: int | None) -> None:
+        """Nobody waits yet.
+
+        Args:
+            find: The log of a partition; raises if there is none any more.
+            lingers_ms: How long a record may wait to be written; None: in another process, which rings no bell.
+        """
+        self._find, self._elsewhere = find, lingers_ms is None
+        self._asks = lingers_ms is None or lingers_ms > POLL_MS_MAX
+        self._bells: dict[_Key, _Bell] = {}
+        self._asking: asyncio.Task[None] | None = None
+        self._released = False
+
+    async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel) -> bool:
+        """Wait until one of the partitions has a record at its position, for ``timeout_ms`` at most.
+
+        Returns:
+            Whether one has.
+
+        Raises:
+            UnknownTopic, UnknownPartition, Closed: as they say.
+        """
+        wanted = [(_Key(self._log(partition), isolation_level), position) for partition, position in positions.items()]
+        ends = await self._ends([key for key, _ in wanted])
+        if any(position < end for (_, position), end in zip(wanted, ends, strict=True)):
+            return True
+        if self._released or timeout_ms <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1000, _give_up, woken)
+        try:
+            for key, position in wanted:
+                self._enter(key, position, woken, loop)
+            found = await woken
+        finally:
+            timer.cancel()
+            for key, _ in wanted:
+                self._leave(key, woken)
+        for partition in positions:
+            if self._log(partition).closed:  # which wakes, too
+                raise Closed(f"{partition} is being closed")
+        return found
+
+    def _log(self, partition: TopicPartition) -> Log:
+        try:
+            return self._find(*partition)
+        except UnknownTopic as error:
+            raise UnknownTopic(error.topic) from None  # whoever waits need not be one who may know the others
+
+    def release(self) -> None:
+        """Let all who wait go, as if their time were over, and everybody who comes."""
+        self._released = True
+        for bell in self._bells.values():
+            for woken in bell.waiting:
+                _give_up(woken)
+
+    def _enter(self, key: _Key, position: int, woken: "asyncio.Future[bool]", loop: asyncio.AbstractEventLoop) -> None:
+        bell = self._bells.get(key)
+        if bell is None:
+            bell = self._bells[key] = _Bell(key, loop)
+            key.log.watch(bell)
+        bell.waiting[woken] = position
+        if not self._elsewhere and position < _end_of(key) and not woken.done():  # it came before the bell hung there
+            woken.set_result(True)
+        if self._asks and self._asking is None:
+            self._asking = loop.create_task(self._ask())
+
+    def _leave(self, key: _Key, woken: "asyncio.Future[bool]") -> None:
+        bell = self._bells.get(key)
+        if bell is not None and bell.waiting.pop(woken, None) is not None and not bell.waiting:
+            del self._bells[key]
+            key.log.unwatch(bell)
+
+    # ------------------------------------------------------------ logs that ring no bell, or late
+
+    async def _ask(self) -> None:
+        """Look at the logs now and then, as long as somebody waits."""
+        poll_ms = POLL_MS_MIN if self._elsewhere else POLL_MS_MAX
+        while self._bells:
+            await asyncio.sleep(poll_ms / 1000)
+            poll_ms = min(2 * poll_ms, POLL_MS_MAX)
+            bells = list(self._bells.values())
+            for bell, end in zip(bells, await self._ends([bell.key for bell in bells]), strict=True):
+                bell.wake(end)
+        self._asking = None
+
+    async def _ends(self, keys: Sequence[_Key]) -> list[int]:
+        """Where logs end; in another process's directory that is a look at its files."""
+        if self._elsewhere:
+            return await asyncio.to_thread(_ends, keys)
+        return _ends(keys)
+
+
+def _ends(keys: Sequence[_Key]) -> list[int]:
+    return [_end_of(key) for key in keys]
+
+
+def _end_of(key: _Key) -> int:
+    """Where a log ends; beyond all offsets if there is none any more, so that whoever waits finds that out."""
+    try:
+        return OFFSET_MAX if key.log.closed else end_of(*key)
+    except LogdbError:
+        return OFFSET_MAX
+
+
+def _give_up(woken: "asyncio.Future[bool]") -> None:
+    if not woken.done():
+        woken.set_result(False)

@@ -1,0 +1,103 @@
+"""How often an address may try a password.
+
+Knows addresses, failures and how many tries are under way.  Does not know passwords.
+
+A try costs milliseconds of a processor, which is what makes guessing slow, and a flood of tries expensive for the server.  So
+only some are under way at once, over all and from one address, and an address that failed ``FREE_COUNT`` times in a row waits,
+twice as long with each failure.  While it waits it is refused at once, right or wrong.  An IPv6 address stands for its /64.
+"""
+
+import contextlib
+import ipaddress
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from logdb.errors import AuthenticationFailed
+
+FREE_COUNT = 5
+"""Failures in a row that cost nothing: people mistype."""
+BACK_OFF_MS, BACK_OFF_MS_MAX = 100, 30_000
+_PER_ADDRESS, _WAIT_S = 2, 10.0
+_ADDRESS_COUNT_MAX = 10_000
+
+
+class _Address:
+    __slots__ = ("failures", "under_way", "until_ms")
+
+    def __init__(self) -> None:
+        self.failures, self.until_ms = 0, 0
+        self.under_way = threading.Semaphore(_PER_ADDRESS)
+
+
+class Attempts:
+    """The tries of all addresses.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lock = threading.Lock()
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._all = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+
+    @contextlib.contextmanager
+    def trying(self, host: str) -> Iterator[Callable[[bool], None]]:
+        """Try once; yields what is to be told whether it was right.  Waits for tries that are under way.
+
+        Raises:
+            AuthenticationFailed: The address has to wait; the message says how long.
+        """
+        address = self._of(network(host))
+        self._check(address, host)
+        if not address.under_way.acquire(timeout=_WAIT_S):
+            raise AuthenticationFailed(f"too many logins from {host} are under way: try again later")
+        try:
+            self._check(address, host)  # those before it may have failed
+            with self._all:
+                yield lambda good: self._note(address, good)
+        finally:
+            address.under_way.release()
+
+    def _of(self, network: str) -> _Address:
+        with self._lock:
+            address = self._addresses.get(network)
+            if address is None:
+                while len(self._addresses) >= _ADDRESS_COUNT_MAX:
+                    self._addresses.popitem(last=False)
+                address = self._addresses[network] = _Address()
+            self._addresses.move_to_end(network)
+            return address
+
+    def _check(self, address: _Address, host: str) -> None:
+        left_ms = address.until_ms - self._monotonic_ms()
+        if left_ms > 0:
+            raise AuthenticationFailed(f"{address.failures} logins from {host} failed: try again in {left_ms} ms")
+
+    def _note(self, address: _Address, good: bool) -> None:
+        with self._lock:
+            address.failures = 0 if good else address.failures + 1
+            over = address.failures - FREE_COUNT
+            if over >= 0:
+                address.until_ms = self._monotonic_ms() + min(BACK_OFF_MS_MAX, BACK_OFF_MS << min(over, 20))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def network(host: str) -> str:
+    """What is counted as one address; whatever is no IP address stands for itself."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 6 and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return host

@@ -1,0 +1,107 @@
+"""What is kept of a password or a token, and how somebody shows that they have it.
+
+Knows SCRAM-SHA-256 and SCRAM-SHA-512, and random tokens.  Does not know where credentials are kept (``security_file``), nor how
+often somebody may try (``authentication``).
+
+Neither a password nor a token is kept: of a password, salted and iterated keys that cannot be turned back; of a token, which has
+256 random bits, the SHA-256.
+
+    SaltedPassword = PBKDF2-HMAC(password, salt, iterations)      ClientKey = HMAC(SaltedPassword, "Client Key")
+    StoredKey      = H(ClientKey)                                 ServerKey = HMAC(SaltedPassword, "Server Key")
+    ClientProof    = ClientKey XOR HMAC(StoredKey, AuthMessage)   ServerSignature = HMAC(ServerKey, AuthMessage)
+
+Passwords are taken as UTF-8, without SASLprep, as Kafka takes them.
+
+Source: RFC 5802 §3, RFC 7677; Kafka's ``ScramFormatter``.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+MECHANISMS: Mapping[Mechanism, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The hash of each mechanism."""
+ITERATION_COUNT, ITERATION_COUNT_MIN, ITERATION_COUNT_MAX = 8_192, 4_096, 1_000_000
+TOKEN_PREFIX = "logdb_"  # noqa: S105 -- by which a token is known where it should not be
+SALT_SIZE_BYTES, _TOKEN_SIZE_BYTES = 24, 32
+
+
+class ScramCredential(NamedTuple):
+    """What a server keeps of one password for one mechanism."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """The slow part; it runs without the interpreter's lock."""
+    return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
+
+
+def stored_key(mechanism: Mechanism, salted: bytes) -> bytes:
+    """H(ClientKey)."""
+    hash_name = MECHANISMS[mechanism]
+    return hashlib.new(hash_name, hmac.digest(salted, b"Client Key", hash_name)).digest()
+
+
+def scram_credential(
+    mechanism: Mechanism, password: str, *, iterations: int = ITERATION_COUNT, salt: bytes | None = None
+) -> ScramCredential:
+    """What to keep of a password.
+
+    Args:
+        iterations: 4,096 to 1,000,000: the cost of one try, for an attacker and for each login.
+        salt: None: a random one.
+
+    Raises:
+        ValueError: An empty password, one with a NUL (HMAC takes a key and the same with zeroes behind it for one), or
+            ``iterations`` out of range.
+    """
+    if not password or "\0" in password:
+        raise ValueError("the password is empty, or holds a NUL")
+    if not ITERATION_COUNT_MIN <= iterations <= ITERATION_COUNT_MAX:
+        raise ValueError(f"iterations={iterations}: allowed are {ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}")
+    salt = secrets.token_bytes(SALT_SIZE_BYTES) if salt is None else salt
+    salted = salted_password(mechanism, password, salt, iterations)
+    server_key = hmac.digest(salted, b"Server Key", MECHANISMS[mechanism])
+    return ScramCredential(salt, iterations, stored_key(mechanism, salted), server_key)
+
+
+def is_password(mechanism: Mechanism, credential: ScramCredential, password: str) -> bool:
+    """Whether it is the password; takes as long either way."""
+    salted = salted_password(mechanism, password, credential.salt, credential.iterations)
+    return hmac.compare_digest(stored_key(mechanism, salted), credential.stored_key)
+
+
+def is_proof(mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes) -> bool:
+    """Whether a client's proof shows that it has the password (RFC 5802 §3); takes as long either way."""
+    hash_name = MECHANISMS[mechanism]
+    signature = hmac.digest(credential.stored_key, auth_message, hash_name)
+    if len(proof) != len(signature):
+        return False
+    client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+    return hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), credential.stored_key)
+
+
+def server_signature(mechanism: Mechanism, credential: ScramCredential, auth_message: bytes) -> bytes:
+    """What shows a client that the server has its credential."""
+    return hmac.digest(credential.server_key, auth_message, MECHANISMS[mechanism])
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def new_token() -> str:
+    """A token that nobody can guess: 256 random bits."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_SIZE_BYTES)
+
+
+def token_hash(token: str) -> str:
+    """What is kept of a token: SHA-256, hexadecimal.  It needs no salt: no two tokens are alike, and none is in a dictionary."""
+    return hashlib.sha256(token.encode()).hexdigest()

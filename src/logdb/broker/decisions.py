@@ -1,0 +1,52 @@
+"""How a transaction was decided, looked up in ``__transaction_state`` after the coordinator has gone on.
+
+Knows the records of that topic, and that the decision of a transaction has the epoch after that of its records (KIP-890).
+Does not know who asks, nor what is done about it.
+
+A decision is durable before any marker is written, and stays in the log until all of its markers are durable: the
+partition is not compacted before everything else is synced (``store.writer``).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from logdb.coordinator.records import parse_transaction_value
+from logdb.coordinator.transactions import TransactionState
+from logdb.log.log import Log
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
+_PRODUCER_ID_AT = slice(2, 10)
+
+
+class Decision(NamedTuple):
+    """What a transaction has come to: the producer that its markers carry, and the epoch of the coordinator that said so."""
+
+    producer: ProducerIdAndEpoch
+    commit: bool
+    coordinator_epoch: int
+
+
+def find(logs: Iterable[Log], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+    """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none.
+
+    Where several transactions could be meant, as with clients whose epoch stays, there is none to be found: their
+    markers are synced before the next transaction begins.
+
+    Args:
+        logs: Of the partitions of ``__transaction_state``.
+    """
+    wanted, epoch, coordinator_epoch = producer.producer_id.to_bytes(8, "big"), producer.producer_epoch + 1, 0
+    for log in logs:
+        for record in log.read(log.start_offset):
+            if record.value is None or record.value[_PRODUCER_ID_AT] != wanted:
+                continue
+            coordinator_epoch = log.leader_epoch
+            value = parse_transaction_value(record.value)
+            if value.producer_epoch == epoch and value.status in _PREPARED and partition in value.partitions:
+                commit = value.status == TransactionState.PREPARE_COMMIT
+                if commit and value.client_version < _OWN_EPOCHS:
+                    continue
+                return Decision(ProducerIdAndEpoch(value.producer_id, epoch), commit, coordinator_epoch)
+    return Decision(producer, False, coordinator_epoch)

@@ -1,0 +1,131 @@
+"""What is counted, and what is looked up when somebody asks.
+
+Knows counters of topics and calls, and the gauges of a broker, as plain data.  Does not know how a scraper wants them written.
+
+Threading: any number of threads; counters are exact.
+"""
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
+from logdb.model import PartitionInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from logdb.broker.broker import Broker
+
+
+class TopicCounts(NamedTuple):
+    """Since the gate was made: what went into a topic and came out of it through doors.
+
+    ``bytes_in`` and ``bytes_out`` are those of record batches as they are stored, or of keys and values where records came one by
+    one; ``messages_in`` counts offsets.
+    """
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Counts(NamedTuple):
+    """All counters; ``calls`` by the name of the session's, ``refusals`` those that the principal was not allowed."""
+
+    topics: Mapping[str, TopicCounts]
+    requests: int
+    calls: Mapping[str, int]
+    refusals: int
+    failed_authentications: int
+    throttled_ms: int
+
+
+class GroupGauges(NamedTuple):
+    """One group.  ``lag`` has no entry for a partition that is gone."""
+
+    group_id: str
+    state: str
+    member_count: int
+    offsets: Mapping[TopicPartition, int]
+    lag: Mapping[TopicPartition, int]
+
+
+class Gauges(NamedTuple):
+    """A broker as it is: partitions by topic (the internal ones, too), groups."""
+
+    topics: Mapping[str, tuple[PartitionInfo, ...]]
+    groups: tuple[GroupGauges, ...]
+
+
+class Metrics:
+    """The counters of one gate."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._topics: dict[str, list[int]] = {}
+        self._calls: dict[str, int] = {}
+        self._requests = self._refusals = self._failed_authentications = self._throttled_ms = 0
+
+    def request(self) -> None:
+        with self._lock:
+            self._requests += 1
+
+    def called(self, name: str) -> None:
+        with self._lock:
+            self._calls[name] = self._calls.get(name, 0) + 1
+
+    def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
+        with self._lock:
+            counts = self._topics.get(topic) or self._topics.setdefault(topic, [0, 0, 0])
+            counts[0] += record_count
+            counts[1] += size_bytes
+
+    def fetched(self, topic: str, size_bytes: int) -> None:
+        with self._lock:
+            counts = self._topics.get(topic) or self._topics.setdefault(topic, [0, 0, 0])
+            counts[2] += size_bytes
+
+    def refused(self) -> None:
+        with self._lock:
+            self._refusals += 1
+
+    def failed_authentication(self) -> None:
+        with self._lock:
+            self._failed_authentications += 1
+
+    def throttled(self, delay_ms: int) -> None:
+        with self._lock:
+            self._throttled_ms += delay_ms
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted."""
+        with self._lock:
+            self._topics.pop(topic, None)
+
+    def counts(self) -> Counts:
+        with self._lock:
+            topics = {name: TopicCounts(*counts) for name, counts in self._topics.items()}
+            return Counts(topics, self._requests, dict(self._calls), self._refusals, self._failed_authentications, self._throttled_ms)
+
+
+def gauges(broker: "Broker") -> Gauges:
+    """Look at all topics and groups; what vanishes meanwhile is left out."""
+    topics: dict[str, tuple[PartitionInfo, ...]] = {}
+    for topic in broker.topics(internal=True):
+        with contextlib.suppress(UnknownTopic):
+            topics[topic.name] = broker.describe_topic(topic.name).partitions
+    groups = []
+    for summary in broker.groups():
+        with contextlib.suppress(UnknownGroup):
+            groups.append(_group(broker, summary.group_id))
+    return Gauges(topics, tuple(groups))
+
+
+def _group(broker: "Broker", group_id: str) -> GroupGauges:
+    info = broker.describe_group(group_id)
+    offsets = {partition: committed.offset for partition, committed in broker.fetch_offsets(group_id).items()}
+    lag = {}
+    for partition, offset in offsets.items():
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            lag[partition] = max(0, broker.log(*partition).end_offset - offset)
+    return GroupGauges(group_id, info.state, len(info.members), offsets, lag)

@@ -1,0 +1,165 @@
+"""What became of topics, for whoever wants to know.
+
+Knows the last changes and their numbers, and that a writer in this process tells of each while one in another has to be asked.
+Does not know who wants to know, nor what they may.
+
+    changes     … 7  8  9  10         the last 1,024 are kept
+    positions           ^9            between two of them; in words: run of the process - number of changes before it
+
+Nobody who wants to know is waited for: who is too slow finds a position that is not known any more.
+
+Threading: any number of threads.
+"""
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from logdb.errors import Closed
+from logdb.io import IO
+from logdb.model import Changes, TopicEvent, TopicInfo
+
+KEPT_COUNT = 1024
+POLL_MS = 50
+
+
+class Signals:
+    """What is set whenever there is something new.
+
+    Attributes:
+        poll_ms: How often whoever waits has to look all the same; None: never.
+    """
+
+    def __init__(self, poll_ms: int | None = None) -> None:
+        self.poll_ms = poll_ms
+        self._all: tuple[threading.Event, ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, signal: threading.Event) -> None:
+        with self._lock:
+            self._all = (*self._all, signal)
+
+    def remove(self, signal: threading.Event) -> None:
+        with self._lock:
+            self._all = tuple(known for known in self._all if known is not signal)
+
+    def set(self) -> None:
+        for signal in self._all:
+            signal.set()
+
+
+class Events:
+    """The changes of topics in a directory that this process writes to: ``add`` is what the store tells.
+
+    Attributes:
+        signals: Set when there is a change, and when the broker closes.
+    """
+
+    def __init__(self) -> None:
+        self.signals = Signals()
+        self._run, self._count = uuid.uuid4().hex[:12], 0
+        self._closed = False
+        self._kept: deque[TopicEvent] = deque(maxlen=KEPT_COUNT)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Wake whoever waits: there will be nothing more."""
+        self._closed = True
+        self.signals.set()
+
+    def add(self, event: TopicEvent) -> None:
+        with self._lock:
+            self._kept.append(event)
+            self._count += 1
+        self.signals.set()
+
+    def since(self, position: str | None, count_max: int = KEPT_COUNT) -> Changes:
+        """What has become of topics since ``position``, at most so many changes; None: nothing, but where to go on from.
+
+        Raises:
+            Closed: The broker is.
+        """
+        if self._closed:
+            raise Closed("the database is closed")
+        with self._lock:
+            if position is None:
+                return Changes((), f"{self._run}-{self._count}")
+            number = self._number(position)
+            first = len(self._kept) - (self._count - number)
+            if not 0 <= first <= len(self._kept):
+                return Changes((), f"{self._run}-{self._count}", complete=False)
+            events = tuple(islice(self._kept, first, first + count_max))
+            return Changes(events, f"{self._run}-{number + len(events)}")
+
+    def _number(self, position: str) -> int:
+        """How many changes there were before a position; more than there are if it is none of this run."""
+        run, _, number = position.partition("-")
+        known = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
+        return int(number) if known else self._count + 1
+
+    def wait(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT, io: IO) -> Changes:
+        """The same, but wait for a change, for ``timeout_ms`` at most."""
+        until_ms = io.monotonic_ms() + timeout_ms
+        changed = threading.Event()
+        self.signals.add(changed)
+        try:
+            while True:
+                changed.clear()
+                changes = self.since(position, count_max)
+                left_ms = until_ms - io.monotonic_ms()
+                if changes.events or not changes.complete or left_ms <= 0:
+                    return changes
+                changed.wait(min(left_ms, self.signals.poll_ms or left_ms) / 1000)
+        finally:
+            self.signals.remove(changed)
+
+
+class PolledEvents(Events):
+    """The changes in a directory that another process may write to; what came and went between two looks was never there."""
+
+    def __init__(self, version: Callable[[], int], topics: Callable[[], Iterable[TopicInfo]]) -> None:
+        """Look for the first time.
+
+        Args:
+            version: A number that grows whenever anything changes; it is asked at each look.
+            topics: All topics.
+        """
+        super().__init__()
+        self.signals = Signals(POLL_MS)
+        self._version, self._topics = version, topics
+        self._look_lock = threading.Lock()
+        self._seen, self._known = version(), by_name(topics())
+
+    def since(self, position: str | None, count_max: int = KEPT_COUNT) -> Changes:
+        with self._look_lock:
+            version = self._version()
+            if version != self._seen:
+                now = by_name(self._topics())
+                for event in differences(self._known, now):
+                    self.add(event)
+                self._seen, self._known = version, now
+        return super().since(position, count_max)
+
+
+def by_name(topics: Iterable[TopicInfo]) -> dict[str, TopicInfo]:
+    return {info.name: info for info in topics}
+
+
+def differences(former: Mapping[str, TopicInfo], now: Mapping[str, TopicInfo]) -> list[TopicEvent]:
+    """What must have happened, by topic, for topics to be as they are now."""
+    events = []
+    for name in sorted(former.keys() | now.keys()):
+        before, after = former.get(name), now.get(name)
+        if before is not None and after is not None and before.topic_id == after.topic_id:
+            if after.partition_count != before.partition_count:
+                events.append(TopicEvent("partitions_added", after))
+            if after.config != before.config:
+                events.append(TopicEvent("topic_altered", after))
+            continue
+        if before is not None:
+            events.append(TopicEvent("topic_deleted", before))
+        if after is not None:
+            events.append(TopicEvent("topic_created", after))
+    return events

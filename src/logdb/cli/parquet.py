@@ -1,0 +1,43 @@
+"""``logdb parquet``: Parquet files of what topics hold, now instead of in the background."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from logdb.cli.output import counted, emit, progress, say, size_text, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.errors import DirectoryLocked
+
+if TYPE_CHECKING:
+    from logdb.store.sidecars import MadeSidecars
+
+
+@click.command(short_help="Make Parquet files beside the log, now.")
+@common
+@click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC, required=True)
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
+@pass_session
+def parquet(session: Session, names: Sequence[str], partition: int | None) -> None:
+    """Make a Parquet file of each segment of these topics that has none.
+
+    The active segment is rolled over before. Files that are there are checked, and made anew if they are damaged.
+    With the config logdb.parquet=true of a topic the same happens in the background while the database is open.
+    They are read by db.topic_dataset(TOPIC), and by scan() of the Spark source.
+    """
+    session.refuse_servers("Parquet files are made where the segments are")
+    rows: list[MadeSidecars] = []
+    try:
+        with session.write() as db, progress("writing Parquet") as bar:
+            for name in names:
+                rows += db.make_parquet(name, partition, progress=bar)
+    except DirectoryLocked as error:
+        error.add_note("only that process can make them: db.make_parquet(TOPIC), or the topic's config logdb.parquet=true")
+        raise
+    if session.as_json:
+        emit([row._asdict() for row in rows])
+        return
+    shown = [(row.topic, row.partition, row.made, row.damaged, row.file_count, size_text(row.size_bytes)) for row in rows]
+    table(("TOPIC", "PARTITION", "MADE", "DAMAGED", "FILES", "SIZE"), shown)
+    say(f"{counted(sum(row.made for row in rows), 'file')} made")

@@ -1,0 +1,169 @@
+"""``logdb serve``: a directory becomes a server.
+
+Knows settings, signals and what is printed.  Does not know protocols, nor how a server answers.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+import logdb
+from logdb.cli import settings
+from logdb.cli.output import emit, say
+from logdb.cli.params import PAIR
+from logdb.cli.session import DATA_DIR_VARIABLE, Session, here, pass_session
+from logdb.client.local import LocalDatabase
+from logdb.client.serving import Server, check_address, make_server
+from logdb.errors import InvalidCertificate
+
+HTTP = "127.0.0.1:8080"
+_AUTHORITIES = "SSL_CERT_FILE"
+_OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
+
+
+@click.command(short_help="Serve a database over HTTP.")
+@click.argument("directory", metavar="DIR", required=False, type=click.Path(file_okay=False))
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, exists=True),
+    help=f"logdb.toml, or Kafka's server.properties  [env: {settings.CONFIG_VARIABLE}; default: ./{settings.CONFIG_NAME}, if it is there]",
+)
+@click.option(
+    "--topic-config",
+    type=PAIR,
+    multiple=True,
+    help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
+)
+@settings.options
+@here
+@pass_session
+def serve(session: Session, /, directory: str | None, config: str | None, topic_config: tuple[tuple[str, str], ...], **flags: Any) -> None:
+    """Serve the database in DIR, making it if it is not there, until SIGTERM or Ctrl-C.
+
+    Prints the addresses, one a line, once they can be used. The first signal lets it answer what is under way, a second one
+    cuts that off; SIGHUP has the certificate read again. A flag goes before its LOGDB_ variable, that before the file, that
+    before the default.
+    """
+    session.refuse_servers("a server serves a directory")
+    given, topics = _settled(config, dict(topic_config), flags)
+    path = directory or session.data_dir_given or given.pop("data_dir", None)
+    given.pop("data_dir", None)
+    if not path:
+        raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
+    doors = {"http": given.pop("http", HTTP)}
+    try:
+        for address in doors.values():
+            check_address(address, secure="tls_cert" in given, insecure=given.get("insecure", False))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if given.get("access_log"):
+        _log_access()
+    given["super_users"] = [name.strip() for name in given.get("super_users", "").split(";") if name.strip()]
+    options = {name: given.pop(name) for name in _OF_THE_DATABASE if name in given}
+    _take_descriptors()
+    with logdb.open(path, **options) as db:
+        assert isinstance(db, LocalDatabase)
+        try:
+            with _without_authorities():
+                server = make_server(db, doors, topic_config=topics, **given)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        for line in db.reports:
+            say(line)
+        session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
+
+
+def _take_descriptors() -> None:
+    """Have as many descriptors as the system allows, not the 1,024 that shells give: each connection is one, and each file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems say that there is no limit, and have one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def _without_authorities() -> Iterator[None]:
+    """While this lasts, OpenSSL knows of no authorities but those that are named to it.
+
+    aiohttp reads the machine's twice when it is imported, for its client, which nobody uses here: more than a quarter of what all imports
+    together cost.
+    """
+    before = os.environ.get(_AUTHORITIES)
+    os.environ[_AUTHORITIES] = os.devnull
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_AUTHORITIES]
+        else:
+            os.environ[_AUTHORITIES] = before
+
+
+def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All settings that anybody has set, and the topic configs."""
+    path = settings.find_file(config, os.environ)
+    file = settings.read_file(path) if path else settings.File({}, {})
+    if file.ignored:
+        say(f"{path}: without effect here: {', '.join(file.ignored)}")
+    variables = settings.read_variables(os.environ)
+    given = {name: value for name, value in flags.items() if value is not None}
+    return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
+
+
+async def _run(server: Server, *, as_json: bool) -> int:
+    """Serve until a signal comes; returns the exit code."""
+    loop, signals = asyncio.get_running_loop(), asyncio.Queue[int]()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        _on_signal(loop, number, signals.put_nowait, number)
+    _on_signal(loop, signal.SIGHUP, _reload, server)
+    await server.open()
+    if as_json:
+        emit({"addresses": list(server.addresses), "pid": os.getpid()})
+    else:
+        for address in server.addresses:
+            click.echo(address)
+    sys.stdout.flush()
+    await signals.get()
+    draining = loop.create_task(server.drain())
+    again = loop.create_task(signals.get())
+    await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+    if draining.done():
+        again.cancel()
+        await draining
+        return 0
+    draining.cancel()
+    await asyncio.wait((draining,))
+    return 128 + again.result()
+
+
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, callback: Callable[..., object], *args: object) -> None:
+    """Have something called on the loop when a signal comes.
+
+    ``add_signal_handler`` alone would lose one that comes while threads have filled the pipe that wakes the loop: some hundred bytes.
+    """
+    loop.add_signal_handler(number, int)  # wakes it
+    signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
+    signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback, *args))
+
+
+def _reload(server: Server) -> None:
+    with contextlib.suppress(InvalidCertificate):  # the door has said so, and goes on with what it had
+        server.reload()
+
+
+def _log_access() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("logdb.access")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,124 @@
+"""Which servers hold the database, who to be there, and whom to trust.
+
+Knows how that is said: by options, and by variables where no option does.  Does not know how a server is spoken to.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+import logdb
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+BOOTSTRAP_VARIABLE = "LOGDB_BOOTSTRAP"
+USER_VARIABLE, PASSWORD_VARIABLE, TOKEN_VARIABLE = "LOGDB_USER", "LOGDB_PASSWORD", "LOGDB_TOKEN"
+REQUEST_TIMEOUT_MS = 30_000
+
+
+@dataclass
+class Servers:
+    """What the options of one call say of servers; None: nothing."""
+
+    bootstrap: str | None = None
+    user: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    request_timeout_ms: int | None = None
+    asks: bool = True  # for a password, where there is a terminal
+
+    @property
+    def any_credentials(self) -> bool:
+        """Whether an option says who to be, or whom to trust."""
+        return any((self.user, self.token_file, self.ca_file, self.cert_file, self.key_file))
+
+    def urls(self, text: str) -> list[str]:
+        """URLs with commas between; ``host:port`` alone, as Kafka's tools have it, is one of the scheme that the options go with.
+
+        Raises:
+            click.UsageError: There is none.
+        """
+        scheme = "https" if self.ca_file or self.cert_file else "http"
+        found = [url if "://" in url else f"{scheme}://{url}" for url in map(str.strip, text.split(",")) if url]
+        if not found:
+            raise click.UsageError(f"which server? {text!r} names none; wanted is http://HOST:PORT, several with commas between")
+        return found
+
+    def open(self, text: str) -> "logdb.Database":
+        """Open the database that the servers hold.
+
+        Raises:
+            click.UsageError: No server, file or credentials can be meant by what was said.
+            ServerUnavailable: None of them answers.
+        """
+        urls = self.urls(text)
+        if self.key_file is not None and self.cert_file is None:
+            raise click.UsageError("--key-file is the key of a certificate: give --cert-file, too")
+        token = None if self.token_file is None else _first_line(self.token_file)
+        if self.user is not None and token is not None:
+            raise click.UsageError("give --user or --token-file, not both")
+        try:
+            return logdb.open(
+                urls,
+                user=self.user,
+                password=None if self.user is None else self._password(self.user),
+                token=token,
+                ca_file=self.ca_file,
+                cert_file=self.cert_file,
+                key_file=self.key_file,
+                timeout_ms=self.request_timeout_ms or REQUEST_TIMEOUT_MS,
+            )
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
+    def _password(self, user: str) -> str:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        if password is not None:
+            return password
+        if not self.asks or not _at_terminal():
+            raise click.UsageError(f"no terminal to ask for the password of {user!r}: set {PASSWORD_VARIABLE}, or give --token-file")
+        return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _first_line(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        token = file.readline().strip()
+    if not token:
+        raise click.UsageError(f"{path} holds no token: its first line is empty")
+    return token
+
+
+_FILE = click.Path(exists=True, dir_okay=False)
+_OPTIONS = {
+    "--user": ("NAME", str, f"Who to be at the server; the password is that in {PASSWORD_VARIABLE}, or asked for  [env: {USER_VARIABLE}]"),
+    "--token-file": ("FILE", _FILE, f"A bearer token instead, the first line of FILE  [env: {TOKEN_VARIABLE}, the token itself]"),
+    "--ca-file": ("FILE", _FILE, "Certificates to trust, PEM; otherwise the system's."),
+    "--cert-file": ("FILE", _FILE, "The certificate to show, PEM."),
+    "--key-file": ("FILE", _FILE, "Its key, PEM."),
+    "--request-timeout-ms": ("N", click.IntRange(1), f"How long to try before giving up on all servers  [default: {REQUEST_TIMEOUT_MS}]"),
+}
+
+
+def options(function: Function, note: Callable[..., None], *, hidden: bool) -> Function:
+    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``."""
+    for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
+        function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
+    return click.option(
+        "-b",
+        "--bootstrap-server",
+        "bootstrap",
+        metavar="URL,...",
+        expose_value=False,
+        callback=note,
+        help=f"The servers that hold the database, instead  [env: {BOOTSTRAP_VARIABLE}]",
+    )(function)

@@ -1,0 +1,198 @@
+"""How a server is configured: a flag goes before a variable, that before the file, that before the default.
+
+Knows what can be set, how it is written in each place, and both kinds of files: ``logdb.toml`` and Kafka's
+``server.properties``.  Does not know what the settings do.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from logdb.broker.certificates import PRINCIPAL_RULES
+from logdb.errors import InvalidConfig
+from logdb.model import DURABILITY_LEVELS, check_config
+
+CONFIG_VARIABLE, CONFIG_NAME = "LOGDB_CONFIG", "logdb.toml"
+TOPIC_VARIABLE = "LOGDB_TOPIC_CONFIG"
+TOPIC_TABLE = "topic"
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+class Setting(NamedTuple):
+    """One thing that can be set; ``property_name``: its key in Kafka's file, if it has one there."""
+
+    meaning: str
+    kind: type[str] | type[int] | type[bool]
+    property_name: str = ""
+    allowed: tuple[str, ...] = ()
+
+    def parse(self, text: object) -> Any:
+        """A value as a file or a variable has it; raises ValueError."""
+        if self.kind is bool:
+            word = str(text).lower()
+            if word not in _TRUE + _FALSE:
+                raise ValueError("true or false")
+            return word in _TRUE
+        if self.kind is int:
+            if isinstance(text, bool) or not str(text).isdigit():
+                raise ValueError("a whole number")
+            return int(str(text))
+        if not isinstance(text, str) or (self.allowed and text not in self.allowed):
+            raise ValueError(" or ".join(self.allowed) or "a text")
+        return text
+
+
+SETTINGS = {
+    "data_dir": Setting("directory of the database", str),
+    "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default: 127.0.0.1:8080]", str),
+    "insecure": Setting("serve other addresses than loopback without TLS and authentication, too", bool),
+    "tls_cert": Setting("the server's certificate, and those between it and its authority: a PEM file, read again on SIGHUP", str),
+    "tls_key": Setting("its key: a PEM file  [default: it is in the certificate's]", str),
+    "tls_client_ca": Setting("authorities of clients' certificates: a PEM file; authentication is on", str),
+    "tls_principal": Setting("who shows a certificate: its common name, or its whole subject  [default: cn]", str, "", PRINCIPAL_RULES),
+    "authentication": Setting("whoever asks is to say who they are, even if there are no users, tokens or ACLs yet", bool),
+    "super_users": Setting("principals that may do anything: User:NAME;User:NAME", str, "super.users"),
+    "durability": Setting("what an acknowledged record survives, unless its topic says  [default: interval]", str, "", DURABILITY_LEVELS),
+    "linger_ms": Setting("how long a record waits in memory for others", int),
+    "cleaner_bytes_per_second": Setting("what compaction may read and write", int, "log.cleaner.io.max.bytes.per.second"),
+    "drain_ms": Setting("how long the end waits for what is under way  [default: 10000]", int),
+    "access_log": Setting("write a line of JSON for each request to stderr", bool),
+    "body_bytes_max": Setting("the largest body of a request  [default: 67108864]", int, "socket.request.max.bytes"),
+    "json_bytes_max": Setting("the largest JSON body  [default: 8388608]", int),
+    "memory_bytes_max": Setting("what all bodies and answers may take together  [default: 268435456]", int, "queued.max.request.bytes"),
+    "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
+    "requests_max": Setting("requests under way  [default: 512]", int, "queued.max.requests"),
+    "header_timeout_ms": Setting("how long the headers of a request may take  [default: 10000]", int),
+    "body_timeout_ms": Setting("how long 64 KiB of a body may take to come  [default: 30000]", int),
+    "write_timeout_ms": Setting("how long 256 KiB of an answer may take to go  [default: 30000]", int),
+    "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
+    "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
+}  # fmt: skip
+
+# Kafka's defaults for topics -> the topic config they are the default of.  The larger unit counts where the smaller is not there.
+_TOPIC_PROPERTIES = {
+    "log.retention.ms": ("retention.ms", 1),
+    "log.retention.minutes": ("retention.ms", 60_000),
+    "log.retention.hours": ("retention.ms", 3_600_000),
+    "log.retention.bytes": ("retention.bytes", 1),
+    "log.segment.bytes": ("segment.bytes", 1),
+    "log.roll.ms": ("segment.ms", 1),
+    "log.roll.hours": ("segment.ms", 3_600_000),
+    "log.flush.interval.ms": ("flush.ms", 1),
+    "log.index.interval.bytes": ("index.interval.bytes", 1),
+    "log.cleanup.policy": ("cleanup.policy", 0),
+    "log.message.timestamp.type": ("message.timestamp.type", 0),
+    "message.max.bytes": ("max.message.bytes", 1),
+    "compression.type": ("compression.type", 0),
+}
+
+
+class File(NamedTuple):
+    """What a file sets; ``ignored``: keys that mean something to Kafka, and nothing here."""
+
+    settings: Mapping[str, Any]
+    topic_config: Mapping[str, object]
+    ignored: tuple[str, ...] = ()
+
+
+def read_file(path: str) -> File:
+    """Read ``logdb.toml``, or Kafka's ``server.properties`` (by its ending).
+
+    Raises:
+        click.UsageError: It cannot be read, or says something that is not allowed; names the key.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        return _properties(path, content.decode()) if path.endswith(".properties") else _toml(path, tomllib.loads(content.decode()))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _toml(path: str, document: dict[str, Any]) -> File:
+    topic = document.pop(TOPIC_TABLE, {})
+    if not isinstance(topic, dict):
+        raise click.UsageError(f"{path}: {TOPIC_TABLE} is to be a table of topic configs")
+    unknown = document.keys() - SETTINGS.keys()
+    if unknown:
+        raise click.UsageError(f"{path}: unknown key {min(unknown)!r}; allowed are {', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]")
+    return File({name: _parse(path, name, name, value) for name, value in document.items()}, _check_topic(path, topic))
+
+
+def _properties(path: str, text: str) -> File:
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.strip().partition("=")
+        if equals and not key.startswith(("#", "!")):
+            pairs[key.strip()] = value.strip()
+    settings: dict[str, Any] = {}
+    if "log.dirs" in pairs or "log.dir" in pairs:
+        settings["data_dir"] = (pairs.pop("log.dirs", "") or pairs.pop("log.dir", "")).split(",")[0]
+    named = {setting.property_name: name for name, setting in SETTINGS.items() if setting.property_name}
+    for key in named.keys() & pairs.keys():
+        settings[named[key]] = _parse(path, key, named[key], pairs.pop(key))
+    topic: dict[str, object] = {}
+    for key, (name, factor) in _TOPIC_PROPERTIES.items():
+        if key in pairs:
+            value = pairs.pop(key)
+            topic.setdefault(name, int(value) * factor if factor > 1 and value.isdigit() else value)
+    return File(settings, _check_topic(path, topic), tuple(sorted(pairs)))
+
+
+def read_variables(environment: Mapping[str, str]) -> File:
+    """What ``LOGDB_*`` variables set."""
+    settings = {}
+    for name in SETTINGS:
+        variable = variable_of(name)
+        if environment.get(variable):
+            settings[name] = _parse("the environment", variable, name, environment[variable])
+    return File(settings, _check_topic(TOPIC_VARIABLE, pairs_of(environment.get(TOPIC_VARIABLE, ""))))
+
+
+def pairs_of(text: str) -> dict[str, object]:
+    """``key=value,key=value``."""
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in text.split(",") if part.strip())}
+
+
+def variable_of(name: str) -> str:
+    return f"LOGDB_{name.upper()}"
+
+
+def _parse(where: str, key: str, name: str, value: object) -> Any:
+    try:
+        return SETTINGS[name].parse(value)
+    except ValueError as error:
+        raise click.UsageError(f"{where}: {key}={value!r}: wanted is {error}") from None
+
+
+def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, object]:
+    try:
+        return check_config(config)
+    except InvalidConfig as error:
+        raise click.UsageError(f"{where}: {error}") from None
+
+
+def find_file(given: str | None, environment: Mapping[str, str]) -> str | None:
+    """The file to read: the one that is named, else ``logdb.toml`` where the command is called, if it is there."""
+    named = given or environment.get(CONFIG_VARIABLE)
+    return named or (CONFIG_NAME if os.path.exists(CONFIG_NAME) else None)
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command a flag for each setting; what was not given comes as None."""
+    for name, setting in reversed(SETTINGS.items()):
+        if name == "data_dir":
+            continue
+        flag, meaning = f"--{name.replace('_', '-')}", f"{setting.meaning[0].upper()}{setting.meaning[1:]}  [env: {variable_of(name)}]"
+        if setting.kind is bool:
+            function = click.option(flag, name, is_flag=True, default=None, help=meaning)(function)
+        elif setting.kind is int:
+            function = click.option(flag, name, type=click.IntRange(0), metavar="N", help=meaning)(function)
+        else:
+            kind = click.Choice(setting.allowed) if setting.allowed else str
+            function = click.option(flag, name, type=kind, metavar=None if setting.allowed else "TEXT", help=meaning)(function)
+    return function

@@ -1,0 +1,36 @@
+"""``logdb spark``: programs on Spark, with what they need around them.
+
+Knows options and exit codes.  Does not know Spark: what runs a program is an entry point of the group ``logdb.spark``.
+"""
+
+from importlib.metadata import entry_points
+
+import click
+
+from logdb.cli.output import warn
+from logdb.cli.params import PAIR
+from logdb.cli.session import Session, pass_session
+
+
+@click.group(short_help="Run programs on Spark.")
+def spark() -> None:
+    """Run programs on Apache Spark, which reads and writes logdb by format("logdb"). Needs: pip install 'logdb[spark]'."""
+
+
+@spark.command(short_help="Run a Python program on Spark.", context_settings={"allow_interspersed_args": False})
+@click.option("--master", metavar="URL", help="Where Spark runs: local[4], spark://host:7077.  [default: all cores of this machine]")
+@click.option("--conf", "config", type=PAIR, multiple=True, help="A setting of Spark's, KEY=VALUE; repeatable.")
+@click.argument("program", metavar="PROGRAM", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
+@pass_session
+def run(session: Session, /, master: str | None, config: tuple[tuple[str, str], ...], program: str, arguments: tuple[str, ...]) -> None:
+    """Run PROGRAM as Python would, with its ARGUMENTS: with Java found and a Spark session made that knows format("logdb").
+
+    The program gets that session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). Exits as the
+    program does, and with 1 where Spark fails it.
+    """
+    (runner,) = entry_points(group="logdb.spark", name="run")
+    failure: str | None = runner.load()(program, arguments, master=master, config=dict(config))
+    if failure is not None:
+        warn(failure)
+        session.exit_code = 1

@@ -1,0 +1,102 @@
+"""``logdb tokens``: bearer tokens for programs, each of a user's, for as long as it is said.
+
+Works on the directory, also beside a server, and through one.  A token is printed once, when it is made: what is kept of it is its hash.
+"""
+
+from collections.abc import Sequence
+
+import click
+
+from logdb.broker.security import TokenInfo
+from logdb.cli import secured
+from logdb.cli.output import emit, say, table
+from logdb.cli.params import DURATION
+from logdb.cli.session import Session, common, pass_session
+from logdb.cli.transactions import moment
+from logdb.cli.users import USER
+from logdb.errors import CredentialExists
+from logdb.io import IO
+
+_EXPIRY = "P90D"
+
+
+@click.group(short_help="Create, list, revoke bearer tokens.", invoke_without_command=True)
+@common
+@click.pass_context
+def tokens(context: click.Context) -> None:
+    """Create, list and revoke bearer tokens."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_tokens)
+
+
+def described(token: TokenInfo) -> dict[str, object]:
+    """One token as JSON, without what it is."""
+    return {"token": token.name, "owner": str(token.owner), "created_ms": token.created_ms, "expires_ms": token.expires_ms}
+
+
+@tokens.command("list")
+@common
+@pass_session
+def list_tokens(session: Session) -> None:
+    """List tokens: whose they are, and until when."""
+    with secured.opened(session) as admin:
+        found = admin.tokens()
+    if session.as_json:
+        emit([described(token) for token in found])
+        return
+    now_ms = IO().clock_ms()
+    rows = [(token.name, token.owner, moment(token.created_ms), _until(token, now_ms)) for token in found]
+    if rows:
+        table(("TOKEN", "OWNER", "CREATED", "EXPIRES"), rows)
+    else:
+        say("no tokens yet: logdb tokens create NAME --owner USER")
+
+
+def _until(token: TokenInfo, now_ms: int) -> str:
+    if token.expires_ms is None:
+        return "never"
+    return moment(token.expires_ms) + (" (expired)" if token.expires_ms <= now_ms else "")
+
+
+@tokens.command()
+@common
+@click.argument("name", type=USER)
+@click.option("--owner", type=USER, required=True, help="The user as whom it acts; it need not have a password.")
+@click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is of use: P90D, PT1H.")
+@click.option("--never-expires", is_flag=True, help="Until it is revoked.")
+@pass_session
+def create(session: Session, name: str, owner: str, expires_in: int, never_expires: bool) -> None:
+    """Create a token, and print it: this once."""
+    with secured.first(session) as admin:
+        try:
+            token, kept = admin.create_token(name, owner, expires_in_ms=None if never_expires else expires_in)
+        except CredentialExists as error:
+            raise click.UsageError(f"{error}: logdb tokens revoke {name}") from None
+    if session.as_json:
+        emit({**described(kept), "secret": token})
+    else:
+        click.echo(token)
+        say(f"created token {name} of {kept.owner}, expires: {_until(kept, kept.created_ms)}; it is not shown again")
+
+
+@tokens.command()
+@common
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Revoke; otherwise only show what would go.")
+@pass_session
+def revoke(session: Session, names: Sequence[str], execute: bool) -> None:
+    """Revoke tokens; shows them first, and revokes with --yes.  From then on they are of no use."""
+    with secured.opened(session) as admin:
+        of_name = {token.name: token for token in admin.tokens()}
+        for name in names:
+            if name not in of_name:
+                raise click.UsageError(f"unknown token {name!r}; there are {', '.join(map(repr, sorted(of_name))) or 'none'}")
+        if execute:
+            admin.revoke_tokens(*names)
+    gone = [of_name[name] for name in names]
+    if session.as_json:
+        emit({"executed": execute, "revoke": [described(token) for token in gone]})
+    for token in gone:
+        say(f"{'revoked' if execute else 'would revoke'} token {token.name} of {token.owner}")
+    if not execute:
+        say("nothing was done; --yes revokes")

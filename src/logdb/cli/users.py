@@ -1,0 +1,258 @@
+"""``logdb users``: who may log in by a password, who may do anything, and how much each may do in a second.
+
+Works on the directory, also beside a server, and through one.  A password is asked for, or read from stdin or a variable; it never
+stands in the arguments, where every process of the machine could see it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from logdb.broker.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERATION_COUNT_MIN
+from logdb.broker.principals import Principal
+from logdb.broker.quotas import Quota
+from logdb.broker.security import UserInfo, Users
+from logdb.cli import secured
+from logdb.cli.output import counted, emit, say, table
+from logdb.cli.params import Kind
+from logdb.cli.session import Function, Session, common, pass_session
+from logdb.errors import CredentialExists
+
+
+class UserName(Kind):
+    """A user's name, as HTTP Basic and SCRAM can carry it."""
+
+    name = "user"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value)
+        if not name or not name.isprintable() or ":" in name or len(name) > 249 or name == "*":
+            self.fail(f"{name!r}: allowed are 1 to 249 printable characters without a colon, but not '*'", param, ctx)
+        return name
+
+
+class Rate(Kind):
+    """A number a second, or ``none``: 0."""
+
+    name = "rate"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if text == "none":
+            return 0
+        if not text.isascii() or not text.isdigit() or int(text) < 1:
+            self.fail(f"{text!r}: allowed are whole numbers from 1 on, or none", param, ctx)
+        return int(text)
+
+
+USER, RATE = UserName(), Rate()
+
+
+# ---------------------------------------------------------------- passwords
+
+
+def password_options(function: Function) -> Function:
+    """The ways to give a password, and what it is to cost."""
+    function = click.option(
+        "--iterations",
+        type=click.IntRange(ITERATION_COUNT_MIN, ITERATION_COUNT_MAX),
+        default=ITERATION_COUNT,
+        show_default=True,
+        help="What one try costs, for a thief of the file and for each login.",
+    )(function)
+    function = click.option(
+        "--insecure", is_flag=True, help="Send what is made of it to a server (-b) over plain HTTP, too, where others may read along."
+    )(function)
+    function = click.option("--password-env", metavar="VARIABLE", help="Take the password from a variable of the environment.")(function)
+    return click.option("--password-stdin", is_flag=True, help="Read the password from stdin: its first line.")(function)
+
+
+def password_of(password_stdin: bool, password_env: str | None) -> str:
+    """The password, from where it was said to be; asked for twice where nothing was said."""
+    if password_stdin and password_env is not None:
+        raise click.UsageError("give --password-stdin or --password-env, not both")
+    if password_env is not None:
+        if password_env not in os.environ:
+            raise click.UsageError(f"the variable {password_env} is not set")
+        password = os.environ[password_env]
+    elif password_stdin:
+        password = sys.stdin.readline().removesuffix("\n")
+    elif _at_terminal():
+        password = str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        raise click.UsageError("no terminal to ask for the password: give --password-stdin or --password-env VARIABLE")
+    if not password or "\0" in password:
+        raise click.UsageError("the password is empty, or holds a NUL")
+    return password
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def known(users: Users, name: str) -> UserInfo:
+    """The user of that name.
+
+    Raises:
+        click.UsageError: There is none.
+    """
+    of_name = {one.name: one for one in users.users}
+    if name not in of_name:
+        raise click.UsageError(f"unknown user {name!r}; there are {', '.join(map(repr, of_name)) or 'none'}")
+    return of_name[name]
+
+
+# ---------------------------------------------------------------- verbs
+
+
+@click.group(short_help="Add, list, alter, delete users; set passwords.", invoke_without_command=True)
+@common
+@click.pass_context
+def users(context: click.Context) -> None:
+    """Add, list, alter and delete users, and set their passwords."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_users)
+
+
+@users.command("list")
+@common
+@pass_session
+def list_users(session: Session) -> None:
+    """List users, and how much each may do in a second."""
+    with secured.opened(session) as admin:
+        found = admin.users()
+    rows, default = [_described(one) for one in found.users], found.default_quota
+    if session.as_json:
+        emit({"users": rows, "default_quota": None if default is None else default._asdict()})
+        return
+    if rows:
+        columns = ("USER", "PASSWORD", "SUPER-USER", "PRODUCE-BYTES/S", "FETCH-BYTES/S", "REQUESTS/S")
+        table(columns, [_row(row) for row in rows])
+    else:
+        say("no users yet: logdb users add NAME")
+    if default is not None:
+        say("all others: " + _quota_text(default))
+
+
+def _described(user: UserInfo) -> dict[str, object]:
+    """One user as JSON."""
+    quota = None if user.quota is None else user.quota._asdict()
+    return {"user": user.name, "mechanisms": list(user.mechanisms), "super_user": user.super_user, "quota": quota}
+
+
+def _row(user: dict[str, object]) -> list[object]:
+    quota = user["quota"]
+    rates = list(quota.values()) if isinstance(quota, dict) else [None] * 3
+    return [
+        user["user"],
+        "yes" if user["mechanisms"] else "no",
+        "yes" if user["super_user"] else "no",
+        *("-" if rate is None else rate for rate in rates),
+    ]
+
+
+def _quota_text(quota: Quota) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {'as they like' if rate is None else f'{rate:,} a second'}" for name, rate in quota._asdict().items()
+    )
+
+
+@users.command()
+@common
+@click.argument("name", type=USER)
+@password_options
+@click.option("--no-password", is_flag=True, help="Somebody who shows a certificate or a token instead.")
+@click.option("--super-user", is_flag=True, help="May do anything, whatever the ACLs say.")
+@pass_session
+def add(session: Session, /, name: str, no_password: bool, super_user: bool, **given: Any) -> None:
+    """Add a user, and the database where there is none yet.
+
+    Asks for the password unless it is said where to read it.
+    """
+    if no_password and (given["password_stdin"] or given["password_env"] is not None):
+        raise click.UsageError("give a password or --no-password, not both")
+    password = None if no_password else password_of(given["password_stdin"], given["password_env"])
+    with secured.first(session) as admin:
+        try:
+            admin.add_user(name, password, super_user=super_user, iterations=given["iterations"], insecure=given["insecure"])
+        except CredentialExists as error:
+            raise click.UsageError(f"{error}: logdb users passwd {name}") from None
+    _say(session, f"added user {name}", name)
+
+
+@users.command()
+@common
+@click.argument("name", type=USER)
+@password_options
+@pass_session
+def passwd(session: Session, /, name: str, **given: Any) -> None:
+    """Set another password; the old one is of no use any more."""
+    with secured.opened(session) as admin:
+        known(admin.users(), name)
+        password = password_of(given["password_stdin"], given["password_env"])
+        admin.set_password(name, password, iterations=given["iterations"], insecure=given["insecure"])
+    _say(session, f"changed the password of {name}", name)
+
+
+@users.command()
+@common
+@click.argument("name", type=USER, required=False)
+@click.option("--default", "for_all", is_flag=True, help="What is set is for all who have no quota of their own.")
+@click.option("--super-user/--no-super-user", default=None, help="Whether they may do anything, whatever the ACLs say.")
+@click.option("--produce-bytes", type=RATE, help="Bytes to append in a second, or none: as many as they like.")
+@click.option("--fetch-bytes", type=RATE, help="Bytes to read in a second, or none.")
+@click.option("--requests", type=RATE, help="Requests in a second, or none.")
+@pass_session
+def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool | None, **rates: int | None) -> None:
+    """Change quotas, and who is a super user.
+
+    The name may also be one that a certificate or a token gives.
+    """
+    if (name is None) != for_all:
+        raise click.UsageError("whom? Give a NAME or --default")
+    given = {field: rate or None for field, rate in rates.items() if rate is not None}
+    if not given and super_user is None:
+        raise click.UsageError("nothing to alter: give --super-user, --produce-bytes, --fetch-bytes or --requests")
+    if super_user is not None and name is None:
+        raise click.UsageError("--super-user needs a NAME")
+    with secured.opened(session) as admin:
+        admin.alter_user(name, quota=given, super_user=super_user)
+    _say(session, f"altered {name or 'the quota of all others'}", name)
+
+
+@users.command()
+@common
+@click.argument("names", metavar="NAME...", nargs=-1, type=USER, required=True)
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@pass_session
+def delete(session: Session, names: Sequence[str], execute: bool) -> None:
+    """Delete users with their tokens and quotas; shows them first, and deletes with --yes.
+
+    ACLs stay: they would be those of the next user of that name (logdb acls remove --principal User:NAME).
+    """
+    with secured.opened(session) as admin:
+        before = admin.users()
+        found = [known(before, name) for name in names]
+        tokens, acls = admin.tokens(), admin.acls()
+        if execute:
+            admin.delete_users(*names)
+    if session.as_json:
+        emit({"executed": execute, "delete": [_described(one) for one in found]})
+    for name in names:
+        principal = Principal("User", name)
+        token_count = sum(token.owner == principal for token in tokens)
+        acl_count = sum(acl.principal == principal for acl in acls)
+        done, left = ("deleted", "stay") if execute else ("would delete", "would stay")
+        say(f"{done} user {name}, {counted(token_count, 'token')}; {counted(acl_count, 'ACL')} {left}")
+    if not execute:
+        say("nothing was done; --yes deletes")
+
+
+def _say(session: Session, text: str, name: str | None) -> None:
+    if session.as_json:
+        emit({"user": name})
+    else:
+        say(text)

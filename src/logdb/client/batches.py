@@ -1,0 +1,53 @@
+"""Batches built from records, for whoever carries them to a log by itself.
+
+Knows what a topic takes.  Does not know where full buffers go: ``take`` does.
+"""
+
+from collections.abc import Callable
+
+from logdb.codec import BatchBuilder
+from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
+from logdb.model import OFFSET_MAX, LogConfig
+
+BATCHES_MAX = 5
+"""In a buffer: the log remembers as many of a producer, and a buffer is sent again as a whole."""
+
+
+def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
+    """Why a builder that is configured as ``topic`` is does not take a record; see ``BatchBuilder._reject``."""
+    match reason:
+        case "size":
+            return RecordTooLarge(numbers[0], numbers[1])
+        case "timestamp":
+            at, now, before, after = numbers
+            allowed = f"[{max(0, now - before)}, {min(OFFSET_MAX, now + after)}]"
+            return InvalidTimestamp(at, f"{topic} accepts {allowed} (message.timestamp.before.max.ms and after.max.ms)")
+    return InvalidRecord(f"{topic} is compacted: every record needs a key")
+
+
+class Batches(BatchBuilder):
+    """Builds batches, and hands each full buffer of them to ``take``: at most five, uint8[n], borrowed, and how many records."""
+
+    def __init__(self, topic: str, config: LogConfig, batch_size: int, clock: Callable[[], int] | None) -> None:
+        write_size = BATCHES_MAX * batch_size
+        super().__init__(next_offset=0, leader_epoch=-1, batch_size=batch_size, write_size=write_size, group_size=1 << 30, clock=clock)
+        self._topic, self._batch_size = topic, batch_size
+        self.take: Callable[[memoryview, int], None] | None = None
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Refuse what the topic refuses."""
+        self._configure(
+            keys_required=config.compacted,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            message_size_max=config.max_message_bytes,
+            batch_size=min(self._batch_size, config.max_message_bytes),
+        )
+
+    def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
+        assert self.take is not None, "records come only while somebody takes their batches"
+        self.take(batches, next_offset - base_offset)
+
+    def _reject(self, reason: str, *numbers: int) -> None:
+        raise refusal(self._topic, reason, *numbers)

@@ -1,0 +1,157 @@
+"""The database in a directory: files of its own, and a broker in the process.
+
+Knows what can be done only where the files are: snapshots, backups, checks.  Does not know how they are laid out: the
+store does.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.client.database import Database
+from logdb.client.offline import verify
+from logdb.io import IO
+from logdb.log.isolation import IsolationLevel
+from logdb.log.log import Log
+from logdb.model import INTERNAL_TOPICS, Durability
+from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
+from logdb.store.report import Copied, Progress, Report
+from logdb.store.sidecars import MadeSidecars
+from logdb.store.state import Mode
+from logdb.store.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
+
+    from logdb.broker.broker import Broker
+    from logdb.client.security_admin import SecurityAdmin
+    from logdb.client.table_view import TopicViews
+    from logdb.store.tiers import TopicTiers
+
+
+class LocalDatabase(Database):
+    """Topics and partitions in a directory."""
+
+    def __init__(self, store: Store, offsets_retention_minutes: int | None = None) -> None:
+        super().__init__(store)
+        self._store, self._offsets_retention_minutes = store, offsets_retention_minutes
+        self._broker: Broker | None = None
+        self._broker_lock = threading.Lock()
+        if store.mode == "a" and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
+            session = self._session  # without it decisions are not compacted
+            if not store.was_closed:
+                session.settle_leftovers()
+
+    @property
+    def _session(self) -> "Broker":
+        """What producers and consumers talk through; made when it is first needed."""
+        broker = self._broker
+        if broker is not None:
+            return broker
+        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
+        from logdb.coordinator.groups import GroupConfig
+
+        minutes = self._offsets_retention_minutes
+        config = GroupConfig() if minutes is None else GroupConfig(offsets_retention_ms=minutes * 60_000)
+        with self._broker_lock:
+            self._broker = self._broker or Broker(self._store, group_config=config)
+            return self._broker
+
+    @property
+    def path(self) -> str:
+        return self._store.path
+
+    @property
+    def mode(self) -> Mode:
+        return self._store.mode
+
+    @property
+    def reports(self) -> Sequence[str]:
+        return tuple(self._store.reports)
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        log = self._store.log(topic, partition)
+        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
+
+    def _open_views(self) -> "TopicViews":
+        from logdb.client.table_view import TopicViews
+
+        store = self._store
+        directory = os.path.join(store.path, "views") if store.mode == "a" else None
+        return TopicViews(self._session, directory, clean_offset=store.clean_offset, io=store.io, clock_ms=store.clock_ms)
+
+    @property
+    def security(self) -> "SecurityAdmin":
+        from logdb.broker.security import FileKeeper  # few programs need it
+        from logdb.client.security_admin import SecurityAdmin
+
+        return SecurityAdmin(FileKeeper(self._store.io, self.path))
+
+    def verify(self, progress: Progress | None = None) -> Report:
+        return verify(self.path, progress=progress)
+
+    def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
+        from logdb.store.snapshot import snapshot  # few programs need it
+
+        return snapshot(self._store, os.fspath(path), progress)
+
+    def backup(
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    ) -> Copied:
+        from logdb.store.backup import backup  # few programs need it
+        from logdb.store.directories import check_outside
+
+        check_outside(os.path.abspath(path), self.path)
+        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+
+    def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
+        self._base.check_open(writable=True)
+        numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
+        return [self._store.make_sidecars(topic, number, progress) for number in numbers]
+
+    def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
+        from logdb.store.tiers import topic_tiers  # few programs need it
+
+        return topic_tiers(self._store, topic, isolation_level)
+
+    def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
+        from logdb.client.datasets import topic_dataset  # few programs need it
+
+        return topic_dataset(self, topic, isolation_level)
+
+    def _closing(self, closing: contextlib.ExitStack) -> None:
+        super()._closing(closing)
+        if self._broker is not None:
+            closing.callback(self._broker.close)
+
+
+def open_database(
+    path: str | os.PathLike[str],
+    *,
+    mode: Mode = "a",
+    durability: Durability = "interval",
+    batch_size: int = 16_384,
+    linger_ms: int = 5,
+    cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
+    offsets_retention_minutes: int | None = None,
+    io: IO | None = None,
+    clock: Callable[[], int] | None = None,
+) -> LocalDatabase:
+    """The database in a directory; see ``client.opening``."""
+    if offsets_retention_minutes is not None and offsets_retention_minutes < 1:
+        raise ValueError(f"offsets_retention_minutes {offsets_retention_minutes}: it is to be 1 or more, or None")
+    return LocalDatabase(
+        Store.open(
+            path,
+            mode=mode,
+            durability=durability,
+            batch_size=batch_size,
+            linger_ms=linger_ms,
+            cleaner_bytes_per_second=cleaner_bytes_per_second,
+            io=io,
+            clock=clock,
+        ),
+        offsets_retention_minutes,
+    )

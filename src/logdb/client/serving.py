@@ -1,0 +1,242 @@
+"""Serving a database: doors that are open while the application, or ``logdb serve``, runs.
+
+Knows doors, their order of opening and closing, the thread with the event loop in which they run, and that an address which
+others can reach needs TLS and authentication.  Does not know protocols: a door is announced by the package that speaks one.
+"""
+
+import asyncio
+import ipaddress
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from logdb.broker.gate import Gate
+from logdb.broker.principals import Principal
+from logdb.client.local import LocalDatabase
+from logdb.errors import InsecureAddress, InvalidCertificate
+from logdb.model import check_config
+
+DOORS = "logdb.doors"
+"""Entry points of doors: name = module:function(gate, address, **options) -> Door."""
+DRAIN_MS = 10_000
+TOPIC_CONFIG: Mapping[str, object] = {"retention.ms": 604_800_000}
+"""What topics that are created through a server get unless said otherwise: Kafka's seven days."""
+
+
+class Door(Protocol):
+    """One way in.  All methods are called on the loop of the server."""
+
+    async def open(self) -> Sequence[str]:
+        """Listen; returns the addresses, as a client writes them."""
+
+    def reload(self) -> None:
+        """Read certificates again, for connections from now on; any thread.  Raises InvalidCertificate, and goes on as before."""
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Take no new work, answer what waits, and close; what is not done after ``timeout_ms``, or when this is cancelled, is cut off."""
+
+
+class Server:
+    """Doors of one database."""
+
+    def __init__(self, gate: Gate, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any) -> None:
+        """Not open yet.
+
+        Args:
+            doors: Address (``host:port``) by name of the door.
+            insecure: Serve other addresses than loopback without TLS and authentication, too.
+            drain_ms: How long closing waits for what is under way.
+            options: What the doors are given.
+
+        Raises:
+            InsecureAddress: Others could reach one of the addresses.
+            ValueError, TypeError: A door, an address or an option that there is not.
+        """
+        known = {point.name: point for point in entry_points(group=DOORS)}
+        for name, address in doors.items():
+            if name not in known:
+                raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+            check_address(address, secure=options.get("tls_cert") is not None and gate.authentication, insecure=insecure)
+        self._opening = {address: known[name].load()(gate, address, **options) for name, address in doors.items()}
+        self._doors: tuple[Door, ...] = tuple(self._opening.values())
+        self._drain_ms = drain_ms
+        self._gate = gate
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.addresses: tuple[str, ...] = ()
+
+    async def open(self) -> None:
+        """Open all doors on the running loop, or none.
+
+        Raises:
+            OSError: One of the addresses cannot be listened at; the message names it.
+        """
+        opened: list[Door] = []
+        addresses: list[str] = []
+        try:
+            for address, door in self._opening.items():
+                try:
+                    addresses += await door.open()
+                except OSError as error:
+                    raise OSError(error.errno, f"cannot listen at {address}: {error.strerror or error}") from error
+                opened.append(door)
+        except BaseException:
+            for door in opened:
+                await door.drain(0)
+            raise
+        self.addresses = tuple(addresses)
+
+    def reload(self) -> None:
+        """Read the certificates of all doors again, for connections from now on; any thread.
+
+        Raises:
+            InvalidCertificate: One cannot be used; its door goes on with what it had, and the others have read theirs.
+        """
+        failure: InvalidCertificate | None = None
+        for door in self._doors:
+            try:
+                door.reload()
+            except InvalidCertificate as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def drain(self) -> None:
+        """Answer what is under way, and close all doors; cancelled, it cuts off what is left."""
+        try:
+            await asyncio.gather(*(door.drain(self._drain_ms) for door in self._doors))
+        finally:
+            self._gate.close()
+
+    # ------------------------------------------------------------ in a thread
+
+    def start(self) -> Self:
+        """Open all doors in a thread of their own."""
+        failure: list[BaseException] = []
+        ready = threading.Event()
+
+        async def main() -> None:
+            self._stopped = asyncio.Event()
+            self._loop = asyncio.get_running_loop()
+            try:
+                await self.open()
+            except BaseException as error:  # noqa: BLE001 -- raised where start was called
+                failure.append(error)
+                return
+            finally:
+                ready.set()
+            await self._stopped.wait()
+            await self.drain()
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="logdb-server", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if failure:
+            self._thread.join()
+            raise failure[0]
+        return self
+
+    def close(self) -> None:
+        """Drain, and end the thread; closing twice is no error."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def check_address(address: str, *, secure: bool, insecure: bool) -> None:
+    """See that an address, ``host:port``, may be served.
+
+    Raises:
+        InsecureAddress: Others can reach it, it is not secure, and nobody said that they may.
+        ValueError: It is none.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    if not (secure or insecure or _is_loopback(host)):
+        raise InsecureAddress(address)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False  # a name, which may lead anywhere
+
+
+def make_server(
+    database: LocalDatabase,
+    doors: Mapping[str, str],
+    *,
+    topic_config: Mapping[str, object] | None = None,
+    authentication: bool = False,
+    super_users: Iterable[str] = (),
+    **options: Any,
+) -> Server:
+    """A server that is not open yet; see ``serve``."""
+    broker = database._session
+    required = authentication or options.get("tls_client_ca") is not None
+    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required)
+    broker.topic_defaults = {**TOPIC_CONFIG, **check_config(topic_config or {})}
+    return Server(gate, doors, **options)
+
+
+def serve(
+    database: LocalDatabase,
+    *,
+    http: str = "127.0.0.1:8080",
+    topic_config: Mapping[str, object] | None = None,
+    insecure: bool = False,
+    drain_ms: int = DRAIN_MS,
+    authentication: bool = False,
+    super_users: Iterable[str] = (),
+    **options: Any,
+) -> Server:
+    """Serve a database that this process holds, until the server, or the database, is closed.
+
+    Args:
+        database: Opened with ``logdb.open`` on a directory, to write or to read.
+        http: Address of the HTTP door, ``host:port``; port 0: any that is free.
+        topic_config: Configs of topics that are created through the server and don't say otherwise; without any,
+            ``retention.ms`` is seven days.
+        insecure: Serve other addresses than loopback without TLS and authentication, too.
+        drain_ms: How long closing waits for what is under way.
+        authentication: Whoever asks has to say who they are, even if the database has no users, tokens or ACLs yet; so it
+            is with ``tls_client_ca``, too.
+        super_users: Principals that may do anything, such as ``"User:admin"``.
+        options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/security.md``; the others: see
+            ``docs/http.md``.
+
+    Returns:
+        The server; a context manager that closes itself.  ``addresses`` says where it listens.
+
+    Raises:
+        OSError: The address cannot be listened at.
+        InsecureAddress: Others could reach it.
+        InvalidCertificate: A certificate, or a key, cannot be used.
+        InvalidConfig: In ``topic_config``.
+    """
+    server = make_server(
+        database,
+        {"http": http},
+        topic_config=topic_config,
+        authentication=authentication,
+        super_users=super_users,
+        insecure=insecure,
+        drain_ms=drain_ms,
+        **options,
+    )
+    server.start()
+    database.on_close(server.close)
+    return server

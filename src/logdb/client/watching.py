@@ -1,0 +1,73 @@
+"""What an application holds to be told of changes of topics.
+
+Knows how topics were when it told of them last, so that it misses nothing that still matters where the session does not know its
+position any more: its server was restarted, or it was left alone for too long.  Does not know where changes come from.
+"""
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from logdb.broker.watch import by_name, differences
+from logdb.model import TopicEvent
+
+if TYPE_CHECKING:
+    from logdb.client.session import Session
+
+_WAIT_MS_MAX = 10_000
+_STOP_WAIT_MS_MAX = 100  # until it looks again whether to stop
+
+
+class Watch:
+    """An iterator of changes.  Made by ``Database.watch``; for one thread at a time."""
+
+    def __init__(self, session: "Session", *, timeout_ms: int | None, stop: threading.Event | None, internal: bool) -> None:
+        self._session, self._internal = session, internal
+        self._timeout_ms, self._stop = timeout_ms, stop
+        self._position = session.changes(None, 0).position
+        self._known = by_name(session.topics(internal=True))
+        self._news: deque[TopicEvent] = deque()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> TopicEvent:
+        until = None if self._timeout_ms is None else time.monotonic() + self._timeout_ms / 1000
+        wait_ms_max = _WAIT_MS_MAX if self._stop is None else _STOP_WAIT_MS_MAX
+        while self._stop is None or not self._stop.is_set():
+            left_ms = wait_ms_max if until is None else max(0, round((until - time.monotonic()) * 1000))
+            event = self.next_within(min(left_ms, wait_ms_max))
+            if event is not None:
+                return event
+            if until is not None and time.monotonic() >= until:
+                break
+        raise StopIteration
+
+    def next_within(self, timeout_ms: int) -> TopicEvent | None:
+        """The next change; None if there is none that is told within that time, or sooner.
+
+        Raises:
+            Closed, ServerUnavailable: and whatever else keeps the session from answering.
+        """
+        if not self._news:
+            changes = self._session.changes(self._position, timeout_ms)
+            events = changes.events
+            if not changes.complete:
+                events = tuple(differences(self._known, by_name(self._session.topics(internal=True))))
+            self._position = changes.position
+            self._news.extend(event for event in events if self._is_new(event) and (self._internal or not event.topic.internal))
+        return self._news.popleft() if self._news else None
+
+    def _is_new(self, event: TopicEvent) -> bool:
+        """Whether it says what is not known yet, as a look at all topics may have shown it already; then it is."""
+        name, topic_id, known = event.topic.name, event.topic.topic_id, self._known.get(event.topic.name)
+        if event.kind == "topic_deleted":
+            if known is None or known.topic_id != topic_id:
+                return False
+            del self._known[name]
+            return True
+        if known == event.topic or (known is not None and known.topic_id == topic_id and event.kind == "topic_created"):
+            return False
+        self._known[name] = event.topic
+        return True

@@ -1,0 +1,86 @@
+"""Checkpoints: what logs have sealed and synced becomes what the catalogue says of them.
+
+Knows the order: a segment is final and synced, with its directory entry, before the catalogue names it; the recovery
+point follows.  Does not know when a checkpoint is due.
+"""
+
+from collections.abc import Sequence
+
+from logdb.errors import LogdbError
+from logdb.log.log import Log
+from logdb.log.recovery_point import Point
+from logdb.log.sealed import segment_entry
+from logdb.meta import LogEntry, SegmentEntry
+from logdb.model import TopicPartition
+from logdb.segment.files import sync_directory
+from logdb.segment.segment import Segment
+from logdb.store.entries import Entries
+from logdb.store.state import StoreState
+
+
+class Checkpoints:
+    """The checkpoints of one store."""
+
+    def __init__(self, state: StoreState, entries: Entries) -> None:
+        self._state, self._entries = state, entries
+
+    def checkpoint(self, logs: Sequence[Log]) -> None:
+        """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs.
+
+        Raises what the first log failed with, after the others were seen to.
+        """
+        with self._state.checkpoint_lock:
+            self.checkpoint_locked(logs)
+
+    def checkpoint_locked(self, logs: Sequence[Log]) -> None:
+        """The same, for who holds the lock of checkpoints."""
+        failure: LogdbError | None = None
+        sealed: dict[Log, list[Segment]] = {}
+        points: dict[Log, Point] = {}
+        segments: list[SegmentEntry] = []
+        for log in logs:
+            if TopicPartition(log.topic, log.partition) not in self._entries:
+                continue  # deleted meanwhile
+            try:
+                sealed[log] = log.take_sealing()
+                entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
+                points[log] = log.save_active_indexes()
+                segments += entries_of_log
+            except LogdbError as error:
+                failure = failure or error
+        self._entries.change(
+            lambda: [self.entry_at(log, point, grown=bool(sealed[log])) for log, point in points.items()],
+            lambda txn: txn.put_segments(segments),
+        )
+        for log, point in points.items():
+            log.checkpoint_done(point, sealed[log])
+        if failure is not None:
+            raise failure
+
+    def _seal(self, log: Log, segment: Segment) -> SegmentEntry:
+        """Make a segment final, with its directory entry, before the catalogue names it."""
+        self._state.check_synced()
+        crc = segment.seal()
+        sync_directory(self._state.io, log.directory)
+        segment.new = False
+        return segment_entry(log.topic, log.partition, segment, crc)
+
+    def is_behind(self, log: Log) -> bool:
+        """Whether the catalogue does not say all that is to be said of ``log``."""
+        entry = self._entries.get(TopicPartition(log.topic, log.partition))
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
+
+    def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
+        """The entry of ``log`` once ``point`` is its recovery point; ``grown``: its sealed segments are others than before."""
+        entry = self._entries.get(TopicPartition(log.topic, log.partition))
+        return entry._replace(
+            generation=entry.generation + grown,
+            recovery_segment=point.segment,
+            recovery_offset=point.offset,
+            recovery_position=point.position,
+            strict=log.strengthen(),
+            leader_epoch=log.epochs.latest,
+            producers_offset=max(entry.producers_offset, log.producers_offset),
+            segment_created_ms=log.created_ms(point.segment),
+        )

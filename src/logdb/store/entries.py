@@ -1,0 +1,87 @@
+"""What the catalogue says of each log, as the one who writes it knows it.
+
+Knows log entries, in memory and in the catalogue, and that the two change together.  Does not know why they change.
+Threading: all methods, from any thread.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from logdb.errors import SyncFailed, UnknownTopic
+from logdb.io import IO
+from logdb.log.reading import ReadableLog
+from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
+from logdb.model import TopicPartition
+from logdb.segment.files import spread
+
+T = TypeVar("T")
+
+
+class Entries:
+    """The entries of all logs."""
+
+    def __init__(self, io: IO, catalogue: Catalogue) -> None:
+        self._io, self._catalogue = io, catalogue
+        self._known: dict[TopicPartition, LogEntry] = {}
+        self._lock = threading.Lock()  # taken last
+
+    def load(self) -> None:
+        """Know what the catalogue says, nothing else."""
+        self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+
+    def names(self) -> list[TopicPartition]:
+        return sorted(self._known)
+
+    def with_producers(self) -> list[TopicPartition]:
+        """The logs that may have a transaction open."""
+        with self._lock:
+            return [name for name, entry in self._known.items() if entry.producers_offset >= 0]
+
+    def __contains__(self, name: TopicPartition) -> bool:
+        return name in self._known
+
+    def get(self, name: TopicPartition) -> LogEntry:
+        """Raises UnknownTopic for a log whose topic was deleted."""
+        entry = self._known.get(name)
+        if entry is None:
+            raise UnknownTopic(name.topic)
+        return entry
+
+    def commit(self, function: Callable[[WriteTransaction], T]) -> T:
+        """``Catalogue.write`` of something else than entries; a failed sync of it is as final as that of a log."""
+        try:
+            return self._catalogue.write(function)
+        except SyncFailed as error:
+            spread(self._io, error)
+            raise
+
+    def change(self, changed: Callable[[], Iterable[LogEntry]], also: Callable[[WriteTransaction], T]) -> T:
+        """Commit entries, and what is to change with them; returns what ``also`` does.
+
+        Args:
+            changed: Asked for the new entries while nobody else changes any.
+            also: Run in the same transaction.
+        """
+        with self._lock:
+            entries = list(changed())
+
+            def write(txn: WriteTransaction) -> T:
+                txn.put_logs(entries)
+                return also(txn)
+
+            found = self.commit(write)
+            self._known.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
+            return found
+
+    def note(self, log: ReadableLog, **fields: Any) -> None:
+        """Change fields of one entry, durably; raises UnknownTopic where the log's topic was deleted."""
+        name = TopicPartition(log.topic, log.partition)
+        self.change(lambda: [self.get(name)._replace(**fields)], lambda _txn: None)
+
+    def forget(self, topic: str, intent: Intent) -> int:
+        """Commit that there is no such topic any more, with the intent that finishes its deletion; returns its number."""
+        with self._lock:
+            number = self.commit(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
+            self._known = {name: entry for name, entry in self._known.items() if name.topic != topic}
+            return number

@@ -1,0 +1,76 @@
+"""Where logs begin, and how a move of that becomes durable.
+
+Knows the steps.  Does not know why a log is to begin later: retention says so, and ``delete_records``.
+
+    topic.json has the new start, synced -> the catalogue has it, and no segment below it (the commit point)
+    -> their files are removed, and those of their sidecars; opening removes what is left of them
+"""
+
+import contextlib
+import logging
+
+from logdb.errors import LogdbError, UnknownTopic
+from logdb.log.log import Log
+from logdb.log.sealed import sidecar_paths
+from logdb.meta import WriteTransaction
+from logdb.model import TopicPartition
+from logdb.segment.segment import Segment
+from logdb.store import topic_file
+from logdb.store.checkpoints import Checkpoints
+from logdb.store.entries import Entries
+from logdb.store.sidecars import remove_files
+from logdb.store.state import StoreState
+
+logger = logging.getLogger(__name__)
+
+
+class LogStarts:
+    """What moves the starts of logs of a store that writes."""
+
+    def __init__(self, state: StoreState, entries: Entries, checkpoints: Checkpoints) -> None:
+        self._state, self._entries, self._checkpoints = state, entries, checkpoints
+
+    def move(self, log: Log, start_offset: int) -> None:
+        """Let a log begin at ``start_offset``, durably, and remove the sealed segments wholly below it."""
+        name, state = TopicPartition(log.topic, log.partition), self._state
+        with state.topics_lock, state.checkpoint_lock:
+            state.check_writable()
+            if state.logs.get(name) is not log:
+                raise UnknownTopic(log.topic)  # deleted meanwhile
+            below = [named for named in state.catalogue.segments(*name) if named.next_offset <= start_offset]
+            if start_offset > log.start_offset:
+                self._commit(name, log, start_offset)
+            gone = log.begin_at(max(start_offset, log.start_offset))
+        for segment in gone:
+            with state.checkpoint_lock:
+                if state.closed or state.logs.get(name) is not log:
+                    return  # what has the file's name by now may be another topic's
+                _remove(segment, start_offset)
+        with state.checkpoint_lock:
+            if not state.closed and state.logs.get(name) is log:
+                remove_files(state.io, sidecar_paths(log.directory, below))
+
+    def _commit(self, name: TopicPartition, log: Log, start_offset: int) -> None:
+        topic, io = self._state.topic(name.topic), self._state.io
+        below = [segment.base_offset for segment in log.segments[:-1] if segment.next_offset <= start_offset]
+
+        def delete(txn: WriteTransaction) -> None:
+            for base_offset in below:
+                txn.delete_segment(*name, base_offset)
+
+        topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
+        try:
+            point = log.save_active_indexes()  # what is known of producers must not depend on what goes
+            self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
+            log.checkpoint_done(point, ())
+        except LogdbError:
+            with contextlib.suppress(LogdbError):
+                topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, log.start_offset))
+            raise
+
+
+def _remove(segment: Segment, start_offset: int) -> None:
+    try:
+        segment.remove()
+    except OSError as error:
+        logger.warning("%s lies below the log start offset %d and could not be removed: %s", segment.path, start_offset, error)

@@ -1,0 +1,188 @@
+"""The logs of one directory that are open: each is opened, and recovered, when it is first asked for.
+
+Knows what the catalogue and the partition's directory say of a log, and which object stands for it.  Does not know
+what is done with it.
+"""
+
+import os
+import weakref
+
+from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
+from logdb.log.host import Host, View
+from logdb.log.log import GATE_SHUT, Log
+from logdb.log.recovery import recover
+from logdb.log.recovery_point import Point
+from logdb.log.tail import TailLog
+from logdb.meta import LogEntry, ReadTransaction, TopicEntry
+from logdb.model import LogConfig, TopicPartition
+from logdb.store import swap, topic_file
+from logdb.store.entries import Entries
+from logdb.store.state import StoreState
+
+
+class OpenLogs:
+    """The logs of a store that writes."""
+
+    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool) -> None:
+        """``distrust_cache``: what is read of a file may not be on the disk."""
+        self._state, self._host, self._entries, self._distrust_cache = state, host, entries, distrust_cache
+
+    def log(self, topic: str, partition: int) -> Log:
+        found = self._state.logs.get(TopicPartition(topic, partition))
+        if found is not None and not self._state.closed:
+            return found
+        with self._state.topics_lock:
+            entry = _checked(self._state, topic, partition)
+            name = TopicPartition(topic, partition)
+            if name not in self._state.logs:
+                self._state.logs[name] = self._open(entry, self._entries.get(name))
+            return self._state.logs[name]
+
+    def _open(self, topic: TopicEntry, entry: LogEntry) -> Log:
+        state, config = self._state, LogConfig.of(topic.config, self._state.durability)
+        directory = state.partition_path(topic.name, entry.partition)
+        if not state.io.exists(directory):
+            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
+        _reconcile_topic_file(state, topic, entry, directory)
+        found = recover(
+            state.io,
+            directory,
+            entry,
+            state.catalogue.segments(topic.name, entry.partition),
+            config,
+            clean=state.clean,
+            distrust_cache=self._distrust_cache,
+            now_ms=state.clock_ms(),
+        )
+        state.reports += found.reports
+        log = Log(
+            io=state.io,
+            clock=state.clock,
+            host=self._host,
+            directory=directory,
+            topic=topic.name,
+            partition=entry.partition,
+            config=config,
+            batch_size=state.batch_size,
+            segments=found.segments,
+            epochs=found.epochs,
+            point=found.point,
+            start_offset=entry.start_offset,
+            next_offset=found.next_offset,
+            strict=entry.strict,
+            unsealed=found.unsealed,
+            transactions=found.transactions,
+        )
+        log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
+        log.read_only_reason = found.read_only_reason
+        self._begin(log)
+        return log
+
+    def _begin(self, log: Log) -> None:
+        """Let a log that was recovered take records, if it may."""
+        if log.read_only_reason is not None:
+            log.refuse(GATE_SHUT)
+            self._entries.note(log, read_only_reason=log.read_only_reason)
+        elif self._state.sync_failed is not None:
+            log.refuse(GATE_SHUT)
+        else:
+            log.note_unsynced()
+            if log.needs_tending():
+                self._host.wake_syncer(log)
+
+
+class TailLogs:
+    """The logs of a store that reads, perhaps beside one that writes."""
+
+    def __init__(self, state: StoreState, host: Host, *, frozen: bool) -> None:
+        """``frozen``: nobody writes, what is undecided stays so."""
+        self._state, self._host, self._frozen = state, host, frozen
+        self._topic_ids: dict[str, str] = {}  # of the topics whose logs are open
+        self._viewed: weakref.WeakKeyDictionary[TailLog, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
+
+    def log(self, topic: str, partition: int) -> Log:
+        with self._state.topics_lock:
+            entry = _checked(self._state, topic, partition)
+            if self._topic_ids.setdefault(topic, entry.topic_id) != entry.topic_id:
+                self._forget(entry)
+            name = TopicPartition(topic, partition)
+            if name not in self._state.logs:
+                self._state.logs[name] = self._open(entry, partition)
+            return self._state.logs[name]
+
+    def _forget(self, topic: TopicEntry) -> None:
+        """The writer deleted the topic and made another of that name."""
+        logs = self._state.logs
+        for name in [name for name in logs if name.topic == topic.name]:
+            logs.pop(name).abandon()
+        self._topic_ids[topic.name] = topic.topic_id
+
+    def _open(self, topic: TopicEntry, partition: int) -> Log:
+        state, directory = self._state, self._state.partition_path(topic.name, partition)
+        view = state.catalogue.read(lambda txn: _view(txn, txn.view(topic.name, partition)[0]))
+        _reconcile_topic_file(state, topic, view.entry, directory)
+        log = TailLog(
+            config=LogConfig.of(topic.config, state.durability),
+            view=view,
+            lookup=self._lookup,
+            io=state.io,
+            directory=directory,
+            clock=state.clock,
+            host=self._host,
+            topic=topic.name,
+            partition=partition,
+            batch_size=state.batch_size,
+            frozen=self._frozen,
+        )
+        log.read_only_reason = view.entry.read_only_reason
+        return log
+
+    def _lookup(self, log: TailLog, generation: int) -> View | None:
+        """What the catalogue says of a log and its sealed segments by now; None while that is the ``generation``.
+
+        Raises:
+            UnknownTopic: Its topic was deleted.
+        """
+
+        def read(txn: ReadTransaction) -> tuple[int, View | None]:
+            topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
+            if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
+                raise UnknownTopic(log.topic)  # deleted, or made anew
+            return txn.number, None if entry.generation == generation else _view(txn, entry)
+
+        if self._viewed.get(log) == self._state.catalogue.number():
+            return None
+        number, found = self._state.catalogue.read(read)
+        if found is None or not found.pending:  # while a swap is pending, files change without the catalogue
+            self._viewed[log] = number
+        return found
+
+
+def _view(txn: ReadTransaction, entry: LogEntry) -> View:
+    pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+    return View(entry, txn.segments(entry.topic, entry.partition), pending)
+
+
+def _checked(state: StoreState, topic: str, partition: int) -> TopicEntry:
+    """The topic, of which there is such a partition."""
+    entry = state.topic(topic)
+    if not 0 <= partition < entry.partition_count:
+        raise UnknownPartition(topic, partition, entry.partition_count)
+    return entry
+
+
+def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry, directory: str) -> None:
+    """See that the directory is the partition's.
+
+    A change of configs that was cut off may have left ``topic.json`` behind; the catalogue wins.
+    """
+    wanted, found = topic_file.describe(topic, entry.partition, entry.start_offset), None
+    try:
+        found = topic_file.load(state.io, directory)
+    except (FileNotFoundError, CorruptionError) as error:
+        state.reports.append(f"{directory}: {error}" + ("" if state.clean else "; rewritten from the catalogue"))
+    if found is not None and found[:3] != wanted[:3]:
+        where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
+        raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")
+    if found != wanted and not state.clean and state.mode == "a":
+        topic_file.replace(state.io, directory, wanted)

@@ -1,0 +1,94 @@
+"""How a directory becomes an open store: whether it is a database, whose it is, and its catalogue.
+
+Knows ``LOCK``, what a clean close left in it, and snapshots.  Does not know topics, nor what is to be recovered.
+"""
+
+import os
+from typing import NamedTuple
+
+from logdb.errors import CatalogueDamaged, NotADatabase, ReadOnly
+from logdb.io import IO
+from logdb.meta import Catalogue, check_file
+from logdb.store import lock, snapshot_file, topic_file
+from logdb.store.directories import UNFINISHED, make_directory
+from logdb.store.lock import LockFile, LockState
+from logdb.store.snapshot_file import SnapshotFile
+
+
+class Opened(NamedTuple):
+    """A directory that is ours to write to, as the last writer left it.
+
+    ``clean``: it was closed, or is new.  ``distrust_cache``: a sync had failed, so what is read may not be on the disk.
+    """
+
+    lock_file: LockFile
+    catalogue: Catalogue
+    clean: bool
+    distrust_cache: bool
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.catalogue.close()
+        self.lock_file.release()
+
+
+def open_for_writing(io: IO, path: str) -> Opened:
+    """Take the lock of a directory, which is made if it is not there, and open its catalogue.
+
+    Raises:
+        DirectoryLocked, NotADatabase, CatalogueDamaged, UnsupportedFormat: as they say.
+        ReadOnly: It is a snapshot.
+    """
+    make_directory(io, path)
+    try:
+        names = set(io.listdir(path))
+    except NotADirectoryError:
+        raise NotADatabase(f"{path} is no directory") from None
+    if snapshot_file.FILE_NAME in names:
+        raise ReadOnly(f"{path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
+    new = not names - {"LOCK"}
+    create = not _holds_partitions(io, path, names)  # there is nothing that a lost catalogue could have named
+    if not new and "LOCK" not in names and "catalogue" not in names and create:
+        raise NotADatabase(f"{path} is not empty and holds no logdb database")
+    lock_file = LockFile.acquire(io, os.path.join(path, "LOCK"))
+    try:
+        _check_catalogue(io, path, lock_file.previous)
+        catalogue = Catalogue.open(os.path.join(path, "catalogue"), create=create, io=io)
+    except BaseException:
+        lock_file.release()
+        raise
+    return Opened(lock_file, catalogue, lock_file.previous.clean or create, lock_file.previous.failed_sync)
+
+
+def open_for_reading(io: IO, path: str) -> tuple[Catalogue, SnapshotFile | None]:
+    """The catalogue of a directory, which somebody else may be writing to, and what it says of itself if it is a snapshot.
+
+    Raises:
+        NotADatabase, CatalogueDamaged, UnsupportedFormat: as they say.
+    """
+    lock_path, catalogue_path = os.path.join(path, "LOCK"), os.path.join(path, "catalogue")
+    if not io.exists(lock_path) and not io.exists(catalogue_path):
+        raise NotADatabase(f"{path} holds no logdb database" if io.exists(path) else f"{path} does not exist")
+    snapshot = snapshot_file.load(io, path)
+    if snapshot is not None:
+        check_file(io, catalogue_path, (snapshot.catalogue_size, snapshot.catalogue_crc))
+        return Catalogue.open(catalogue_path, create=False, read_only=True, no_lock=True, io=io), snapshot
+    state = lock.read_state(io, lock_path)
+    lock.check_format(lock_path, state)
+    try:
+        _check_catalogue(io, path, state)
+    except CatalogueDamaged:
+        if lock.read_state(io, lock_path).sequence == state.sequence:  # else a writer came meanwhile
+            raise
+    return Catalogue.open(catalogue_path, create=False, read_only=True, io=io), None
+
+
+def _check_catalogue(io: IO, path: str, left: LockState) -> None:
+    """See that the catalogue is the one that a clean close has left; after any other stop there is nothing to hold it against."""
+    if left.clean and left.catalogue_size is not None and left.catalogue_crc is not None:
+        check_file(io, os.path.join(path, "catalogue"), (left.catalogue_size, left.catalogue_crc))
+
+
+def _holds_partitions(io: IO, path: str, names: set[str]) -> bool:
+    whole = (name for name in names if not name.endswith(UNFINISHED))
+    return any(io.exists(os.path.join(path, name, topic_file.FILE_NAME)) for name in whole)

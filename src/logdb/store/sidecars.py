@@ -1,0 +1,331 @@
+"""Parquet sidecars of sealed segments: which are to be made, how one becomes durable, how one goes.
+
+Knows segments, the order of the steps, and the pace.  Does not know the layout of Parquet (``codec.parquet``), nor who reads
+sidecars (``store.tiers``).
+
+    .tmp written, synced -> renamed to the name with its CRC -> the directory synced
+    -> the catalogue has it with its segment (the commit point)
+
+A thread of its own (``logdb-parquet``) begins with the first topic whose config says ``logdb.parquet``; pyarrow is imported by
+the first segment that there is something to do for.
+
+Threading: one sidecar is made at a time, by the background or by a caller of ``make``, for whom the background hurries.
+Whoever makes one holds no lock that appends or reads wait for.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.codec import crc32c, parquet
+from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.io import IO, pread_exact, pwrite_all
+from logdb.log.log import Log
+from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
+from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
+from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
+from logdb.segment.files import File, sync_directory, write_error
+from logdb.store.entries import Entries
+from logdb.store.housekeeping import Housekeeping
+from logdb.store.report import Progress
+from logdb.store.state import StoreState
+
+if TYPE_CHECKING:
+    import pyarrow
+
+logger = logging.getLogger(__name__)
+
+CONFIG = "logdb.parquet"
+_INTERVAL_MS = 15_000
+_CHECK_SIZE_BYTES = 1 << 20
+_END_SIZE_BYTES = 8
+
+
+class MadeSidecars(NamedTuple):
+    """What ``make`` did for one partition.
+
+    ``made``: how many files are new.  ``damaged``: how many were damaged, or gone, and were forgotten for that.  ``file_count`` and
+    ``size_bytes``: of all that there are now.  ``stable_offset``: the last stable offset, from which on no segment has one.
+    """
+
+    topic: str
+    partition: int
+    made: int
+    damaged: int
+    file_count: int
+    size_bytes: int
+    stable_offset: int
+
+
+class Sidecars:
+    """The sidecars of a store that writes."""
+
+    def __init__(
+        self, state: StoreState, entries: Entries, log: Callable[[str, int], Log], checkpoint: Callable[[Sequence[Log]], None]
+    ) -> None:
+        """Nothing begins before ``consider`` or ``make``.
+
+        Args:
+            log: Opens one.
+            checkpoint: Seals what was rolled over.
+        """
+        self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
+        self.background = Housekeeping(state.io, "logdb-parquet")
+        self.background.add("parquet", self._round, interval_ms=_INTERVAL_MS, needed=is_wanted)
+        self._making = threading.Lock()
+        self._waiting_count = 0  # callers of ``make``
+        self._stopping = False
+
+    def consider(self, config: Mapping[str, ConfigValue]) -> None:
+        """There is a topic with these configs: begin, unless begun, if it is to have sidecars."""
+        self.background.consider(config)
+
+    def stop(self) -> None:
+        """End the thread, and whoever makes one, before the next write; nothing begins any more."""
+        self._stopping = True
+        self.background.stop()
+        with self._making:
+            pass
+
+    # ------------------------------------------------------------ now, and in the background
+
+    def make(self, topic: str, partition: int, progress: Progress | None = None) -> MadeSidecars:
+        """Roll the active segment over, check the sidecars that there are, and make those that are missing; in the caller's thread."""
+        name, log = TopicPartition(topic, partition), self._log(topic, partition)
+        if log.read_only_reason is not None:
+            raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
+        log.flush()
+        log.roll()
+        self._checkpoint([log])
+        self._waiting_count += 1
+        try:
+            dropped = self._drop_damaged(log)
+            made = self._make_missing(log, progress)
+        finally:
+            self._waiting_count -= 1
+        there = [named.sidecar for named in self._state.catalogue.segments(*name) if named.sidecar is not None]
+        size_bytes = sum(sidecar.size_bytes for sidecar in there)
+        return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
+
+    def _round(self) -> None:
+        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to."""
+        failure: Exception | None = None
+        for topic in self._state.catalogue.topics().values():
+            for partition in range(topic.partition_count) if is_wanted(topic.config) else ():
+                try:
+                    entry, sealed = self._state.catalogue.view(topic.name, partition)
+                    if entry.read_only_reason is None and any(named.sidecar is None for named in sealed):
+                        self._make_missing(self._log(topic.name, partition))
+                except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+                    break
+                except Closed:
+                    return
+                except LogdbError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
+        """Make the sidecars that the log's segments lack; returns how many."""
+        due = self._due(log)
+        total_bytes, done_bytes, made = sum(named.size_bytes for named in due), 0, 0
+        for named in due:
+            with self._making:
+                made += self._make(log, named, hurried=bool(self._waiting_count))
+            done_bytes += named.size_bytes
+            if progress is not None:
+                progress(done_bytes, total_bytes, str(TopicPartition(log.topic, log.partition)))
+        return made
+
+    def _due(self, log: Log) -> list[SegmentEntry]:
+        """The sealed segments that lack a sidecar and may have one: all is decided in them, and durable."""
+        stable_offset = log.written_stable_offset()
+        if log.had_producers:
+            log.sync()  # what decided the transactions below it is to be durable before their records count
+        limit, start_offset = min(log.point.offset, stable_offset), log.start_offset
+        return [
+            named
+            for named in self._state.catalogue.segments(log.topic, log.partition)
+            if named.sidecar is None and named.base_offset >= start_offset and named.next_offset <= limit
+        ]
+
+    def _drop_damaged(self, log: Log) -> int:
+        """Forget the sidecars that are not what was written; returns how many."""
+        dropped = 0
+        for named in self._state.catalogue.segments(log.topic, log.partition):
+            if named.sidecar is not None and (wrong := self._damage(log.directory, named)) is not None:
+                path = sidecar_path(log.directory, named)
+                logger.warning("%s: %s; it is made anew", path, wrong)
+                if self._commit(log, named, None):
+                    dropped += 1
+                    remove_files(self._io, [path])
+        return dropped
+
+    def _damage(self, directory: str, named: SegmentEntry) -> str | None:
+        self._check_stopping()
+        return damage(self._io, directory, named)
+
+    def _check_stopping(self) -> None:
+        if self._stopping:
+            raise Closed("the database is being closed: not every sidecar was made")
+
+    # ------------------------------------------------------------ one sidecar
+
+    def _make(self, log: Log, named: SegmentEntry, *, hurried: bool) -> bool:
+        """Make the sidecar of one segment; False where that is not the log's any more."""
+        path = unfinished_sidecar_path(log.directory, named.base_offset)
+        try:
+            sidecar = self._write(log, named, path, hurried=hurried)
+            made = named._replace(sidecar=sidecar)
+            with self._state.checkpoint_lock:
+                self._check_current(log)
+                self._io.rename(path, sidecar_path(log.directory, made))
+            sync_directory(self._io, log.directory)
+        except BaseException as error:
+            remove_files(self._io, [path])
+            if isinstance(error, OSError):
+                raise write_error(path, 0, error) from error
+            raise
+        if not self._commit(log, named, sidecar):
+            remove_files(self._io, [sidecar_path(log.directory, made)])
+            return False
+        return True
+
+    def _check_current(self, log: Log) -> None:
+        """For who holds the lock of checkpoints: what has the name of the log's directory is still its own."""
+        self._state.check_writable()
+        if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
+            raise UnknownTopic(log.topic)  # deleted meanwhile
+
+    def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
+        """Write and sync the file of a segment's records."""
+        io, begin, end = self._io, named.base_offset, named.next_offset
+        file = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        sink = _Sink(io, file.fd)
+        metadata = {
+            "logdb.format": 1,
+            "logdb.topic": named.topic,
+            "logdb.partition": named.partition,
+            "logdb.base_offset": begin,
+            "logdb.next_offset": end,
+            "logdb.segment_size_bytes": named.size_bytes,
+            "logdb.segment_crc": named.crc,
+        }
+        committed_only = bool(log.aborted_transactions(begin, end))
+        batches = log.read_arrow(begin, end_offset=end, columns=parquet.LOG_COLUMNS, isolation_level="read_committed")
+        try:
+            texts = {key: str(value) for key, value in metadata.items()}
+            parquet.write(sink, self._paced(batches, hurried=hurried), named.topic, named.partition, texts)
+        finally:
+            sink.finished = True  # a writer that was cut short writes a footer when it goes
+        file.sync()
+        footer_size_bytes = parquet.footer_size(pread_exact(io, file.fd, _END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
+        footer = pread_exact(io, file.fd, footer_size_bytes, sink.size_bytes - footer_size_bytes)
+        return Sidecar(sink.size_bytes, sink.crc, footer_size_bytes, crc32c(footer), committed_only)
+
+    def _paced(self, batches: "Iterator[pyarrow.RecordBatch]", *, hurried: bool) -> "Iterator[pyarrow.RecordBatch]":
+        """The batches; in the background others have the machine for half of the time."""
+        begun_ms = self._io.monotonic_ms()
+        for batch in batches:
+            yield batch
+            self._check_stopping()
+            if not hurried and not self._waiting_count:
+                self.background.pause(self._io.monotonic_ms() - begun_ms)
+            begun_ms = self._io.monotonic_ms()
+
+    def _commit(self, log: Log, named: SegmentEntry, sidecar: Sidecar | None) -> bool:
+        """Let the catalogue say that a segment has this sidecar, or none; False where its entry is another by now."""
+
+        def put(txn: WriteTransaction) -> bool:
+            if txn.segment(named.topic, named.partition, named.base_offset) != named:
+                return False
+            txn.put_segment(named._replace(sidecar=sidecar))
+            return True
+
+        with self._state.checkpoint_lock:
+            self._check_current(log)
+            return self._entries.commit(put)
+
+
+class _Sink:
+    """A file that pyarrow writes to, through ``IO``, once and in order; it knows its size and CRC-32C."""
+
+    def __init__(self, io: IO, fd: int) -> None:
+        self._io, self._fd = io, fd
+        self.size_bytes = self.crc = 0
+        self.closed = self.finished = False
+
+    def write(self, data: Buffer) -> int:
+        """Write the next bytes; once ``finished``, nothing."""
+        size_bytes = len(data)
+        if not self.finished:
+            pwrite_all(self._io, self._fd, data, self.size_bytes)
+            self.crc = crc32c(data, self.crc)
+            self.size_bytes += size_bytes
+        return size_bytes
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """The descriptor is another's."""
+
+
+# ---------------------------------------------------------------- files of sidecars
+
+
+def is_wanted(config: Mapping[str, ConfigValue]) -> bool:
+    """Whether a topic with these configs is to have sidecars."""
+    return bool(config.get(CONFIG, TOPIC_CONFIGS[CONFIG].default))
+
+
+def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
+    """What is wrong with a sidecar's file, every byte of which is read; None where it is as it was written."""
+    assert named.sidecar is not None
+    try:
+        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+    except FileNotFoundError:
+        return "the file is missing"
+    try:
+        size_bytes = crc = 0
+        while part := io.pread(fd, _CHECK_SIZE_BYTES, size_bytes):
+            size_bytes, crc = size_bytes + len(part), crc32c(part, crc)
+    finally:
+        io.close(fd)
+    if (size_bytes, crc) == (named.sidecar.size_bytes, named.sidecar.crc):
+        return None
+    return f"{size_bytes} bytes with CRC {crc:08x}; the catalogue says {named.sidecar.size_bytes} and {named.sidecar.crc:08x}"
+
+
+def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
+    """What is wrong with a sidecar's size or footer, which no page checksum covers; None where it can be used."""
+    assert named.sidecar is not None
+    size_bytes, _, footer_size_bytes, footer_crc, _ = named.sidecar
+    try:
+        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+    except FileNotFoundError:
+        return "the file is missing"
+    try:
+        found_bytes = io.size_bytes(fd)
+        found_crc = crc32c(pread_exact(io, fd, footer_size_bytes, max(0, found_bytes - footer_size_bytes)))
+    finally:
+        io.close(fd)
+    if (found_bytes, found_crc) == (size_bytes, footer_crc):
+        return None
+    return f"{found_bytes} bytes and a footer with CRC {found_crc:08x}; the catalogue says {size_bytes} and {footer_crc:08x}"
+
+
+def remove_files(io: IO, paths: Sequence[str]) -> None:
+    """Remove what no entry names; opening removes what is left of it."""
+    for path in paths:
+        try:
+            io.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("%s could not be removed: %s", path, error)

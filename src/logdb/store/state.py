@@ -1,0 +1,166 @@
+"""What the parts of one open store share: where it is, which logs are open, whether it may be used now, and locks.
+
+Knows why a call is refused.  Does not know what is done under a lock.
+
+Whoever takes several locks takes them in this order:
+
+    transaction_gate    shared while a transaction is decided, or its markers are written, alone while all ends are captured
+    topics_lock         topics, and opening of logs
+    checkpoint_lock     sealing of segments, and what puts others in their place
+    Entries' own        log entries, and the transactions that change them
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Literal
+
+from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
+from logdb.io import IO
+from logdb.log.log import GATE_SEALED, Log
+from logdb.log.reading import ReadableLog
+from logdb.meta import Catalogue, TopicEntry
+from logdb.meta.gate import Gate
+from logdb.model import Durability, TopicEvent, TopicPartition
+from logdb.store import topic_file
+from logdb.store.lock import LockFile
+
+Mode = Literal["a", "r"]
+_states: "weakref.WeakSet[StoreState]" = weakref.WeakSet()
+
+
+class StoreState:
+    """The shared state of one open store.
+
+    ``lock_file``: None with mode "r".  ``clean``: whether the last writer had closed the directory.  ``reports``: what
+    opening the logs has found so far.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        mode: Mode,
+        catalogue: Catalogue,
+        *,
+        durability: Durability,
+        batch_size: int,
+        io: IO,
+        clock: Callable[[], int] | None,
+        lock_file: LockFile | None = None,
+        clean: bool = True,
+    ) -> None:
+        self.path, self.mode, self.catalogue, self.durability, self.batch_size = path, mode, catalogue, durability, batch_size
+        self.io, self.clock, self.lock_file, self.clean = io, clock, lock_file, clean
+        self.logs: dict[TopicPartition, Log] = {}
+        self.reports: list[str] = []
+        self.closed, self._owner = False, os.getpid()
+        self.sync_failed: SyncFailed | None = None
+        self.settle: Callable[[], None] | None = None  # ends what transactions an earlier process left open; of the layer above
+        self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
+        self.checkpoint_lock = threading.Lock()
+        self.renew_locks()
+        _states.add(self)
+
+    def renew_locks(self) -> None:
+        """Locks that a forked child needs, and that nobody holds."""
+        self.topics_lock, self.transaction_gate = threading.RLock(), Gate()
+
+    def clock_ms(self) -> int:
+        """Time of day, in ms since 1970."""
+        return self.clock() if self.clock is not None else self.io.clock_ms()
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        return os.path.join(self.path, f"{topic}-{partition}")
+
+    def listen(self, function: Callable[[TopicEvent], None]) -> None:
+        """Have a function told each change of topics, in their order, as soon as it is durable; it is to be quick."""
+        self._listeners = (*self._listeners, function)
+
+    def tell(self, event: TopicEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def topic(self, name: str) -> TopicEntry:
+        self.check_open()
+        entry = self.catalogue.topic(name)
+        if entry is None:
+            raise UnknownTopic(name, known=self.catalogue.topic_names())
+        return entry
+
+    def is_of(self, path: str, topic_id: str) -> bool:
+        """Whether a partition's directory is there, and that of the topic with the id, not of a later one of the same name."""
+        try:
+            return self.io.exists(path) and topic_file.load(self.io, path).topic_id == topic_id
+        except (FileNotFoundError, CorruptionError):
+            return self.catalogue.topic(os.path.basename(path).rpartition("-")[0]) is None
+
+    # ------------------------------------------------------------ whether it may be used
+
+    def check_open(self) -> None:
+        if (error := self._unusable()) is not None:
+            raise error
+
+    def check_writable(self) -> None:
+        self.check_open()
+        if self.mode == "r":
+            raise self.reads_only()
+        self.check_synced()
+
+    def reads_only(self) -> ReadOnly:
+        return ReadOnly(f"{self.path} was opened with mode='r': it can be read only")
+
+    def check_synced(self) -> None:
+        """Raise what a failed sync has said; nothing is written after it."""
+        if self.sync_failed is not None:
+            raise SyncFailed(self.sync_failed.path, self.sync_failed.reason)
+
+    def refusal(self, log: ReadableLog) -> LogdbError:
+        """Why ``log`` takes no records."""
+        where = TopicPartition(log.topic, log.partition)
+        if (error := self._unusable()) is not None:
+            return error
+        if self.mode == "r":
+            return ReadOnly(f"{self.path} was opened with mode='r': {where} can be read only")
+        if self.sync_failed is not None:
+            return SyncFailed(self.sync_failed.path, self.sync_failed.reason)
+        if log.read_only_reason is not None:
+            return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
+        return Closed(f"{where} is closed: its topic was deleted")
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that opened it."""
+        return os.getpid() != self._owner
+
+    def _unusable(self) -> Forked | Closed | None:
+        if self.is_forked:
+            return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
+        return Closed(f"the database {self.path} is closed") if self.closed else None
+
+    def fail(self, error: SyncFailed) -> None:
+        """The device failed a sync: from here on nothing is written."""
+        if self.sync_failed is None:
+            self.sync_failed = error
+            for log in list(self.logs.values()):
+                log.refuse(GATE_SEALED)
+            if self.lock_file is not None:
+                self.lock_file.mark_failed_sync()
+
+    def end(self) -> None:
+        self.closed = True
+        _states.discard(self)
+
+
+def _after_fork_in_child() -> None:
+    """Logs of the parent neither take nor write records in the child, nor wait for threads that it does not have."""
+    for state in list(_states):
+        state.renew_locks()
+        for log in list(state.logs.values()):
+            log.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,289 @@
+"""The topics of one directory: which there are, and how they come, change and go.
+
+Knows the catalogue's topics, their partitions' directories, and the order in which the two become durable.  Does not
+know what is in a log.
+
+Creating and deleting a topic take several steps, each an intent that opening replays:
+
+    create: directories as .tmp, synced -> catalogue names them (the commit point) -> renamed -> intent cleared
+    delete: catalogue forgets the topic (the commit point) -> directories renamed -delete -> removed -> intent cleared
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
+from logdb.log.log import Log
+from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
+from logdb.model import (
+    INTERNAL_TOPICS,
+    PARTITION_COUNT_MAX,
+    TOPIC_CONFIGS,
+    ConfigValue,
+    EventKind,
+    LogConfig,
+    PartitionInfo,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+    check_config,
+    check_topic_name,
+)
+from logdb.segment.files import sync_directory
+from logdb.store import swap, topic_file
+from logdb.store.directories import UNFINISHED, named_errors, remove_tree
+from logdb.store.entries import Entries
+from logdb.store.state import StoreState
+from logdb.store.swaps import Swaps
+
+logger = logging.getLogger(__name__)
+
+
+def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:
+    """All topics by name, without their partitions."""
+    state.check_open()
+    found = [_info(entry) for entry in state.catalogue.topics().values()]
+    return [info for info in found if internal or not info.internal]
+
+
+def describe(topic: TopicEntry, logs: list[Log], clean_offsets: list[int]) -> TopicInfo:
+    """One topic with its partitions as they are now, by all of its logs and how far each is compacted."""
+    return _info(topic, tuple(_partition_info(log, clean) for log, clean in zip(logs, clean_offsets, strict=True)))
+
+
+def _partition_info(log: Log, clean_offset: int) -> PartitionInfo:
+    return PartitionInfo(
+        partition=log.partition,
+        start_offset=log.start_offset,
+        end_offset=log.end_offset,
+        size_bytes=log.size_bytes,
+        segment_count=len(log.segments),
+        leader_epoch=log.epochs.latest,
+        read_only_reason=log.read_only_reason,
+        clean_offset=clean_offset,
+    )
+
+
+def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> TopicInfo:
+    return TopicInfo(
+        name=entry.name,
+        topic_id=entry.topic_id,
+        partition_count=entry.partition_count,
+        config=entry.config,
+        internal=entry.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
+
+
+class TopicChanges:
+    """What creates, alters and deletes the topics of a store that writes."""
+
+    def __init__(self, state: StoreState, entries: Entries, swaps: Swaps, forget: Callable[[Log], None]) -> None:
+        """``forget``: called with an open log whose topic was deleted."""
+        self._state, self._io, self._entries, self._swaps, self._forget = state, state.io, entries, swaps, forget
+        self._interrupted = False  # a change was committed, perhaps, and not finished
+
+    def create(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
+        parsed = _check_new(name, partitions, config)
+        with self._state.topics_lock:
+            self._begin()
+            if (entry := self._state.catalogue.topic(name)) is not None:
+                if if_not_exists:
+                    return _info(entry)
+                raise TopicExists(name)
+            from uuid import uuid4
+
+            entry = TopicEntry(name, str(uuid4()), partitions, parsed)
+            self._make_partitions(entry, range(partitions), "create")
+            return _info(entry)
+
+    def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
+        """What ``create`` would make, without an id; raises what that would."""
+        parsed = _check_new(name, partitions, config)
+        with self._state.topics_lock:
+            self._begin()
+            if self._state.catalogue.topic(name) is not None:
+                raise TopicExists(name)
+        return _info(TopicEntry(name, "", partitions, parsed))
+
+    def check_configs(self, name: str, config: Mapping[str, object]) -> None:
+        """Raise what ``alter`` would."""
+        with self._state.topics_lock:
+            self._begin()
+            _changed(self._state.topic(name), config)
+
+    def alter(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
+        with self._state.topics_lock:
+            self._begin()
+            entry = self._state.topic(name)
+            changed = _changed(entry, config)
+            if partitions is not None and partitions != entry.partition_count:
+                _check_partition_count(name, partitions, entry.partition_count)
+                grown = entry._replace(partition_count=partitions)
+                self._make_partitions(grown, range(entry.partition_count, partitions), "grow")
+                entry = grown
+            if config:
+                former, entry = entry, entry._replace(config=changed)
+                self._change_config(entry)
+                if entry != former:
+                    self._tell("topic_altered", entry)
+            return _info(entry)
+
+    def delete(self, name: str) -> None:
+        with self._state.topics_lock, self._state.checkpoint_lock:
+            self._begin()
+            entry = self._state.topic(name)
+            intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
+            self._interrupted = True  # until it is finished
+            number = self._entries.forget(name, intent)
+            self._tell("topic_deleted", entry)
+            for partition in range(entry.partition_count):
+                if (log := self._state.logs.pop(TopicPartition(name, partition), None)) is not None:
+                    self._forget(log)
+            self._finish_delete(number, intent)
+            self._interrupted = False
+
+    # ------------------------------------------------------------ intents
+
+    def replay_intents(self) -> None:
+        """Finish what was begun, then remove what was begun and never committed."""
+        for number, intent in self._state.catalogue.intents():
+            logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
+            match intent.kind:
+                case "create" | "grow":
+                    self._finish_create(number, intent)
+                case "delete":
+                    self._finish_delete(number, intent)
+                case swap.SWAP:
+                    self._swaps.finish(number, intent)
+                case other:
+                    raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
+        for name in self._io.listdir(self._state.path):
+            if name.endswith(UNFINISHED):
+                remove_tree(self._io, self._state.file(name))
+
+    def finish_interrupted(self) -> None:
+        """Finish a change that an error cut short after its commit, before another one begins."""
+        if self._interrupted:
+            self.replay_intents()
+            self._entries.load()
+            self._interrupted = False
+
+    def _tell(self, kind: EventKind, entry: TopicEntry) -> None:
+        """Say what was committed."""
+        self._state.tell(TopicEvent(kind, _info(entry)))
+
+    def _begin(self) -> None:
+        self._state.check_writable()
+        self.finish_interrupted()
+
+    # ------------------------------------------------------------ steps
+
+    def _change_config(self, entry: TopicEntry) -> None:
+        with self._state.checkpoint_lock:  # the starts of logs don't move meanwhile
+            for partition in range(entry.partition_count):
+                start_offset = self._entries.get(TopicPartition(entry.name, partition)).start_offset
+                directory = self._state.partition_path(entry.name, partition)
+                topic_file.replace(self._io, directory, topic_file.describe(entry, partition, start_offset))
+            self._entries.commit(lambda txn: txn.put_topic(entry))
+        for partition in range(entry.partition_count):
+            if (log := self._state.logs.get(TopicPartition(entry.name, partition))) is not None:
+                log.configure(LogConfig.of(entry.config, self._state.durability))
+
+    def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"]) -> None:
+        """Make the directories of new partitions and let the catalogue name them."""
+        for partition in partitions:
+            self._make_partition(entry, partition)
+        sync_directory(self._io, self._state.path)
+        strict = LogConfig.of(entry.config, self._state.durability).durability == "fsync"
+        logs = [LogEntry(topic=entry.name, partition=partition, strict=strict) for partition in partitions]
+        intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop], "topic_id": entry.topic_id})
+
+        def commit(txn: WriteTransaction) -> int:
+            txn.put_topic(entry)
+            return txn.add_intent(intent)
+
+        self._interrupted = True  # until it is finished
+        number = self._entries.change(lambda: logs, commit)
+        self._tell("topic_created" if kind == "create" else "partitions_added", entry)
+        self._finish_create(number, intent)
+        self._interrupted = False
+
+    def _make_partition(self, entry: TopicEntry, partition: int) -> None:
+        """Make the directory of one, synced, under the name of unfinished work."""
+        path = self._state.partition_path(entry.name, partition)
+        if self._io.exists(path):
+            raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
+        temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
+        if self._io.exists(temporary):
+            remove_tree(self._io, temporary)
+        with named_errors(temporary):
+            self._io.mkdir(temporary)
+        topic_file.create(self._io, temporary, topic_file.describe(entry, partition, 0))
+        sync_directory(self._io, temporary)
+
+    def _finish_create(self, number: int, intent: Intent) -> None:
+        start, stop = intent.body["partitions"]
+        for partition in range(start, stop):
+            path = self._state.partition_path(intent.topic, partition)
+            temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
+            if self._io.exists(temporary):
+                with named_errors(path):
+                    self._io.rename(temporary, path)
+        sync_directory(self._io, self._state.path)
+        self._entries.commit(lambda txn: txn.clear_intent(number))
+
+    def _finish_delete(self, number: int, intent: Intent) -> None:
+        doomed = []
+        for partition in range(intent.body["partition_count"]):
+            path = self._state.partition_path(intent.topic, partition)
+            doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
+            if self._state.is_of(path, intent.body["topic_id"]):
+                with named_errors(path):
+                    self._io.rename(path, doomed[-1])
+        sync_directory(self._io, self._state.path)
+        for path in doomed:
+            if self._io.exists(path):
+                remove_tree(self._io, path)
+        self._entries.commit(lambda txn: txn.clear_intent(number))
+
+    def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
+        """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""
+        return self._state.file(f"{topic_id}-{partition}{suffix}")
+
+
+def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """See that there can be such a topic; returns its configs, parsed."""
+    check_topic_name(name)
+    parsed = check_config(config)
+    _check_policy(name, parsed)
+    _check_partition_count(name, partition_count, 1)
+    return parsed
+
+
+def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """The configs that a topic comes to have."""
+    parsed = check_config({key: value for key, value in config.items() if value is not None})
+    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
+    _check_policy(entry.name, changed)
+    return changed
+
+
+def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:
+    """Internal topics hold a state that is replayed: nothing but compaction may take a record out of them."""
+    policy = config.get("cleanup.policy", TOPIC_CONFIGS["cleanup.policy"].default)
+    if name in INTERNAL_TOPICS and policy != "compact":
+        raise InvalidConfig("cleanup.policy", policy, f"{name} keeps what logdb knows of groups or transactions; allowed is compact")
+
+
+def _check_partition_count(topic: str, count: int, least: int) -> None:
+    if not least <= count <= PARTITION_COUNT_MAX:
+        raise InvalidPartitions(topic, count, f"allowed are {least} to {PARTITION_COUNT_MAX}; their number never shrinks")
+
+
+def _any_value(key: str) -> object:
+    if key not in TOPIC_CONFIGS:
+        raise InvalidConfig(key, None, "unknown key")
+    return TOPIC_CONFIGS[key].default

@@ -1,0 +1,227 @@
+"""What a store has besides when it writes: the parts that change the directory, their threads, and the order of closing.
+
+Knows which part does what.  Does not know how.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.errors import Closed, LogdbError
+from logdb.log import host
+from logdb.log.log import GATE_SHUT, Log
+from logdb.meta import LogEntry, WriteTransaction, file_checksum
+from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
+from logdb.segment.files import Watcher
+from logdb.store.background_recovery import BackgroundRecovery
+from logdb.store.checkpoints import Checkpoints
+from logdb.store.cleaner import Cleaner
+from logdb.store.entries import Entries
+from logdb.store.flusher import Flusher
+from logdb.store.housekeeping import Housekeeping
+from logdb.store.log_start import LogStarts
+from logdb.store.open_logs import OpenLogs
+from logdb.store.opening import Opened
+from logdb.store.retention import Retention
+from logdb.store.sidecars import Sidecars
+from logdb.store.state import StoreState
+from logdb.store.swaps import Swaps
+from logdb.store.topics import TopicChanges
+
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
+
+
+class Writer:
+    """The writing half of one store; also what retention and the cleaner ask (``retention.Host``, ``cleaner.Host``)."""
+
+    def __init__(
+        self,
+        state: StoreState,
+        log_host: host.Host,
+        opened: Opened,
+        *,
+        linger_ms: int,
+        retention_check_ms: int,
+        cleaner_bytes_per_second: int,
+    ) -> None:
+        """Nothing is written, and no thread begins, before ``begin``."""
+        io = state.io
+        self._state, self._opened = state, opened
+        self.entries = Entries(io, opened.catalogue)
+        self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
+        self.checkpoints = Checkpoints(state, self.entries)
+        self.swaps = Swaps(state, self.entries, self.log)
+        self._log_starts = LogStarts(state, self.entries, self.checkpoints)
+        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget)
+        self.flusher = Flusher(io, linger_ms, self.checkpoint)
+        self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
+        self.housekeeping = Housekeeping(io)
+        self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_ms)
+        self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
+        self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
+
+    # ------------------------------------------------------------ opening and closing
+
+    def begin(self) -> None:
+        """Finish what the last writer had begun, and start the threads that there is something to do for."""
+        try:
+            self._replay()
+        except BaseException:
+            self._opened.close()
+            raise
+        self._watcher = Watcher(self._state.io.device(self._state.path), self._state.fail)
+        self.flusher.start()
+        if not self._state.clean:
+            self.recovery.start()
+        for topic in self._state.catalogue.topics().values():
+            self._consider(topic.config)
+
+    def _replay(self) -> None:
+        lock_file = self._opened.lock_file
+        lock_file.mark_open()
+        if self._state.clean:
+            lock_file.mark_recovered()
+        self._topics.replay_intents()
+        self.entries.load()
+
+    def stop(self) -> None:
+        """End the threads, after what they are at."""
+        self.housekeeping.stop()
+        self.cleaner.stop()
+        self.sidecars.stop()
+        self.recovery.join()
+        self.flusher.stop()
+
+    def close(self) -> list[tuple[int, str]]:
+        """Close every log and, if all went well, leave the marks of a clean close.
+
+        Returns:
+            For each failure how many records were lost, and why.
+        """
+        state = self._state
+        finished = {log: log.finish() for log in state.logs.values()}
+        failures: list[tuple[int, str]] = []
+        try:
+            if state.sync_failed is None:
+                self._checkpoint_at_end([log for log, why in finished.items() if why is None and log.read_only_reason is None])
+        except Exception as error:  # noqa: BLE001 -- the logs and the lock are to be let go of all the same
+            failures.append((0, str(error)))
+        for log, why in finished.items():
+            lost = log.abandon()
+            if why is not None:
+                failures.insert(0, (lost, why))
+        state.catalogue.close()
+        try:
+            if not failures and state.sync_failed is None and (state.clean or self.recovery.done):
+                self._opened.lock_file.mark_clean(*file_checksum(state.io, state.catalogue.path))
+        except LogdbError as error:
+            failures.append((0, str(error)))
+        finally:
+            self._opened.lock_file.release()
+        return failures
+
+    def _checkpoint_at_end(self, logs: list[Log]) -> None:
+        if changed := [log for log in logs if self.checkpoints.is_behind(log)]:
+            self.checkpoint(changed)
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists)
+        self._consider(info.config)
+        return info
+
+    def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
+        return self._topics.check_new(name, partitions, config)
+
+    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
+        self._topics.check_configs(name, config)
+
+    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
+        info = self._topics.alter(name, config, partitions)
+        self._consider(info.config)
+        return info
+
+    def delete_topic(self, name: str) -> None:
+        self._topics.delete(name)
+
+    def finish_interrupted(self) -> None:
+        """Finish what an error cut short after its commit; for who holds the locks of topics and of checkpoints."""
+        self._topics.finish_interrupted()
+        self.swaps.finish_locked()
+
+    def _consider(self, config: Mapping[str, ConfigValue]) -> None:
+        """Begin the background work that a topic with these configs needs."""
+        self.housekeeping.consider(config)
+        self.cleaner.consider(config)
+        self.sidecars.consider(config)
+
+    def _forget(self, log: Log) -> None:
+        """Let go of a log whose topic goes; what it has not written does not matter any more."""
+        self.flusher.forget(log)
+        log.refuse(GATE_SHUT)
+        log.abandon()
+
+    # ------------------------------------------------------------ logs
+
+    def log(self, topic: str, partition: int) -> Log:
+        return self.logs.log(topic, partition)
+
+    def clock_ms(self) -> int:
+        return self._state.clock_ms()
+
+    def checkpoint(self, logs: Sequence[Log]) -> None:
+        self.checkpoints.checkpoint(logs)
+
+    def flush(self, sync: bool = True) -> None:
+        """``Log.flush`` of every log that is open."""
+        for name, log in list(self._state.logs.items()):
+            if log.read_only_reason is None:
+                try:
+                    log.flush(sync)
+                except Closed:
+                    if self._state.logs.get(name) is log:  # else its topic was deleted meanwhile
+                        raise
+
+    def take_producer_ids(self, count: int) -> range:
+        """See ``Store.take_producer_ids``."""
+
+        def take(txn: WriteTransaction) -> int:
+            first = max(txn.next_producer_id(), self.clock_ms() // 1000 << 20)
+            txn.put_next_producer_id(first + count)
+            return first
+
+        first = self.entries.commit(take)
+        return range(first, first + count)
+
+    # ------------------------------------------------------------ what retention and the cleaner ask
+
+    def begin_at(self, log: Log, start_offset: int) -> None:
+        self._log_starts.move(log, start_offset)
+
+    def entry(self, name: TopicPartition) -> LogEntry:
+        return self.entries.get(name)
+
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
+        try:
+            self._keep_decisions(log)
+        except LogdbError:
+            replacement.discard()
+            raise
+        return self.swaps.swap(log, replacement)
+
+    def _keep_decisions(self, log: Log) -> None:
+        """Before compacted segments of ``log`` are swapped: how a transaction was decided stays until its markers are durable."""
+        if log.topic == INTERNAL_TOPICS[1]:
+            if self._state.settle is None:
+                raise Closed(f"{log.topic} is compacted by who keeps transactions, and nobody does yet")
+            self._state.settle()
+            self.flush()
+
+    def finish_swaps(self, log: Log) -> None:
+        self.swaps.finish_of(log)
+
+    def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
+        entry = self.entry(TopicPartition(log.topic, log.partition))
+        if (clean_offset, delete_horizon_ms) != (entry.clean_offset, entry.delete_horizon_ms):
+            self.entries.note(log, clean_offset=clean_offset, delete_horizon_ms=delete_horizon_ms)

@@ -1,0 +1,219 @@
+"""Record batches in and out as they lie, of one partition and of several."""
+
+import json
+import threading
+
+import pytest
+
+from logdb.log.log import Log
+from logdb_http_api import framing
+from support.batches import Rec, encode_batch
+from support.serving import served
+from support.transactional import Writer
+from support.wire import wire
+
+TYPE = "application/vnd.logdb.batches"
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served(tmp_path / "db") as it:
+        it.database.create_topic("t", partitions=3)
+        yield it
+
+
+def path(partition=0, **query):
+    return f"/logdb/v1/topics/t/partitions/{partition}/batches?" + "&".join(f"{name}={value}" for name, value in query.items())
+
+
+def batch(*values):
+    return encode_batch([Rec(value=value) for value in values])
+
+
+def values(log: Log, offset=0):
+    return [record.value for record in log.read(offset)]
+
+
+def marks(said):
+    return {name.removeprefix("logdb-"): int(value) for name, value in said.headers.items() if name.startswith("logdb-")}
+
+
+# ---------------------------------------------------------------- in
+
+
+def test_what_is_sent_is_there_as_it_was(server):
+    log = server.database.log("t")
+    assert server.call(path(), batch(b"a", b"b"), content_type=TYPE) == (200, {"base_offset": 0, "next_offset": 2})
+    assert server.call(path(durability="fsync"), batch(b"c"), content_type=TYPE) == (200, {"base_offset": 2, "next_offset": 3})
+    large = batch(*[bytes(1000)] * 500)
+    assert server.call(path(), large, content_type=TYPE) == (200, {"base_offset": 3, "next_offset": 503})
+    assert values(log)[:3] == [b"a", b"b", b"c"]
+    assert log.point.offset >= 3, "an append at fsync is synced"
+    assert server.call(path(), b"", content_type=TYPE) == (200, {"base_offset": 503, "next_offset": 503})
+
+
+def test_a_conditional_append(server):
+    assert server.call(path(expected_offset=0), batch(b"a"), content_type=TYPE)[0] == 200
+    status, said = server.call(path(expected_offset=0), batch(b"b"), content_type=TYPE)
+    assert (status, said["error_code"], said["error"], said["fields"]["end_offset"]) == (412, 41201, "UnexpectedOffset", 1)
+
+
+def test_a_small_append_beside_large_ones(server):
+    """Those on the loop and those in threads keep the order of one client, whoever is first."""
+    large, done = batch(*[b"L" * 1000] * 900), []
+    thread = threading.Thread(target=lambda: done.extend(server.call(path(), large, content_type=TYPE)[0] for _ in range(10)))
+    thread.start()
+    with wire(server.url) as line:
+        offsets = [line.ask("POST", path(), batch(b"s"), {"Content-Type": TYPE}).json["base_offset"] for _ in range(100)]
+    thread.join()
+    assert done == [200] * 10
+    assert offsets == sorted(offsets)
+    log = server.database.log("t")
+    assert [next(iter(log.read(offset))).value for offset in offsets] == [b"s"] * 100
+    assert log.end_offset == 100 + 10 * 900
+
+
+def test_several_partitions_each_for_itself(server):
+    frames = [
+        (0, batch(b"a"), {}),
+        (1, batch(b"b", b"c"), {"expected_offset": 0}),
+        (0, batch(b"d"), {}),
+        (7, batch(b"x"), {}),
+        (1, batch(b"e"), {"expected_offset": 9}),
+        (2, b"nothing", {}),
+        (2, batch(b"f"), {"expected_offset": "soon"}),
+    ]
+    body = b"".join(framing.head("t", partition, len(data), header) + data for partition, data, header in frames)
+    status, said = server.call("/logdb/v1/batches", body, content_type=TYPE)
+    assert status == 200
+    told = [(one["partition"], one.get("base_offset"), one.get("next_offset"), one.get("error_code")) for one in said["partitions"]]
+    assert told == [
+        (0, 0, 1, None), (1, 0, 2, None), (0, 1, 2, None), (7, None, None, 40402), (1, None, None, 41201), (2, None, None, 42213),
+        (2, None, None, 422),
+    ]  # fmt: skip
+    assert [values(server.database.log("t", partition)) for partition in range(3)] == [[b"a", b"d"], [b"b", b"c"], []]
+
+
+# ---------------------------------------------------------------- out
+
+
+def test_what_is_read_lies_so_in_the_log(server):
+    log = server.database.log("t")
+    log.append_many([b"v%d" % offset for offset in range(10_000)])
+    with wire(server.url) as line:
+        got, offset = b"", 0
+        while True:
+            said = line.ask("GET", path(offset=offset, max_bytes=20_000))
+            assert (said.status, said.headers["content-type"]) == (200, TYPE)
+            if not said.body:
+                break
+            got, offset = got + said.body, marks(said)["next-offset"]
+        assert got == bytes(log.read_batches(0, 1 << 30)[0])
+        assert marks(said) == {
+            "next-offset": 10_000, "start-offset": 0, "end-offset": 10_000, "readable-end-offset": 10_000, "last-stable-offset": 10_000,
+            "leader-epoch": 0,
+        }  # fmt: skip
+
+
+def test_a_large_answer_is_whole(server):
+    log = server.database.log("t")
+    log.append_many([bytes(1000)] * 20_000)
+    with wire(server.url) as line:
+        said = line.ask("GET", path(max_bytes=30 << 20))
+        assert said.body == bytes(log.read_batches(0, 30 << 20)[0])
+        assert len(said.body) > 20_000_000
+
+
+def test_a_position_that_was_lost(server):
+    server.database.log("t").append_many([b"x"] * 3)
+    assert server.call(path(offset=2, leader_epoch=0))[0] == 200
+    status, said = server.call(path(offset=3, leader_epoch=5))
+    assert (status, said["error"], said["fields"]["leader_epoch"]) == (410, "LogTruncated", 5)
+
+
+def test_committed_records_only(server):
+    session, log = server.database._session, server.database.log("t")
+    log.append_many([b"plain"])
+    aborted, committed, left_open = (Writer(session, name) for name in ("a", "c", "o"))
+    for writer, value in ((aborted, b"no"), (committed, b"yes"), (left_open, b"perhaps")):
+        writer.write(("t", 0), value)
+    aborted.end(commit=False)
+    committed.end(commit=True)
+    with wire(server.url) as line:
+        said = line.ask("GET", path(offset=0, isolation_level="read_committed"))
+        assert marks(said)["last-stable-offset"] == marks(said)["next-offset"] == marks(said)["readable-end-offset"] == 3
+        assert b"plain" in said.body
+        assert b"yes" in said.body
+        assert b"no" not in said.body.replace(b"none", b"")
+        assert b"perhaps" not in said.body
+        assert b"perhaps" in line.ask("GET", path(offset=0)).body
+        said = line.ask("GET", path(offset=1, isolation_level="read_committed", max_bytes=1))
+        assert (said.body, marks(said)["next-offset"]) == (b"", 2), "what was aborted is gone past, without a wait"
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_a_long_poll_ends_with_the_first_record(server, isolation_level):
+    with wire(server.url) as polling, wire(server.url) as line:
+        polling.send(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path(wait_ms=60_000, isolation_level=isolation_level).encode())
+        assert line.ask("POST", path(), batch(b"a"), {"Content-Type": TYPE}).status == 200
+        said = polling.read()
+        assert (b"a" in said.body, marks(said)["next-offset"]) == (True, 1)
+        said = line.ask("GET", path(offset=1, wait_ms=30))
+        assert (said.status, said.body) == (200, b"")
+
+
+def test_a_long_poll_waits_for_so_many_bytes(server):
+    one = batch(bytes(100))
+    with wire(server.url) as polling, wire(server.url) as line:
+        polling.send(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path(wait_ms=60_000, min_bytes=5 * len(one)).encode())
+        for _ in range(5):
+            assert line.ask("POST", path(), one, {"Content-Type": TYPE}).status == 200
+        said = polling.read()
+        assert (len(said.body), marks(said)["next-offset"]) == (5 * len(one), 5)
+        said = line.ask("GET", path(wait_ms=30, min_bytes=1_000_000))
+        assert len(said.body) == 5 * len(one), "what is there when the time is over"
+
+
+def test_a_long_poll_ends_with_its_topic(server):
+    with wire(server.url) as polling:
+        polling.send(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path(wait_ms=60_000).encode())
+        assert server.call("/logdb/v1/calls/topics", {})[0] == 200
+        server.database.delete_topic("t")
+        said = polling.read()
+        assert (said.status, said.json["error_code"]) == (404, 40401)
+
+
+def test_several_partitions_in_one_request(server):
+    for partition, count in ((0, 10), (1, 20)):
+        server.database.log("t", partition).append_many([bytes(1000)] * count)
+    wanted = [{"topic": "t", "partition": at, "offset": offset} for at, offset in ((1, 5), (0, 0), (2, 0), (9, 0))]
+    status, body = server.call("/logdb/v1/fetch", {"partitions": wanted})
+    frames = list(framing.frames(body))
+    assert status == 200
+    told = [(frame.partition, bool(frame.batches), frame.header.get("next_offset"), frame.header.get("error_code")) for frame in frames]
+    assert told == [
+        (1, True, 20, None), (0, True, 10, None), (2, False, 0, None), (9, False, None, 40402),
+    ]  # fmt: skip
+    _, body = server.call("/logdb/v1/fetch", {"partitions": wanted[:2], "max_bytes": 1})
+    assert [bool(frame.batches) for frame in framing.frames(body)] == [True, False], "one batch at least, of the first that has one"
+    for bad in (
+        {"partitions": 1},
+        {"partitions": [{"topic": "t"}]},
+        {"partitions": [], "max_bytes": 0},
+        {"partitions": [], "wait_ms": "x"},
+    ):
+        assert server.call("/logdb/v1/fetch", bad)[0] == 422
+
+
+def test_a_server_of_a_directory_that_another_process_writes_to(tmp_path, server):
+    log = server.database.log("t")
+    log.append_many([b"a"])
+    log.flush()
+    with served(tmp_path / "db", opened={"mode": "r"}) as reader, wire(reader.url) as line:
+        assert b"a" in line.ask("GET", path()).body
+        assert json.loads(line.ask("GET", "/health/ready").body) == {"status": "ready"}
+        line.send(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path(offset=1, wait_ms=60_000).encode())
+        log.append_many([b"b"])
+        assert b"b" in line.read().body
+        said = line.ask("POST", path(), batch(b"c"), {"Content-Type": TYPE})
+        assert (said.status, said.json["error"]) == (409, "ReadOnly")

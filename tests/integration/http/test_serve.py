@@ -1,0 +1,92 @@
+"""``logdb serve`` as a shell sees it: what it prints, what it reads, how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from support.server_process import server_process
+from support.wire import wire
+
+LOGDB = (sys.executable, "-m", "logdb.cli")
+JSON = {"Content-Type": "application/json"}
+
+
+def run(*args, cwd=None, **variables):
+    return subprocess.run([*LOGDB, "serve", *args], cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"])
+def test_an_open_address_is_refused_before_anything_is_made(tmp_path, address):
+    done = run(str(tmp_path / "db"), "--http", address)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--insecure" in done.stderr
+    assert address in done.stderr
+    assert not (tmp_path / "db").exists()
+
+
+def test_it_prints_where_it_listens(tmp_path):
+    process = subprocess.Popen(
+        [*LOGDB, "--json", "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    )
+    said = json.loads(process.stdout.readline())
+    assert said["pid"] == process.pid
+    with wire(said["addresses"][0]) as line:
+        assert line.ask("GET", "/health/ready").status == 200
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert process.stdout.read() == ""
+    process.stdout.close()
+
+
+def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
+    (tmp_path / "logdb.toml").write_text(
+        'body_bytes_max = 10\njson_bytes_max = 10\n[topic]\n"retention.ms" = 1\n"flush.ms" = 2\n', encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGDB_JSON_BYTES_MAX", "1000")
+    monkeypatch.setenv("LOGDB_BODY_BYTES_MAX", "20")
+    monkeypatch.setenv("LOGDB_TOPIC_CONFIG", "flush.ms=3,segment.bytes=4000")
+    with (
+        server_process(tmp_path / "db", "--body-bytes-max", "30", "--topic-config", "segment.bytes=5000") as server,
+        wire(server.url) as line,
+    ):
+        said = line.ask("POST", "/logdb/v1/calls/create_topic", b'{"name":"t"}', JSON)
+        assert dict(said.json["config"]) == {"retention.ms": 1, "flush.ms": 3, "segment.bytes": 5000}
+        said = line.ask("POST", "/logdb/v1/topics/t/partitions/0/batches", bytes(31), {"Content-Type": "application/vnd.logdb.batches"})
+        assert said.json["message"] == "the body has 31 bytes, 30 are allowed"
+
+
+@pytest.mark.parametrize(
+    ("args", "variables", "said"),
+    [
+        ((), {}, "which database?"),
+        (("db", "--http", "127.0.0.1"), {}, "wanted is host:port"),
+        (("db", "--drain-ms", "x"), {}, "drain-ms"),
+        (("db", "--body-bytes-max", "0"), {}, "body_bytes_max=0"),
+        (("db", "--topic-config", "no.such=1"), {}, "no.such"),
+        (("db", "--config", "nosuch.toml"), {}, "nosuch.toml"),
+        (("db",), {"LOGDB_DURABILITY": "maybe"}, "LOGDB_DURABILITY"),
+    ],
+)
+def test_a_wrong_call(tmp_path, args, variables, said):
+    done = run(*args, cwd=tmp_path, **variables)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_kafka_s_file_says_in_vain_is_told(tmp_path):
+    (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=x\n", encoding="utf-8")
+    done = run("--config", "server.properties", "--http", "0.0.0.0:1", cwd=tmp_path)
+    assert "server.properties: without effect here: advertised.listeners, num.io.threads" in done.stderr
+
+
+def test_an_idle_server_is_small(tmp_path, record_property):
+    with server_process(tmp_path / "db") as server, wire(server.url) as line:
+        assert line.ask("GET", "/health/ready").status == 200
+        record_property("told", f"an idle server: {server.rss_bytes >> 20} MiB")
+        assert server.rss_bytes < 64_000_000

@@ -1,0 +1,63 @@
+"""REST v3 answers in the shapes of Confluent's ``openapi.yaml``, whoever asks: exchanges in ``golden/``, checked by hand against it.
+
+``<cluster>`` stands for the id of the cluster, ``<root>`` for the authorization of the super user, where authentication is on.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logdb.model import TopicPartition
+from support import exchanges
+from support.exchanges import TRANSPORTS, Transport
+from support.security import secure
+from support.serving import served
+
+PASSWORD = "correct horse"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("v3_*.json")))
+def test_the_exchanges_are_as_documented(tmp_path: Path, name: str, transport: Transport) -> None:
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())
+    with served(tmp_path / "db") as server:
+        for topic, partition_count in golden["topics"].items():
+            server.database.create_topic(topic, partitions=partition_count)
+            if "committed" in golden:
+                for partition in range(partition_count):
+                    server.database.log(topic, partition).append_many([b"value"] * 5)
+        for group_id, offsets in golden.get("committed", {}).items():
+            server.database.reset_offsets(group_id, {TopicPartition(topic, partition): offset for topic, partition, offset in offsets})
+        cluster_id, root = server.call("/v3/clusters")[1]["data"][0]["cluster_id"], server.by("root", PASSWORD).authorization
+        if "super_user" in golden:
+            secure(tmp_path / "db", users={golden["super_user"]: PASSWORD}, super_users=[golden["super_user"]])
+        exchanges.check(server, transport, golden, name, {"<cluster>": cluster_id, "<root>": str(root)})
+
+
+def test_the_cluster_is_named_by_the_database_and_keeps_its_name(tmp_path: Path) -> None:
+    ids = set()
+    for _ in range(2):
+        with served(tmp_path / "db") as server:
+            ids.add(server.call("/v3/clusters")[1]["data"][0]["cluster_id"])
+    assert len(ids) == 1
+
+
+def test_a_new_topic_says_where_it_is(tmp_path: Path) -> None:
+    with served(tmp_path / "db") as server:
+        cluster_id = server.call("/v3/clusters")[1]["data"][0]["cluster_id"]
+        asked = ["--data", '{"topic_name": "trades"}', "--header", "Content-Type: application/json"]
+        headers = exchanges.curl("--dump-header", "-", "--output", "/dev/null", *asked, f"{server.url}/v3/clusters/{cluster_id}/topics")
+        assert f"Location: {server.url}/v3/clusters/{cluster_id}/topics/trades\r\n".encode() in headers
+
+
+def test_the_configs_of_all_topics_are_one_list(tmp_path: Path) -> None:
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("a", config={"retention.ms": 7})
+        server.database.create_topic("b")
+        cluster_id = server.call("/v3/clusters")[1]["data"][0]["cluster_id"]
+        data = server.call(f"/v3/clusters/{cluster_id}/topics/-/configs")[1]["data"]
+        assert {(one["topic_name"], one["value"]) for one in data if one["name"] == "retention.ms"} == {("a", "7"), ("b", "-1")}
+        one = [config for config in data if config["topic_name"] == "b"]
+        assert one == server.call(f"/v3/clusters/{cluster_id}/topics/b/configs")[1]["data"]

@@ -1,0 +1,120 @@
+"""What lies in deploy/: the unit as systemd reads it, the Dockerfile by what matters, the health check against a server."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trustme
+from click.testing import CliRunner
+
+from logdb.cli.app import cli
+from logdb.cli.settings import SETTINGS, variable_of
+from support.serving import served
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+LOGDB = Path(sys.executable).parent / "logdb"
+
+# ---------------------------------------------------------------- systemd
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.skipif(not LOGDB.exists(), reason="the script logdb is not installed")
+def test_systemd_takes_the_unit(tmp_path):
+    unit = tmp_path / "logdb.service"
+    unit.write_text((DEPLOY / "logdb.service").read_text().replace("/usr/local/bin/logdb", str(LOGDB)))
+    found = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_unit_is_confined_and_ends_by_draining():
+    unit = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "logdb.service").read_text(), re.MULTILINE))
+    expected = {
+        "DynamicUser": "yes",
+        "StateDirectory": "logdb",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "ProtectHome": "yes",
+        "CapabilityBoundingSet": "",
+        "KillSignal": "SIGTERM",
+        "Restart": "on-failure",
+        "ExecReload": "/bin/kill -HUP $MAINPID",
+    }
+    assert expected.items() <= unit.items()
+    assert int(unit["TimeoutStopSec"]) * 1000 > 10_000, "longer than drain_ms"
+    assert int(unit["LimitNOFILE"]) > 2 * 10_000, "connections_max, and files"
+    path, *arguments = unit["ExecStart"].split()
+    assert (path, arguments) == ("/usr/local/bin/logdb", ["serve", f"/var/lib/{unit['StateDirectory']}"])
+
+
+# ---------------------------------------------------------------- Docker
+
+
+@pytest.fixture(scope="module")
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's, in order."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def last_stage(instructions):
+    begin = max(at for at, (name, _) in enumerate(instructions) if name == "FROM")
+    return instructions[begin:]
+
+
+def test_two_stages_of_which_the_last_has_no_compiler(instructions):
+    images = [rest for name, rest in instructions if name == "FROM"]
+    assert len(images) == 2
+    assert all(re.match(r"python:3\.\d+-slim-\w+( AS \w+)?$", image) for image in images), "a version, not latest"
+    assert not any("gcc" in rest for _, rest in last_stage(instructions))
+
+
+def test_the_server_is_not_root(instructions):
+    names = [name for name, _ in last_stage(instructions)]
+    given = dict(last_stage(instructions))
+    assert given["USER"] not in ("root", "0")
+    assert "RUN" not in names[names.index("USER") :]
+    assert (given["VOLUME"], given["EXPOSE"], given["STOPSIGNAL"]) == ("/data", "8080", "SIGTERM")
+
+
+def test_the_server_gets_its_signals_and_its_settings(instructions):
+    given = dict(last_stage(instructions))
+    assert json.loads(given["ENTRYPOINT"]) + json.loads(given["CMD"]) == ["logdb", "serve"], "as a list: no shell stands before it"
+    variables = dict(pair.split("=", 1) for pair in given["ENV"].split())
+    assert {name for name in variables if name.startswith("LOGDB_")} <= {variable_of(name) for name in SETTINGS}
+    assert variables["LOGDB_HTTP"].endswith(":8080")
+
+
+def test_others_are_let_in_only_when_somebody_says_so(instructions, tmp_path):
+    variables = dict(pair.split("=", 1) for pair in dict(last_stage(instructions))["ENV"].split())
+    refused = CliRunner().invoke(cli, ["serve"], env={**variables, "LOGDB_DATA_DIR": str(tmp_path / "db")})
+    assert refused.exit_code == 2
+    assert "0.0.0.0:8080" in refused.stderr
+
+
+def test_what_is_copied_is_there_and_not_ignored(instructions):
+    kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert all((ROOT / path).exists() for path in kept)
+    copied = [rest.split()[0] for name, rest in instructions if name == "COPY" and not rest.startswith("--from")]
+    assert set(copied) - {"."} <= kept
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_health_check(tmp_path, tls):
+    options = {}
+    if tls:
+        trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "cert.pem"))
+        options = {"tls_cert": str(tmp_path / "cert.pem")}
+
+    def check(url):
+        env = {**os.environ, "LOGDB_HTTP": url.partition("//")[2], "LOGDB_TLS_CERT": options.get("tls_cert", "")}
+        return subprocess.run([sys.executable, str(DEPLOY / "healthy.py")], env=env, capture_output=True, timeout=60).returncode
+
+    with served(tmp_path / "db", **options) as server:
+        assert check(server.url) == 0
+    assert check(server.url) == 1

@@ -1,0 +1,46 @@
+"""Certificates for tests, by an authority that nobody else trusts."""
+
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+import trustme
+
+
+class Files(NamedTuple):
+    """A certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Issues certificates, each into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._ca = folder, trustme.CA()
+        self.file = folder / "ca.pem"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._ca.cert_pem.write_to_path(self.file)
+
+    def server(self, name: str = "server", *hosts: str) -> Files:
+        """Of a server at the loopback, or at ``hosts``; written anew if it is there."""
+        return self._write(name, self._ca.issue_cert(*(hosts or ("127.0.0.1", "localhost"))))
+
+    def client(self, common_name: str | None, unit: str = "ops") -> Files:
+        """Of a client, by its common name; None: without one."""
+        issued = self._ca.issue_cert("client@example.org", common_name=common_name, organization_name="Acme", organization_unit_name=unit)
+        return self._write(f"client-{common_name}", issued)
+
+    def _write(self, name: str, issued: trustme.LeafCert) -> Files:
+        files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        files.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(files.key)
+        return files
+
+    def context(self, files: Files | None = None) -> ssl.SSLContext:
+        """For a client that trusts the authority, and shows a certificate if it has one."""
+        context = ssl.create_default_context(cafile=self.file)
+        if files is not None:
+            context.load_cert_chain(*files)
+        return context

@@ -1,0 +1,66 @@
+"""The tables of docs/http.md, made of the routes of the door and the settings of ``logdb serve``.
+
+``python tests/support/http_tables.py`` writes them anew, between the page's marks: ``<!-- routes: MODULE… -->`` or
+``<!-- settings -->``, and ``<!-- end -->``.  A test sees that this would change nothing.
+"""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import logdb
+from logdb.broker.gate import Gate
+from logdb.cli.settings import SETTINGS
+from logdb_http_api.door import HttpDoor
+from logdb_http_api.routing import Route
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+_PART = re.compile(r"(<!-- (routes|settings)(?:: ([\w ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def all_routes() -> Sequence[Route]:
+    """Of a door that is not open."""
+    with tempfile.TemporaryDirectory() as path, logdb.open(path) as db:
+        return HttpDoor(Gate(db._session), "127.0.0.1:0").routes
+
+
+def modules(page: str) -> list[str]:
+    """The modules whose routes the page has tables of."""
+    return [module for part in _PART.finditer(page) for module in (part[3] or "").split()]
+
+
+def module_of(route: Route) -> str:
+    return route.handler.__module__.rpartition(".")[2]
+
+
+def written(page: str, routes: Sequence[Route]) -> str:
+    """The page with its tables made anew."""
+
+    def part(found: "re.Match[str]") -> str:
+        rows = settings_table() if found[2] == "settings" else routes_table(routes, found[3].split())
+        return f"{found[1]}{rows}\n{found[4]}"
+
+    return _PART.sub(part, page)
+
+
+def routes_table(routes: Sequence[Route], names: Sequence[str]) -> str:
+    rows = [
+        f"| {route.method} | `{route.path}` | {route.summary} | {', '.join(route.needs) or '-'} |"
+        for name in names
+        for route in routes
+        if module_of(route) == name
+    ]
+    return "\n".join(["| method | path | what | needs |", "|---|---|---|---|", *rows])
+
+
+def settings_table() -> str:
+    rows = [
+        f"| `{name}` | {setting.meaning} | {f'`{setting.property_name}`' if setting.property_name else '-'} |"
+        for name, setting in SETTINGS.items()
+    ]
+    return "\n".join(["| name | what it is | key in Kafka's `server.properties` |", "|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), all_routes()), encoding="utf-8")

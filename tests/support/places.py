@@ -1,0 +1,19 @@
+"""One database in two places: in a directory, and the same behind a URL."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import logdb
+
+
+@contextlib.contextmanager
+def opened(place: str, path: Path, **options: Any) -> Iterator[logdb.Database]:
+    """The database at ``path``, opened there (``"path"``), or served by this process and opened over HTTP (``"url"``)."""
+    with logdb.open(path, **options) as database:
+        if place == "path":
+            yield database
+            return
+        with logdb.serve(database, http="127.0.0.1:0") as server, logdb.open(server.addresses[0], clock=options.get("clock")) as remote:
+            yield remote

@@ -1,0 +1,84 @@
+"""A PostgreSQL of our own, for a test: on a free port of the loopback, with logical decoding, gone afterwards."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    "max_replication_slots": "4",
+    "fsync": "off",
+    "shared_buffers": "16MB",
+}
+
+
+def _program(name: str) -> str | None:
+    """Where a program of PostgreSQL is; Debian keeps them apart, by version."""
+    newest = sorted(_DEBIAN.glob(f"*/bin/{name}"), key=lambda found: int(found.parts[-3]) if found.parts[-3].isdecimal() else 0)
+    return shutil.which(name) or (str(newest[-1]) if newest else None)
+
+
+def _as_its_user() -> list[str]:
+    """What goes before a command: PostgreSQL refuses to be run by root, and Debian's package has made a user for it."""
+    if os.getuid() != 0:
+        return []
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
+
+
+def _needed(initdb: str | None, postgres: str | None) -> str | None:
+    """What is missing, if anything is."""
+    if initdb is None or postgres is None:
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    if not list(Path(postgres).resolve().parents[1].glob("lib/wal2json.so")):
+        return "wal2json is not installed: apt-get install postgresql-15-wal2json"
+    if os.getuid() == 0 and subprocess.run(["id", "postgres"], capture_output=True).returncode != 0:
+        return "root cannot run PostgreSQL, and there is no user postgres"
+    return None
+
+
+@contextlib.contextmanager
+def postgres(directory: Path) -> Iterator[str]:
+    """Run a server with its data in ``directory``; yields how libpq finds it.  Skips the test where there is none to be run."""
+    initdb, server = _program("initdb"), _program("postgres")
+    if (missing := _needed(initdb, server)) is not None:
+        pytest.skip(missing)
+    data = directory / "data"
+    data.mkdir(parents=True)
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    if os.getuid() == 0:
+        for path in (data, *data.parents):
+            if path.stat().st_uid == 0 and path.is_relative_to(directory):
+                shutil.chown(path, "postgres", "postgres")
+    command = [*_as_its_user(), initdb, "--pgdata", data, "--username=test", "--auth=trust", "--no-sync", "--encoding=UTF8"]
+    subprocess.run(command, env=environment, cwd=data, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = [part for name, value in (_SETTINGS | {"port": str(port)}).items() for part in ("-c", f"{name}={value}")]
+    with open(directory / "server.log", "wb") as log:
+        process = subprocess.Popen([*_as_its_user(), server, "-D", data, *settings], env=environment, cwd=data, stderr=log, stdout=log)
+    try:
+        yield _ready(process, f"host=127.0.0.1 port={port} user=test dbname=postgres", directory / "server.log")
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _ready(process: "subprocess.Popen[Any]", where: str, log: Path) -> str:
+    """Wait until it can be spoken to."""
+    import psycopg
+
+    while True:
+        if process.poll() is not None:
+            raise AssertionError(log.read_text())
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(where, connect_timeout=1):
+            return where

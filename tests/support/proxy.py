@@ -1,0 +1,163 @@
+"""A TCP proxy that cuts connections at a chosen moment, and a server in a process of its own that can be killed."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_SERVE = """
+import sys, logdb
+with logdb.open(sys.argv[1]) as db, logdb.serve(db, http=sys.argv[2]) as server:
+    print(server.addresses[0], flush=True)
+    sys.stdin.read()
+"""
+
+_HOLD_S_MAX = 20
+
+
+class Proxy:
+    """Passes bytes on to a server and back.
+
+    ``cut_answers``: of that many requests to come whose bytes hold ``marked``, the answer is kept back and the connection
+    cut once it has come: the server has carried them out, and the client does not know.
+
+    ``hold_answers``: of that many marked requests to come, the answer's headers pass, but its body only once the client has
+    sent the next marked request; before that ``meanwhile`` is called, and where it says so the connection is cut instead.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname, parts.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cut_answers, self.marked, self.cut_count = 0, b"POST ", 0
+        self.hold_answers = self.held_count = 0
+        self.meanwhile: Callable[[], bool] = lambda: False
+        self._asked, self._asked_count = threading.Condition(), 0
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, function, *args) -> None:
+        thread = threading.Thread(target=function, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._sockets.append(client)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    client.close()
+                    continue
+                self._sockets.append(server)
+                doomed, held = threading.Event(), threading.Event()
+                self._start(self._pass, client, server, doomed, held, True)
+                self._start(self._pass, server, client, doomed, held, False)
+
+    def _pass(self, source: socket.socket, target: socket.socket, doomed: threading.Event, held: threading.Event, requests: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if requests and self.marked in data:
+                    self._look(doomed, held)
+                if not requests and held.is_set():
+                    head, gap, data = data.partition(b"\r\n\r\n")
+                    asked_count = self._asked_count
+                    target.sendall(head + gap)
+                    held.clear()
+                    self._hold(asked_count, doomed)
+                if not requests and doomed.is_set():
+                    self.cut_count += 1
+                    break
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _look(self, doomed: threading.Event, held: threading.Event) -> None:
+        """A marked request has come: decide what becomes of its answer."""
+        with self._asked:
+            self._asked_count += 1
+            self._asked.notify_all()
+            if self.cut_answers:
+                self.cut_answers -= 1
+                doomed.set()
+            if self.hold_answers:
+                self.hold_answers -= 1
+                held.set()
+
+    def _hold(self, asked_count: int, doomed: threading.Event) -> None:
+        """Wait until more marked requests have come than ``asked_count``; cut the connection if none does."""
+        with self._asked:
+            if not self._asked.wait_for(lambda: self._asked_count > asked_count, _HOLD_S_MAX) or self.meanwhile():
+                doomed.set()
+            else:
+                self.held_count += 1
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in self._sockets:
+            each.close()
+
+
+class ServerProcess:
+    """A directory served by another process, at the same address after each start."""
+
+    def __init__(self, path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"http://{self.address}"
+        self._path = path
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Returns once it listens."""
+        command = [sys.executable, "-c", _SERVE, str(self._path), self.address]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == self.url
+
+    def kill(self) -> None:
+        """kill -9."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def served_elsewhere(path: Path) -> Iterator[ServerProcess]:
+    """A server in a process of its own, killed at the end."""
+    server = ServerProcess(path)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextlib.contextmanager
+def proxied(url: str) -> Iterator[Proxy]:
+    """A proxy in front of a server."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

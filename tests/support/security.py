@@ -1,0 +1,39 @@
+"""Users, tokens and ACLs for tests of whatever stands before a broker."""
+
+from logdb.broker import security_file
+from logdb.broker.acls import Acl
+from logdb.broker.credentials import MECHANISMS, scram_credential
+from logdb.broker.principals import Principal
+from logdb.broker.security_file import Security
+from logdb.io import IO
+
+
+def acl(text: str) -> Acl:
+    """``Allow alice@* Read Topic orders``; a name that ends in ``…`` is a prefix."""
+    permission, who, operation, resource_type, name = text.split()
+    user, _, host = who.partition("@")
+    pattern_type = "Prefixed" if name.endswith("…") else "Literal"
+    return Acl(Principal("User", user), host, operation, permission, resource_type, pattern_type, name.removesuffix("…")).check()
+
+
+def credentials(password: str):
+    """What is kept of a password; hashed as little as is allowed, since tests do it often."""
+    return {mechanism: scram_credential(mechanism, password, iterations=4096) for mechanism in MECHANISMS}
+
+
+def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=None) -> None:
+    """Write the directory's ``security.json`` anew: authentication is on.
+
+    Args:
+        acls: As ``acl`` takes them.
+        users: Password by name.
+        super_users: Names.
+    """
+    content = Security(
+        users={name: credentials(password) for name, password in (users or {}).items()},
+        super_users=frozenset(Principal("User", name) for name in super_users),
+        tokens=tuple(tokens),
+        acls=tuple(map(acl, acls)),
+        quotas=quotas or {},
+    )
+    security_file.change(IO(), str(directory), lambda _: (content, None))

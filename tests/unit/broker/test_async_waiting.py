@@ -1,0 +1,202 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+import logdb
+from logdb import errors
+from logdb.model import TopicPartition
+from support.transactional import Writer
+
+T = [TopicPartition("t", partition) for partition in range(3)]
+FOREVER_MS = 60_000
+
+
+@pytest.fixture
+def db(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=3)
+        yield db
+
+
+def run(db, story):
+    """Tell a story with the waits of a loop; nothing is left waiting at its end."""
+
+    async def main():
+        waits = db._session.waits()
+        await asyncio.wait_for(story(waits), 30)
+        assert not waits._bells
+        assert all(db._session.log(*where)._watchers == () for where in T if any(topic.name == "t" for topic in db.topics()))
+
+    asyncio.run(main())
+
+
+def wait(waits, positions, timeout_ms=FOREVER_MS, isolation_level="read_uncommitted"):
+    return asyncio.ensure_future(waits.wait(positions, timeout_ms, isolation_level=isolation_level))
+
+
+async def in_thread(function):
+    await asyncio.get_running_loop().run_in_executor(None, function)
+
+
+async def begun():
+    """Let those that were made wait."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_what_is_there_is_not_waited_for(db):
+    async def story(waits):
+        db.log("t", 1).append(b"x")
+        assert await wait(waits, dict.fromkeys(T, 0))
+        assert not await wait(waits, {T[1]: 1}, 0)
+        assert not await wait(waits, {}, 1)
+
+    run(db, story)
+
+
+def test_any_of_several_logs_wakes(db):
+    async def story(waits):
+        for partition in (2, 0):
+            waiting = wait(waits, {where: db.log(*where).end_offset for where in T})
+            await begun()
+            assert not waiting.done()
+            await in_thread(lambda partition=partition: db.log("t", partition).append(b"x"))
+            assert await waiting
+
+    run(db, story)
+
+
+def test_one_watcher_for_all_who_wait(db):
+    async def story(waits):
+        waiting = [wait(waits, {T[0]: 0}) for _ in range(1_000)]
+        await begun()
+        assert len(db.log("t", 0)._watchers) == 1
+        await in_thread(lambda: db.log("t", 0).append_many([b"x"]))
+        assert all(await asyncio.gather(*waiting))
+
+    run(db, story)
+
+
+def test_only_those_wake_whose_record_is_there(db):
+    async def story(waits):
+        early, late = wait(waits, {T[0]: 0}), wait(waits, {T[0]: 1})
+        await begun()
+        await in_thread(lambda: db.log("t", 0).append_many([b"x"]))
+        assert await early
+        await begun()
+        assert not late.done()
+        await in_thread(lambda: db.log("t", 0).append_many([b"x"]))
+        assert await late
+
+    run(db, story)
+
+
+def test_time_goes_by(db):
+    async def story(waits):
+        db.log("t", 0).append(b"x")
+        began = time.monotonic()
+        assert not await wait(waits, {T[0]: 1, T[1]: 0}, 20)
+        assert time.monotonic() - began > 0.015
+
+    run(db, story)
+
+
+def test_whoever_goes_away_leaves_nothing_behind(db):
+    async def story(waits):
+        gone, stays = wait(waits, {T[0]: 0, T[1]: 0}), wait(waits, {T[0]: 0})
+        await begun()
+        gone.cancel()
+        await begun()
+        assert [bell.key.log.partition for bell in waits._bells.values()] == [0]
+        await in_thread(lambda: db.log("t", 0).append_many([b"x"]))
+        assert await stays
+        assert gone.cancelled()
+
+    run(db, story)
+
+
+def test_release_lets_all_go_and_whoever_comes(db):
+    async def story(waits):
+        waiting = [wait(waits, {where: 0}) for where in T]
+        await begun()
+        waits.release()
+        assert await asyncio.gather(*waiting) == [False] * 3
+        assert not await wait(waits, {T[0]: 0})
+        db.log("t", 0).append(b"x")
+        assert await wait(waits, {T[0]: 0})
+
+    run(db, story)
+
+
+def test_committed_records_wake_when_they_are(db):
+    async def story(waits):
+        writer = Writer(db._session)
+        plain, committed = wait(waits, {T[0]: 0}), wait(waits, {T[0]: 0}, isolation_level="read_committed")
+        await begun()
+        await in_thread(lambda: writer.write(T[0], b"x"))
+        assert await plain
+        await begun()
+        assert not committed.done()
+        await in_thread(lambda: writer.end(commit=True))
+        assert await committed
+
+    run(db, story)
+
+
+def test_a_record_that_lingers_is_seen_all_the_same(tmp_path):
+    async def story(waits):
+        waiting = wait(waits, {T[0]: 0})
+        await begun()
+        await in_thread(lambda: db.log("t", 0).append(b"x"))
+        assert await waiting
+
+    with logdb.open(tmp_path / "long", linger_ms=60_000) as db:
+        db.create_topic("t", partitions=3)
+        run(db, story)
+
+
+def test_another_process_is_asked(db):
+    async def story(waits):
+        assert not await wait(waits, {T[0]: 0}, 5)
+        waiting = [wait(waits, {T[0]: 0}), wait(waits, {T[1]: 0})]
+        await begun()
+        for partition in (0, 1):
+            await in_thread(lambda partition=partition: (db.log("t", partition).append(b"x"), db.log("t", partition).flush()))
+            assert await waiting[partition]
+
+    with logdb.open(db.path, mode="r") as reader:
+        run(reader, story)
+
+
+@pytest.mark.parametrize("end", ["topic", "database"])
+def test_the_end_of_a_topic_and_of_the_database_wakes(db, end):
+    async def story(waits):
+        waiting = wait(waits, {T[0]: 0})
+        await begun()
+        await in_thread((lambda: db.delete_topic("t")) if end == "topic" else db.close)
+        with pytest.raises(errors.UnknownTopic if end == "topic" else errors.Closed):
+            await waiting
+
+    if end == "topic":
+        run(db, story)
+    else:
+        asyncio.run(story(db._session.waits()))
+
+
+def test_nothing_is_missed_beside_many_appenders(db):
+    """A reader that waits for each next record, while four threads append: it sees each, and never waits in vain."""
+
+    async def story(waits):
+        log, position = db.log("t", 0), 0
+        threads = [threading.Thread(target=lambda: [log.append_many([b"x"]) for _ in range(500)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while position < 2_000:
+            assert await wait(waits, {T[0]: position})
+            position = log.end_offset
+        for thread in threads:
+            thread.join()
+
+    run(db, story)

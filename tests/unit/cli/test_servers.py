@@ -1,0 +1,168 @@
+"""The command on a server: which one, who to be there, and what it does not do there."""
+
+import contextlib
+import os
+import socket
+
+import pytest
+import trustme
+from click import UsageError
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+import logdb
+from logdb.cli.app import cli
+from logdb.cli.servers import Servers
+from logdb.errors import InvalidTransactionState, ProducerFenced
+from support.serving import served
+
+NOWHERE = {"LOGDB_DATA_DIR": "", "LOGDB_BOOTSTRAP": ""}
+
+
+def call(*args, env=None, code=0, stdin=""):
+    result = CliRunner().invoke(cli, args, input=stdin, env={**NOWHERE, **(env or {})}, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def url(tmp_path):
+    with served(tmp_path / "served") as server:
+        server.database.create_topic("one")
+        yield server.url
+
+
+# ---------------------------------------------------------------- which server
+
+
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-server"])
+@pytest.mark.parametrize("where", ["root", "group", "verb"])
+def test_the_option_may_stand_anywhere(url, option, where):
+    given = [option, url]
+    places = {"root": [*given, "topics", "list"], "group": ["topics", *given, "list"], "verb": ["topics", "list", *given]}
+    assert "one" in call(*places[where]).stdout
+
+
+def test_host_and_port_alone_as_kafkas_tools_have_it(url):
+    assert call("topics", "--bootstrap-server", url.removeprefix("http://"), "--list").stdout == "one\n"
+
+
+def test_the_next_server_is_tried(url):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert "one" in call("-b", f"http://127.0.0.1:{port}, {url}", "topics").stdout
+
+
+def test_an_option_goes_before_the_variables(url, tmp_path):
+    assert "one" in call("topics", "-b", url, env={"LOGDB_DATA_DIR": "/nowhere", "LOGDB_BOOTSTRAP": "http://nowhere"}).stdout
+    call("--data-dir", str(tmp_path / "here"), "topics", "create", "two", env={"LOGDB_BOOTSTRAP": url})
+    assert "one" in call("topics", env={"LOGDB_BOOTSTRAP": url}).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "words"),
+    [
+        (["--data-dir", "d", "-b", "http://h"], {}, "not both"),
+        ([], {"LOGDB_DATA_DIR": "d", "LOGDB_BOOTSTRAP": "http://h"}, "both set"),
+        ([], {}, "which database?"),
+        (["-b", ","], {}, "names none"),
+        (["-b", "http://h/?a=b"], {}, "not the URL of a server"),
+        (["-b", "ftp://h"], {}, "ftp://h"),
+        (["-b", "http://h", "--key-file", __file__], {}, "--cert-file"),
+        (["-b", "http://h", "--user", "u", "--token-file", __file__], {}, "not both"),
+        (["-b", "http://h", "--user", "u"], {}, "no terminal"),
+        (["-b", "http://h", "--token-file", os.devnull], {}, "does not exist|no token|is a"),
+        (["-b", "http://h", "--ca-file", "no such file"], {}, "does not exist"),
+        (["--data-dir", "d", "--user", "u"], {}, "go with -b"),
+    ],
+)
+def test_what_cannot_be_meant(args, env, words):
+    stderr = call("topics", "list", *args, env=env, code=2).stderr
+    assert any(word in stderr for word in words.split("|")), stderr
+
+
+def test_urls():
+    assert Servers().urls("a:1, https://b") == ["http://a:1", "https://b"]
+    assert Servers(ca_file="ca.pem").urls("a:1") == ["https://a:1"]
+    with pytest.raises(UsageError):
+        Servers().urls(" ")
+
+
+# ---------------------------------------------------------------- who to be
+
+
+def test_users_and_tokens(tmp_path):
+    path = str(tmp_path / "secured")
+    call("--data-dir", path, "users", "add", "admin", "--super-user", "--password-stdin", stdin="secret\n")
+    token = call("--data-dir", path, "tokens", "create", "ci", "--owner", "admin").stdout.strip()
+    (tmp_path / "token").write_text(f"{token}\n")
+    with served(tmp_path / "secured") as server:
+        server.database.create_topic("one")
+        as_admin = ("topics", "list", "-b", server.url, "--user", "admin")
+        assert "one" in call(*as_admin, env={"LOGDB_PASSWORD": "secret"}).stdout
+        assert "one" in call("topics", "list", "-b", server.url, "--token-file", str(tmp_path / "token")).stdout
+        assert "password" in call(*as_admin, env={"LOGDB_PASSWORD": "wrong"}, code=2).stderr
+
+
+def test_a_password_is_asked_for_at_a_terminal_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("LOGDB_PASSWORD", raising=False)
+    call("--data-dir", str(tmp_path / "secured"), "users", "add", "admin", "--super-user", "--password-stdin", stdin="secret\n")
+    monkeypatch.setattr("logdb.cli.servers._at_terminal", lambda: True)
+    with served(tmp_path / "secured") as server:
+        asked = call("topics", "list", "-b", server.url, "--user", "admin", stdin="secret\n")
+        assert "Password of admin" in asked.stderr
+        assert "secret" not in asked.output
+        prompts = []
+        monkeypatch.setattr("click.prompt", lambda text, **_: prompts.append(text))
+        completions = ShellComplete(cli, {}, "logdb", "_").get_completions(["-b", server.url, "--user", "admin", "consume"], "")
+        assert (completions, prompts) == ([], []), "a shell that completes is not asked"
+
+
+def test_tls(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "cert.pem"))
+    with served(tmp_path / "db", tls_cert=str(tmp_path / "cert.pem")) as server:
+        server.database.create_topic("one")
+        where = ["-b", server.url.removeprefix("https://"), "--request-timeout-ms", "5000"]
+        assert "one" in call("topics", *where, "--ca-file", str(tmp_path / "ca.pem")).stdout
+        (tmp_path / "wrong.pem").write_text("nothing")
+        assert "wrong.pem" in call("topics", *where, "--ca-file", str(tmp_path / "wrong.pem"), code=2).stderr
+        assert "certificate" in call("topics", "-b", server.url, code=1).stderr
+
+
+# ---------------------------------------------------------------- what is done here alone
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["dump", "x.log"], "where the files are"),
+        (["repair"], "where the files are"),
+        (["restore", __file__, "x"], "'logdb serve'"),
+        (["bench"], "this machine"),
+    ],
+)
+def test_what_needs_the_files_says_so(args, words):
+    assert words in call("-b", "http://127.0.0.1:1", *args, code=2).stderr
+
+
+def test_serve_serves_a_directory():
+    assert "a server serves a directory" in call("-b", "http://127.0.0.1:1", "serve", "d", code=2).stderr
+
+
+def test_a_variable_alone_does_not_keep_files_from_being_read(tmp_path):
+    path = str(tmp_path / "db")
+    call("--data-dir", path, "topics", "create", "one")
+    call("--data-dir", path, "produce", "one", stdin="x\n")
+    call("dump", str(tmp_path / "db" / "one-0"), env={"LOGDB_BOOTSTRAP": "http://127.0.0.1:1"})
+
+
+# ---------------------------------------------------------------- what only a server makes possible
+
+
+def test_the_transaction_of_another_client_is_aborted(url):
+    with logdb.open(url) as db, contextlib.suppress(ProducerFenced, InvalidTransactionState), db.transaction("live") as tx:
+        tx.send("one", b"x")
+        tx.flush()
+        assert "is CompleteAbort" in call("-b", url, "transactions", "abort", "live", "--yes").stderr

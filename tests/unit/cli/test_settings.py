@@ -1,0 +1,107 @@
+"""A flag goes before a variable, that before the file, that before the default; what is not allowed is named."""
+
+import click
+import pytest
+
+from logdb.cli import settings
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_toml_file(tmp_path):
+    path = write(
+        tmp_path, "logdb.toml", 'data_dir = "events"\nhttp = "127.0.0.1:9"\naccess_log = true\ndrain_ms = 5\n[topic]\n"retention.ms" = 7\n'
+    )
+    file = settings.read_file(path)
+    assert file.settings == {"data_dir": "events", "http": "127.0.0.1:9", "access_log": True, "drain_ms": 5}
+    assert (file.topic_config, file.ignored) == ({"retention.ms": 7}, ())
+
+
+def test_a_file_of_kafka_s(tmp_path):
+    path = write(
+        tmp_path,
+        "server.properties",
+        """
+        # a broker of Kafka's
+        broker.id=1
+        log.dirs=/data/a,/data/b
+        socket.request.max.bytes = 1000
+        log.retention.hours=2
+        log.segment.bytes=5000
+        compression.type=producer
+        num.io.threads=8
+        """,
+    )
+    file = settings.read_file(path)
+    assert file.settings == {"data_dir": "/data/a", "body_bytes_max": 1000}
+    assert file.topic_config == {"retention.ms": 7_200_000, "segment.bytes": 5000, "compression.type": "producer"}
+    assert file.ignored == ("broker.id", "num.io.threads")
+
+
+def test_the_smaller_unit_counts(tmp_path):
+    path = write(tmp_path, "server.properties", "log.retention.hours=168\nlog.retention.ms=5\nlog.retention.minutes=3\n")
+    assert settings.read_file(path).topic_config == {"retention.ms": 5}
+    path = write(tmp_path, "server.properties", "log.retention.hours=-1\n")
+    assert settings.read_file(path).topic_config == {"retention.ms": -1}
+
+
+def test_variables():
+    given = settings.read_variables(
+        {
+            "LOGDB_HTTP": "x:1",
+            "LOGDB_INSECURE": "yes",
+            "LOGDB_DRAIN_MS": "7",
+            "LOGDB_TOPIC_CONFIG": "retention.ms=1,flush.ms=2",
+            "LOGDB_": "x",
+        }
+    )
+    assert given.settings == {"http": "x:1", "insecure": True, "drain_ms": 7}
+    assert given.topic_config == {"retention.ms": 1, "flush.ms": 2}
+    assert settings.read_variables({"LOGDB_HTTP": ""}) == settings.File({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("logdb.toml", "nonsense = 1", "unknown key 'nonsense'"),
+        ("logdb.toml", "drain_ms = -1", "drain_ms=-1: wanted is a whole number"),
+        ("logdb.toml", "drain_ms = true", "a whole number"),
+        ("logdb.toml", "insecure = 7", "true or false"),
+        ("logdb.toml", "http = 8080", "a text"),
+        ("logdb.toml", 'durability = "maybe"', "os or interval or fsync"),
+        ("logdb.toml", "topic = 5", "a table of topic configs"),
+        ("logdb.toml", '[topic]\n"no.such" = 5', "no.such"),
+        ("logdb.toml", "x = = y", "logdb.toml"),
+        ("server.properties", "max.connections=many", "max.connections='many'"),
+        ("server.properties", "log.segment.bytes=many", "segment.bytes"),
+    ],
+)
+def test_what_a_file_may_not_say(tmp_path, name, text, said):
+    with pytest.raises(click.UsageError) as caught:
+        settings.read_file(write(tmp_path, name, text))
+    assert said in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(click.UsageError, match="No such file"):
+        settings.read_file(str(tmp_path / "nosuch.toml"))
+
+
+@pytest.mark.parametrize(("variable", "value"), [("LOGDB_DRAIN_MS", "soon"), ("LOGDB_INSECURE", "perhaps"), ("LOGDB_TOPIC_CONFIG", "x=1")])
+def test_what_a_variable_may_not_say(variable, value):
+    with pytest.raises(click.UsageError, match=variable):
+        settings.read_variables({variable: value})
+
+
+def test_which_file_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert settings.find_file(None, {}) is None
+    write(tmp_path, "logdb.toml", "")
+    assert settings.find_file(None, {}) == "logdb.toml"
+    assert settings.find_file(None, {"LOGDB_CONFIG": "b"}) == "b"
+    assert settings.find_file("a", {"LOGDB_CONFIG": "b"}) == "a"

@@ -1,0 +1,103 @@
+import os
+
+import pytest
+
+import logdb
+from logdb.errors import InvalidConfig, InvalidPartitions, InvalidTopic, ReadOnly, TopicExists, UnknownTopic, WriteFailed
+from support.faulty_io import FaultyIO
+from support.power_cut import die
+
+
+@pytest.fixture
+def io():
+    return FaultyIO()
+
+
+def test_creation_that_was_cut_off_after_its_commit_is_finished(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io)
+    io.fail("rename")
+    with pytest.raises(WriteFailed):
+        db.create_topic("t", partitions=2)
+    die(db)
+    with logdb.open(tmp_path / "db") as db:
+        assert db.describe_topic("t").partition_count == 2
+        assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_deletion_that_was_cut_off_is_finished(tmp_path, io):
+    db = logdb.open(tmp_path / "db", io=io)
+    db.create_topic("t", partitions=2)
+    db.log("t").append_many([b"x"])
+    io.fail("unlink")
+    with pytest.raises(WriteFailed):
+        db.delete_topic("t")
+    die(db)
+    with logdb.open(tmp_path / "db") as db:
+        assert db.topics() == []
+        assert sorted(os.listdir(tmp_path / "db")) == ["LOCK", "catalogue"]
+
+
+def test_internal_topics_are_hidden(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("__consumer_offsets", config={"cleanup.policy": "compact"})
+        assert db.topics() == []
+        assert [topic.internal for topic in db.topics(internal=True)] == [True]
+
+
+def test_partitions_grow(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"flush.ms": 7})
+        assert db.alter_topic("t", partitions=4, config={"flush.ms": "9"}).partition_count == 4
+    with logdb.open(tmp_path / "db") as db:
+        info = db.describe_topic("t")
+        assert (len(info.partitions), info.config) == (4, {"flush.ms": 9})
+        assert [part.partition for part in info.partitions] == [0, 1, 2, 3]
+
+
+def test_what_is_only_checked_is_not_made(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        info = db._session.check_new_topic("t", partitions=3, config={"retention.ms": "7"})
+        assert (info.name, info.partition_count, info.config) == ("t", 3, {"retention.ms": 7})
+        assert db.topics() == []
+        db.create_topic("t")
+        db._session.check_topic_configs("t", {"retention.ms": "7", "flush.ms": None})
+        assert db.describe_topic("t").config == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "config", "error"),
+    [
+        ("t", 1, {}, TopicExists),
+        ("no/name", 1, {}, InvalidTopic),
+        ("new", 0, {}, InvalidPartitions),
+        ("new", 1, {"no.such": 1}, InvalidConfig),
+        ("__consumer_offsets", 1, {"cleanup.policy": "delete"}, InvalidConfig),
+    ],
+)
+def test_a_check_raises_what_creating_would(tmp_path, name, partitions, config, error):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        for create in (db._session.check_new_topic, db.create_topic):
+            with pytest.raises(error):
+                create(name, partitions=partitions, config=config)
+    with logdb.open(tmp_path / "db", mode="r") as db, pytest.raises(ReadOnly):
+        db._session.check_new_topic("new")
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "error"),
+    [
+        ("none", {"retention.ms": 1}, UnknownTopic),
+        ("t", {"retention.ms": "soon"}, InvalidConfig),
+        ("t", {"no.such": None}, InvalidConfig),
+        ("__consumer_offsets", {"cleanup.policy": None}, InvalidConfig),
+    ],
+)
+def test_a_check_raises_what_altering_would(tmp_path, name, config, error):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.create_topic("__consumer_offsets", config={"cleanup.policy": "compact"})
+        for alter in (db._session.check_topic_configs, db.alter_topic):
+            with pytest.raises(error):
+                alter(name, config=config)
