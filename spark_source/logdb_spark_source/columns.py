@@ -1,0 +1,169 @@
+"""The columns: Spark's schema, Arrow's, and what makes a log's batches into batches of that.
+
+Knows Kafka's schema in Spark.  Does not know where batches come from.  pyarrow is imported by the first batch.
+
+Schema of Spark's Kafka source: key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
+timestampType int (0 CreateTime, 1 LogAppendTime), and, if asked for, headers array<struct<key: string, value: binary>>,
+null where a record has none.  Each may be null as far as the schema says.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from logdb.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+NAMES = tuple(_TYPES)
+BATCH_ROWS = 60_000
+BATCH_SIZE_BYTES = 16 << 20
+_OF_THE_LOG = {
+    "key": "key",
+    "value": "value",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestampType": "timestamp_type",
+    "headers": "headers",
+}
+
+
+def chosen(names: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
+    """The columns to read, in their order: those named, or else all, with or without headers.
+
+    Raises:
+        InvalidConfig: There is no such column, or it is named twice.
+    """
+    if names is None:
+        return NAMES if headers else NAMES[:-1]
+    for name in names:
+        if name not in NAMES or names.count(name) > 1:
+            raise InvalidConfig("columns", ",".join(names), f"allowed are {', '.join(NAMES)}, separated by commas, each once")
+    if not names:
+        raise InvalidConfig("columns", "", f"name at least one of {', '.join(NAMES)}")
+    return tuple(names)
+
+
+def spark_schema(names: Sequence[str]) -> StructType:
+    """The schema of some columns."""
+    return StructType([StructField(name, _TYPES[name]) for name in names])
+
+
+def of_schema(schema: StructType) -> tuple[str, ...]:
+    """The columns that a schema of the user's names.
+
+    Raises:
+        InvalidConfig: One of them is not ours, or of another type.
+    """
+    for field in schema.fields:
+        if field.name not in _TYPES or _TYPES[field.name] != field.dataType or not field.nullable:
+            allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in _TYPES.items())
+            raise InvalidConfig("schema", f"{field.name} {field.dataType.simpleString()}", f"allowed are some of {allowed}; all nullable")
+    return chosen(schema.fieldNames(), headers=True)
+
+
+def log_columns(names: Sequence[str]) -> list[str]:
+    """What is to be read of a log for some columns: one at least, for its count of rows."""
+    return [_OF_THE_LOG[name] for name in names if name in _OF_THE_LOG] or ["offset"]
+
+
+def joined(
+    batches: "Iterable[pyarrow.RecordBatch]", *, rows: int = BATCH_ROWS, size_bytes: int = BATCH_SIZE_BYTES
+) -> "Iterator[pyarrow.RecordBatch]":
+    """The same rows in batches of about ``rows``, or ``size_bytes``, whichever comes first; batches are not split.
+
+    What a log gives is as large as a read, or, compressed, as a record batch: Spark takes time for each.
+    """
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    row_count = held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        row_count += batch.num_rows
+        held_bytes += batch.nbytes
+        if row_count >= rows or held_bytes >= size_bytes:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, row_count, held_bytes = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+class Converter:
+    """Makes batches of a log into batches of Spark's columns.
+
+    What is the same in every row of a partition is made once for the largest batch, and sliced.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        header = pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        kinds = {
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+            "timestamp": pa.timestamp("us", tz="UTC"),
+            "timestampType": pa.int32(),
+            "headers": pa.list_(header),
+        }
+        self._pa = pa
+        self.schema = pa.schema([pa.field(name, kinds[name]) for name in names])
+        self._constants: dict[str, Any] = {}
+
+    def batches(self, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int) -> "Iterator[pyarrow.RecordBatch]":
+        """What one partition's log gives, in the schema, in batches as large as Spark likes them."""
+        of_all: dict[str, str | int] = {"topic": topic, "partition": partition}
+        self._constants = {}
+        for batch in joined(batches):
+            arrays = [
+                self._constant(name, of_all[name], batch.num_rows) if name in of_all else self._of_the_log(name, batch)
+                for name in self.schema.names
+            ]
+            yield self._pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _constant(self, name: str, value: str | int, count: int) -> Any:
+        array = self._constants.get(name)
+        if array is None or len(array) < count:
+            array = self._constants[name] = self._pa.repeat(self._pa.scalar(value, self.schema.field(name).type), count)
+        return array.slice(0, count)
+
+    def _of_the_log(self, name: str, batch: "pyarrow.RecordBatch") -> Any:
+        array = batch.column(_OF_THE_LOG[name])
+        if name == "timestamp":
+            return array.cast(self.schema.field(name).type)
+        if name == "headers":
+            return self._headers(array)
+        return array
+
+    def _headers(self, array: Any) -> Any:
+        """Null instead of no headers, as Kafka's source has it."""
+        import pyarrow.compute as pc
+
+        kind = self.schema.field("headers").type
+        none = pc.equal(array.value_lengths(), 0)
+        return self._pa.ListArray.from_arrays(array.offsets, array.values, type=kind, mask=none)

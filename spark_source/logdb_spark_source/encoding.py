@@ -1,0 +1,180 @@
+"""Rows on their way into record batches: which partition each goes to, and what its topic takes.
+
+Knows Arrow columns and topics as the driver saw them.  Does not know databases or Spark: a task encodes without either.
+
+Columns as Spark's Kafka sink has them: value, and key, headers, partition, topic where they are there; all others are left
+out.  A partition is chosen as a producer of logdb does: murmur2 of the key; without a key one for
+each batch of rows, in turn.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from logdb.client.batches import BATCHES_MAX, Batches
+from logdb.client.partitioner import partition_for_key
+from logdb.codec import convert
+from logdb.errors import InvalidTopic, UnknownPartition, UnknownTopic
+from logdb.model import COMPRESSION_TYPES, INTERNAL_TOPICS, PARTITION_COUNT_MAX, LogConfig, TopicInfo, TopicPartition
+from logdb_spark_source.staging import StagingFile
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_BATCH_SIZE_BYTES = 64 << 10
+_BATCH_SIZE_BYTES_MIN = 16 << 10
+_MEMORY_BYTES = 64 << 20  # for the open batches of all partitions; more where there are more than 800
+
+Append: TypeAlias = Callable[..., int]
+
+
+class Target(NamedTuple):
+    """A topic as the driver saw it: what all tasks of a batch go by, so that a key has one partition."""
+
+    name: str
+    partition_count: int
+    config: LogConfig
+
+    @staticmethod
+    def of(info: TopicInfo) -> "Target":
+        return Target(info.name, info.partition_count, LogConfig.of(info.config, "interval"))
+
+
+class Encoder:
+    """Encodes the rows of one try of a task into its staging file.
+
+    Args:
+        targets: The topics that there are, by name.
+        topic: Where all rows go; None: the column says it.
+    """
+
+    def __init__(self, targets: Mapping[str, Target], topic: str | None, file: StagingFile) -> None:
+        self._targets, self._topic, self._file = targets, topic, file
+        self._builders: dict[tuple[str, int], Batches] = {}
+        self._turn = random.randrange(PARTITION_COUNT_MAX)  # noqa: S311 -- tasks begin with different partitions
+        count = sum(targets[name].partition_count for name in ([topic] if topic is not None else targets))
+        self._batch_size = min(_BATCH_SIZE_BYTES, max(_BATCH_SIZE_BYTES_MIN, _MEMORY_BYTES // (BATCHES_MAX * max(count, 1))))
+
+    def add(self, rows: "pyarrow.RecordBatch") -> None:
+        """Encode rows; columns of types other than the sink's are its to refuse.
+
+        Raises:
+            UnknownTopic, UnknownPartition, InvalidTopic: A row names what there is not.
+            RecordTooLarge, InvalidRecord: The topic does not take a row: a key is missing, say.
+            DiskFull, WriteFailed: as ``StagingFile.add``.
+        """
+        if not rows.num_rows:
+            return
+        nothing: list[bytes | None] = [None] * rows.num_rows
+        values, keys, headers = _bytes(rows, "value") or nothing, _bytes(rows, "key"), _headers(rows)
+        appends = self._appends(rows, keys)
+        keys = keys or nothing
+        if callable(appends):
+            appends(values, keys, headers=headers)
+        elif headers is None:
+            for append, value, key in zip(appends, values, keys, strict=True):
+                append(value, key)
+        else:
+            for append, value, key, pairs in zip(appends, values, keys, headers, strict=True):
+                append(value, key, headers=pairs)
+
+    def finish(self) -> None:
+        """Write what is left of all partitions."""
+        for builder in self._builders.values():
+            builder._drain()
+
+    def _appends(self, rows: "pyarrow.RecordBatch", keys: list[bytes | None] | None) -> "Callable[..., object] | list[Append]":
+        """What appends each row, or all of them at once where they go to one partition."""
+        topics, partitions = self._topics(rows), _column(rows, "partition")
+        if topics is None and partitions is None:
+            target = self._targets[str(self._topic)]
+            if target.partition_count == 1 or keys is None:
+                return self._builder(target, self._sticky(target)).append_many
+            return self._by_key(target, keys)
+        count = rows.num_rows
+        sticky: dict[str, int] = {}  # one partition for all rows without a key
+        appends = []
+        for topic, partition, key in zip(
+            topics or [self._topic] * count, partitions or [None] * count, keys or [None] * count, strict=True
+        ):
+            target = self._target(topic)
+            if partition is not None:
+                chosen = partition
+            elif key is not None:
+                chosen = partition_for_key(key, target.partition_count)
+            else:
+                chosen = sticky[target.name] if target.name in sticky else sticky.setdefault(target.name, self._sticky(target))
+            appends.append(self._builder(target, chosen).append)
+        return appends
+
+    def _by_key(self, target: Target, keys: list[bytes | None]) -> list[Append]:
+        count, sticky = target.partition_count, self._sticky(target)
+        chosen = [sticky if key is None else partition_for_key(key, count) for key in keys]
+        appends = {partition: self._builder(target, partition).append for partition in set(chosen)}
+        return [appends[partition] for partition in chosen]
+
+    def _sticky(self, target: Target) -> int:
+        """The next partition in turn."""
+        self._turn += 1
+        return self._turn % target.partition_count
+
+    def _topics(self, rows: "pyarrow.RecordBatch") -> list[str | None] | None:
+        return None if self._topic is not None else _column(rows, "topic")
+
+    def _target(self, topic: str | None) -> Target:
+        if topic is None:
+            raise InvalidTopic("null", "a row has no topic: name one in each, or by the option 'topic'")
+        target = self._targets.get(topic)
+        if target is None:
+            if topic in INTERNAL_TOPICS:
+                raise InvalidTopic(topic, "logdb alone writes to it")
+            raise UnknownTopic(topic, known=tuple(sorted(self._targets)))
+        return target
+
+    def _builder(self, target: Target, partition: int) -> Batches:
+        builder = self._builders.get((target.name, partition))
+        if builder is None:
+            if not 0 <= partition < target.partition_count:
+                raise UnknownPartition(target.name, partition, target.partition_count)
+            builder = self._builders[target.name, partition] = Batches(target.name, target.config, self._batch_size, None)
+            builder.take = self._taker(TopicPartition(target.name, partition), target.config.compression_type)
+        return builder
+
+    def _taker(self, partition: TopicPartition, compression_type: str) -> Callable[[memoryview, int], None]:
+        codec, add = COMPRESSION_TYPES.index(compression_type), self._file.add
+
+        def take(batches: memoryview, record_count: int) -> None:
+            add(partition, convert.compress_batches(batches, codec) if codec else batches, record_count)
+
+        return take
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _column(rows: "pyarrow.RecordBatch", name: str) -> list[Any] | None:
+    found = rows.schema.get_field_index(name)
+    return None if found < 0 else rows.column(found).to_pylist()
+
+
+def _bytes(rows: "pyarrow.RecordBatch", name: str) -> list[bytes | None] | None:
+    """A column of strings or bytes, as bytes; None where there is none."""
+    import pyarrow
+
+    found = rows.schema.get_field_index(name)
+    if found < 0:
+        return None
+    column = rows.column(found)
+    if pyarrow.types.is_large_string(column.type):
+        column = column.cast(pyarrow.large_binary())
+    elif pyarrow.types.is_string(column.type):
+        column = column.cast(pyarrow.binary())
+    bytes_of_rows: list[bytes | None] = column.to_pylist()
+    return bytes_of_rows
+
+
+def _headers(rows: "pyarrow.RecordBatch") -> Iterable[list[tuple[str, bytes | None]]] | None:
+    column = _column(rows, "headers")
+    if column is None:
+        return None
+    return [[(header["key"], header["value"]) for header in headers or ()] for headers in column]

@@ -1,0 +1,71 @@
+"""Running a program on Spark: what ``logdb spark run`` does.
+
+Knows what a program finds around it, and how Spark's errors are said in a sentence.  Does not know what it does.
+"""
+
+import os
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from logdb_spark_source.launch import session
+
+_OURS = re.compile(r"^(?:pyspark\.errors\.[\w.]+: )?logdb[\w.]*\.(\w+): (.+)$", re.MULTILINE)  # the last line of a traceback
+
+
+def run(program: str, arguments: Sequence[str] = (), *, master: str | None = None, config: Mapping[str, str] | None = None) -> str | None:
+    """Run a program as ``python program arguments…`` would, with a Spark session that it finds by ``session()`` or ``getOrCreate()``.
+
+    The session is as ``session`` makes it, and ends with the program.
+
+    Args:
+        program: A Python file.
+        arguments: What it finds in ``sys.argv[1:]``.
+        master, config: As those of ``session``; they win over what the program asks for.
+
+    Returns:
+        Where Spark failed it: the line of the program and what was wrong; otherwise None.
+
+    Raises:
+        JavaMissing: There is none that Spark can use.
+        SystemExit, and whatever else the program raises.
+    """
+    from pyspark.errors import PySparkException
+
+    spark = session(master, app_name=os.path.basename(program), config={"spark.log.level": "ERROR"} | dict(config or {}))
+    try:
+        with _as_main(program, arguments):
+            runpy.run_path(program, run_name="__main__")
+    except PySparkException as error:
+        return f"{_line_of(program, error.__traceback__)}: {_sentence(str(error))}"
+    finally:
+        spark.stop()
+    return None
+
+
+@contextmanager
+def _as_main(program: str, arguments: Sequence[str]) -> Iterator[None]:
+    """What a program expects of the interpreter: its arguments, and its own directory to import from."""
+    argv, sys.argv = sys.argv, [program, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        del sys.path[0]
+
+
+def _line_of(program: str, trace: TracebackType | None) -> str:
+    """The innermost line of the program itself."""
+    lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == program]
+    return f"{program}:{lines[-1]}" if lines else program
+
+
+def _sentence(text: str) -> str:
+    """What is wrong, out of a message of Spark's, which goes on with the stacks of two languages."""
+    ours = _OURS.findall(text)
+    return f"{ours[-1][0]}: {ours[-1][1]}" if ours else text.strip().partition("\n")[0]

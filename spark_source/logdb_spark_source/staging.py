@@ -1,0 +1,217 @@
+"""Record batches on their way from Spark's tasks to the driver: one private file for each try of a task.
+
+Knows files, where the batches of which partition lie in them, and their checksums.  Does not know what batches hold, nor
+when they are committed.
+
+A staged file is nothing but batches, back to back; what lies where is said by its ``Staged``, which the task hands to the
+driver by way of Spark.  So a file counts only if its task's try does, and none of its bytes is believed without the
+checksum that came another way.  Files are not synced: after a power cut Spark runs the tasks again.
+
+    <random>.staged     mode 0600; removed when the batch is committed or aborted, or else when it is a week old
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from logdb.codec import crc32c
+from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
+from logdb.model import Buffer, TopicPartition
+
+SUFFIX = ".staged"
+REAP_AGE_S = 7 * 24 * 3_600
+GROUP_SIZE_BYTES = 1 << 20  # what is appended at once, about; a log at level fsync syncs as much at once
+
+
+class StagedFileMissing(LogdbError):
+    """What a task has staged is not to be found by the driver; nothing of the batch was committed."""
+
+    def __init__(self, path: str, written_on: str) -> None:
+        host = socket.gethostname()
+        why = "it was removed" if written_on == host else f"it was written on {written_on}, and the directory is to be shared by both"
+        super().__init__(f"{host} finds no staged file {path}: {why}; the option stagingPath names another directory")
+        self.path, self.written_on, self.host = path, written_on, host
+
+
+class Piece(NamedTuple):
+    """Whole batches of one partition that lie together in a staged file."""
+
+    partition: TopicPartition
+    position: int
+    size_bytes: int
+    crc: int
+
+
+class Staged(NamedTuple):
+    """What one try of a task has written; ``pieces`` in the order of its rows, none where there were no rows.
+
+    ``host``: the machine that wrote it.
+    """
+
+    path: str
+    host: str
+    pieces: tuple[Piece, ...]
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        last = self.pieces[-1] if self.pieces else None
+        return 0 if last is None else last.position + last.size_bytes
+
+
+class StagingFile:
+    """The file of one try of a task; made with the first batches.  Threading: one thread."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory, self._path = directory, os.path.join(directory, uuid.uuid4().hex + SUFFIX)
+        self._fd = -1
+        self._pieces: list[Piece] = []
+        self._size_bytes = self._record_count = 0
+
+    def add(self, partition: TopicPartition, batches: Buffer, record_count: int) -> None:
+        """Write whole batches, uint8[n], borrowed for the call.
+
+        Raises:
+            DiskFull, WriteFailed: The directory takes no file, or no more of it.
+        """
+        size_bytes = len(batches)
+        with named_errors(self._path, size_bytes):
+            if self._fd < 0:
+                self._open()
+            rest = memoryview(batches)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        self._pieces.append(Piece(partition, self._size_bytes, size_bytes, crc32c(batches)))
+        self._size_bytes += size_bytes
+        self._record_count += record_count
+
+    def _open(self) -> None:
+        make_directory(self._directory)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def close(self) -> Staged:
+        """End it; returns what the driver needs to know of it."""
+        self._close()
+        return Staged(self._path, socket.gethostname(), tuple(self._pieces), self._record_count)
+
+    def discard(self) -> None:
+        """The try has failed: remove the file."""
+        if self._fd >= 0:
+            self._close()
+            remove(self._path)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def make_directory(path: str) -> None:
+    """Make the directory that files are staged in, unless it is there; nobody else is to put files into the place of ours.
+
+    Raises:
+        WriteFailed: It is another user's, or everybody may remove what it holds.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.stat(path)
+    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    if open_to_all or found.st_uid not in (os.getuid(), 0):
+        owned = f"user {found.st_uid} owns it, with mode {stat.S_IMODE(found.st_mode):o}"
+        raise WriteFailed(path, f"{owned}: allowed is a directory of user {os.getuid()} or of root that not everybody may change")
+
+
+@contextlib.contextmanager
+def named_errors(path: str, size_bytes: int = 0) -> Iterator[None]:
+    """Turn what a change of the file ``path`` raises into DiskFull or WriteFailed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DiskFull(path, size_bytes, error.strerror or str(error)) from error
+        raise WriteFailed(path, str(error)) from error
+
+
+# ---------------------------------------------------------------- on the driver
+
+
+def check_there(files: Iterable[Staged]) -> None:
+    """See, before anything is begun, that all files are there, and whole.
+
+    Raises:
+        StagedFileMissing: One is not: the directory is not shared, or somebody cleaned it.
+        CorruptionError: One is shorter or longer than it was written.
+    """
+    for staged in files:
+        if not staged.pieces:
+            continue
+        try:
+            size_bytes = os.stat(staged.path).st_size
+        except FileNotFoundError:
+            raise StagedFileMissing(staged.path, staged.host) from None
+        if size_bytes != staged.size_bytes:
+            position = min(size_bytes, staged.size_bytes)
+            raise CorruptionError(staged.path, position, f"{staged.size_bytes} bytes were staged, {size_bytes} are there")
+
+
+def gathered(files: Iterable[Staged]) -> Iterator[tuple[TopicPartition, bytearray]]:
+    """The batches of all files, partition by partition, in the order of the files; about ``GROUP_SIZE_BYTES`` at once.
+
+    Yields:
+        A partition and whole batches, uint8[n], the caller's.
+
+    Raises:
+        CorruptionError: A checksum does not fit.
+        StagedFileMissing: A file is gone.
+    """
+    pieces: dict[TopicPartition, list[tuple[Staged, Piece]]] = {}
+    for staged in files:
+        for piece in staged.pieces:
+            pieces.setdefault(piece.partition, []).append((staged, piece))
+    for partition in sorted(pieces):
+        group = bytearray()
+        for staged, piece in pieces[partition]:
+            if group and len(group) + piece.size_bytes > GROUP_SIZE_BYTES:
+                yield partition, group
+                group = bytearray()
+            group += _read(staged, piece)
+        yield partition, group
+
+
+def _read(staged: Staged, piece: Piece) -> bytes:
+    try:
+        with open(staged.path, "rb", buffering=0) as file:
+            batches = os.pread(file.fileno(), piece.size_bytes, piece.position)
+    except FileNotFoundError:
+        raise StagedFileMissing(staged.path, staged.host) from None
+    if len(batches) != piece.size_bytes:
+        raise CorruptionError(staged.path, piece.position, f"{piece.size_bytes} bytes were staged, {len(batches)} are there")
+    if (crc := crc32c(batches)) != piece.crc:
+        raise CorruptionError(staged.path, piece.position, f"CRC of {len(batches)} staged bytes {crc:#010x}, it was {piece.crc:#010x}")
+    return batches
+
+
+def discard(files: Iterable[Staged]) -> None:
+    """Remove files that are of no use any more."""
+    for staged in files:
+        if staged.pieces:
+            remove(staged.path)
+
+
+def remove(path: str) -> None:
+    """Remove a file if that can be; what is left is reaped by age."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def reap(directory: str) -> None:
+    """Remove staged files that are a week old: those of tasks that were killed, of tries that did not count, of drivers that died."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(directory):
+            if entry.name.endswith(SUFFIX) and time.time() - entry.stat().st_mtime > REAP_AGE_S:
+                remove(entry.path)

@@ -1,0 +1,146 @@
+"""The options of ``format("logdb")`` for writing, and the columns that it takes.
+
+Knows what Spark's Kafka sink takes, and what is our own.  Does not know how rows are written.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from logdb.errors import InvalidConfig
+from logdb.model import INTERNAL_TOPICS, OFFSET_MAX
+from logdb_spark_source.encoding import Target
+from logdb_spark_source.options import PLACE, Given, directory_of, place_of
+from logdb_spark_source.place import Place
+
+WRITING = (
+    *PLACE,
+    "topic",
+    "stagingPath",
+    "lockTimeout",
+    "failOnDataLoss",
+    "writeId",
+    "batchId",
+)
+"""Every option that writing takes."""
+
+_OF_SPARK = ("checkpointLocation",)  # which it hands on to sinks
+_LOCK_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """Where rows go, and how.
+
+    Attributes:
+        topic: Of all rows; None: the column says it.
+        staging: The directory that tasks stage their rows in.
+        lock_timeout_ms: How long a commit waits for the writer's lock of a directory.
+        fail_on_data_loss: Whether a database that does not know what was committed to it before is an error.
+        write_id, batch_id: A batch write with both is done once; None without.
+    """
+
+    place: Place
+    topic: str | None
+    staging: str
+    lock_timeout_ms: int
+    fail_on_data_loss: bool
+    write_id: str | None
+    batch_id: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "WriteOptions":
+        """Options as Spark hands them over.
+
+        Raises:
+            InvalidConfig: One is unknown, is missing, contradicts another or has a value that is not allowed.
+        """
+        options = Given(given, WRITING, also=_OF_SPARK)
+        place = place_of(options)
+        lock_timeout_ms = options.duration_ms("lockTimeout")
+        write_id, batch_id = options.text("writeId"), options.text("batchId")
+        if (write_id is None) != (batch_id is None) or write_id == "":
+            raise InvalidConfig("writeId", write_id, "it is given together with batchId: a batch write with both is done once")
+        if batch_id is not None and not (batch_id.strip().isdecimal() and int(batch_id) < OFFSET_MAX):
+            raise InvalidConfig("batchId", batch_id, "allowed is a number, 0 or more: what foreachBatch gives beside the rows")
+        return cls(
+            place=place,
+            topic=_topic(options),
+            staging=_staging(options, place),
+            lock_timeout_ms=_LOCK_TIMEOUT_MS if lock_timeout_ms is None else lock_timeout_ms,
+            fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+            write_id=write_id,
+            batch_id=None if batch_id is None else int(batch_id),
+        )
+
+    def targets(self) -> dict[str, Target]:
+        """The topics that rows may go to, as they are now.
+
+        Raises:
+            InvalidConfig: There is no topic of the option's name.
+            NotADatabase, ServerUnavailable, AuthenticationFailed: as ``Place.open``.
+        """
+        database = self.place.open()
+        targets = {info.name: Target.of(info) for info in database.topics()}
+        if self.topic is None:
+            return targets
+        if self.topic not in targets:
+            there = ", ".join(sorted(targets)) or "no topics yet"
+            raise InvalidConfig("topic", self.topic, f"there is no such topic at {self.place}; there are: {there}")
+        return {self.topic: targets[self.topic]}
+
+
+def _topic(options: Given) -> str | None:
+    topic = options.text("topic")
+    if topic in INTERNAL_TOPICS:
+        raise InvalidConfig("topic", topic, "logdb alone writes to it")
+    return topic
+
+
+def _staging(options: Given, place: Place) -> str:
+    given = options.text("stagingPath")
+    if given is not None:
+        return directory_of("stagingPath", given.strip())
+    if place.path is not None:
+        return f"{place.path}.staging"
+    return os.path.join(tempfile.gettempdir(), f"logdb-spark-{os.getuid()}")
+
+
+# ---------------------------------------------------------------- columns
+
+_TEXT_OR_BYTES = "string or binary"
+_HEADER = "array<struct<key:string,value:binary>>"
+
+
+def check_schema(schema: StructType, options: WriteOptions) -> None:
+    """See that the rows have the columns of a sink; those that it does not know are left out.
+
+    Raises:
+        InvalidConfig: One is missing, or of another type.
+    """
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if "value" not in kinds:
+        raise InvalidConfig("schema", schema.simpleString(), f"a column value of type {_TEXT_OR_BYTES} is needed")
+    if options.topic is None and "topic" not in kinds:
+        raise InvalidConfig("topic", None, "name a topic by this option, or one for each row in a column topic of type string")
+    for name in ("key", "value"):
+        _check(kinds, name, isinstance(kinds.get(name), StringType | BinaryType), _TEXT_OR_BYTES)
+    _check(kinds, "topic", isinstance(kinds.get("topic"), StringType), "string")
+    _check(kinds, "partition", isinstance(kinds.get("partition"), IntegerType), "int")
+    _check(kinds, "headers", _are_headers(kinds.get("headers")), _HEADER)
+
+
+def _check(kinds: Mapping[str, DataType], name: str, fits: bool, allowed: str) -> None:
+    if name in kinds and not fits:
+        raise InvalidConfig("schema", f"{name} {kinds[name].simpleString()}", f"a column {name} is of type {allowed}")
+
+
+def _are_headers(kind: DataType | None) -> bool:
+    return (
+        isinstance(kind, ArrayType)
+        and isinstance(kind.elementType, StructType)
+        and [(field.name, type(field.dataType)) for field in kind.elementType.fields] == [("key", StringType), ("value", BinaryType)]
+    )

@@ -1,0 +1,3 @@
+from support.spark import spark
+
+__all__ = ["spark"]

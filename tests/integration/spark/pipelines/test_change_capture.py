@@ -1,0 +1,120 @@
+"""SQLite → topic → Spark → replica; the replica is the original, whatever happened between two looks."""
+
+import json
+import random
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+import logdb
+from examples.spark import change_capture
+from examples.spark.change_capture import Sqlite, capture
+from examples.spark.replica import Replica, follow
+from logdb.errors import UnexpectedOffset
+
+COLUMNS = ["region", "id", "name", "balance", "photo"]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "shop.sqlite")) as connection:
+        connection.execute("CREATE TABLE customers (region TEXT, id INTEGER, name TEXT, balance REAL, photo, PRIMARY KEY (region, id))")
+        yield connection
+
+
+def some_changes(connection, rng, count):
+    """Rows inserted, updated, deleted, and given another key; a part of them in a transaction that is taken back."""
+    for _ in range(count):
+        key = [rng.choice("NS"), rng.randrange(40)]
+        name = rng.choice([None, "", 'Zoë "Z" O\'Hara', "名前\n", f"n{rng.random()}"])
+        row = [*key, name, rng.choice([None, rng.random() * 1e9, 1e300, -0.1]), rng.choice([None, 7, "text"])]
+        connection.execute("INSERT OR REPLACE INTO customers VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute("UPDATE customers SET balance = balance + 0.1 WHERE region = ? AND id % 7 = ?", [key[0], rng.randrange(7)])
+        if rng.random() < 0.3:
+            connection.execute("DELETE FROM customers WHERE id = ?", [rng.randrange(40)])
+        if rng.random() < 0.2:
+            connection.execute("UPDATE OR IGNORE customers SET id = id + 1000 WHERE region = ? AND id = ?", key)
+        connection.rollback() if rng.random() < 0.2 else connection.commit()
+
+
+def rows(connection):
+    return sorted(connection.execute(f"SELECT {', '.join(COLUMNS)} FROM customers"), key=repr)
+
+
+def states(path):
+    """What the topic says, read record by record."""
+    found = {}
+    with logdb.open(path, mode="r") as db:
+        for record in db.log("customers").read(0):
+            key = tuple(json.loads(record.key).values())
+            found.pop(key, None)
+            if record.value is not None:
+                found[key] = tuple(json.loads(record.value).values())
+    return sorted(found.values(), key=repr)
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_replica_equals_the_original(spark, shop, tmp_path):
+    rng = random.Random(3)
+    some_changes(shop, rng, 20)  # there are rows before anybody looks
+    replica = Replica(str(tmp_path / "replica.sqlite"), "customers", ["region", "id"], COLUMNS)
+    for _ in range(2):
+        with logdb.open(tmp_path / "db") as db:
+            assert capture(db, "customers", Sqlite(shop, "customers")) > 0
+            some_changes(shop, rng, 60)
+            assert capture(db, "customers", Sqlite(shop, "customers")) > 60
+        follow(spark, {"path": str(tmp_path / "db")}, "customers", replica, str(tmp_path / "checkpoint")).awaitTermination()
+        with closing(sqlite3.connect(replica.file)) as connection:
+            assert rows(connection) == rows(shop) != []
+        some_changes(shop, rng, 60)
+
+
+def test_whoever_is_killed_brings_each_change_once(shop, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
+    class Mortal(Sqlite):
+        def forget(self, until):
+            if rng.random() < 0.5:
+                raise Killed
+            super().forget(until)
+
+        def changes(self, after):
+            for change in super().changes(after):
+                if rng.random() < 0.02:
+                    raise Killed
+                yield change
+
+    rng = random.Random(4)
+    monkeypatch.setattr(change_capture, "AT_ONCE", 5)
+    deaths = 0
+    for _ in range(40):
+        some_changes(shop, rng, 4)
+        try:
+            with logdb.open(tmp_path / "db") as db:
+                capture(db, "customers", Mortal(shop, "customers"))
+        except Killed:
+            deaths += 1
+    assert 10 < deaths < 40
+    with logdb.open(tmp_path / "db") as db:
+        capture(db, "customers", Sqlite(shop, "customers"))
+        positions = [int(record.headers[0][1]) for record in db.log("customers").read(0)]
+    assert positions == list(range(1, len(positions) + 1))
+    assert states(tmp_path / "db") == rows(shop) != []
+    assert shop.execute("SELECT count(*) FROM customers_changes").fetchone() == (0,)
+
+
+def test_two_who_capture_one_table_do_not_mix_their_records(shop, tmp_path):
+    class Late(Sqlite):
+        def changes(self, after):
+            found = list(super().changes(after))
+            if not others:
+                others.append(capture(db, "customers", Sqlite(shop, "customers")))
+            yield from found
+
+    others = []
+    some_changes(shop, random.Random(5), 10)
+    with logdb.open(tmp_path / "db") as db, pytest.raises(UnexpectedOffset):
+        capture(db, "customers", Late(shop, "customers"))
+    assert states(tmp_path / "db") == rows(shop)

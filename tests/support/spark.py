@@ -1,0 +1,74 @@
+"""One Spark session for all tests of a worker; mark what uses it with ``xdist_group("spark")``, so that there is one at all."""
+
+import contextlib
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from logdb_spark_source import session
+from support.serving import served
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.python.authenticate.socketTimeout": "300s",  # a slow machine is no failure
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session; two tasks at a time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own: pandas is too new for it, sockets it leaves to the collector
+        started = session("local[2]", config=SETTINGS)
+        yield started
+        started.stop()
+
+
+SLOW = "Python worker failed to connect back"
+"""What Spark says where a Python process takes more than the ten seconds to start that it is given: the machine is busy."""
+
+
+def until_started(run: Callable[[], T]) -> T:
+    """Run a query, again where Spark gave up on a Python process before it had started; nothing was done then."""
+    while True:
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if SLOW not in str(error):
+                raise
+
+
+@contextlib.contextmanager
+def options_of(place: str, path: Path) -> Iterator[dict[str, str]]:
+    """How a database is named to Spark: as a directory, as a snapshot of it, or as a URL where this process serves it.
+
+    The database is to be closed.
+    """
+    if place == "url":
+        with served(path) as server:
+            yield {"url": server.url}
+    elif place == "snapshot":
+        import logdb
+
+        with logdb.open(path) as database:
+            database.snapshot(path.with_name("snapshot"))
+        yield {"path": str(path.with_name("snapshot"))}
+    else:
+        yield {"path": str(path)}
+
+
+def program(source: str, *arguments: object, **options: Any) -> "subprocess.Popen[str]":
+    """A Python program of its own, in a process group of its own."""
+    command: Sequence[str] = [sys.executable, "-c", source, *map(str, arguments)]
+    return subprocess.Popen(command, start_new_session=True, text=True, **options)

@@ -1,0 +1,58 @@
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from logdb_spark_source import launch
+
+
+def java(directory, version):
+    """A program that says it is Java, as Java does: on standard error."""
+    path = directory / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(("version", "will_do"), [("17.0.15", True), ("25", True), ("11.0.2", False), ("1.8.0_292", False)])
+def test_the_systems_java_is_used_if_it_is_new_enough(tmp_path, monkeypatch, version, will_do):
+    path = java(tmp_path / "jdk", version)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{path.parent}:/bin:/usr/bin")
+    assert launch._system_java() is will_do
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("PATH", "")
+    assert launch._system_java() is will_do
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert launch._system_java() is False
+
+
+def test_what_is_given_wins_over_what_is_set_here():
+    settings = launch._settings({"spark.ui.enabled": "true", "spark.driver.host": "10.0.0.1"})
+    assert settings["spark.master"] == "local[*]"
+    assert (settings["spark.ui.enabled"], settings["spark.driver.host"]) == ("true", "10.0.0.1")
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.driver.bindAddress" not in launch._settings({"spark.master": "spark://somewhere:7077"})
+
+
+def test_the_environment_is_as_before_afterwards(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "mine")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(KeyError), launch._environment(PYSPARK_PYTHON="theirs", PYSPARK_GATEWAY_PORT="5"):
+        assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_GATEWAY_PORT"]) == ("theirs", "5")
+        raise KeyError
+    assert os.environ["PYSPARK_PYTHON"] == "mine" and "PYSPARK_GATEWAY_PORT" not in os.environ
+
+
+def test_the_jvm_is_told_what_the_session_is(monkeypatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--name 'a b' pyspark-shell")
+    command = launch._command(Path("/jdk/bin/java"), "/spark", {"spark.master": "local[1]", "spark.driver.memory": "2g"})
+    assert command[:4] == ["/jdk/bin/java", "-cp", "/spark/jars/*", "-Xmx2g"]
+    assert command[-7:] == ["--conf", "spark.master=local[1]", "--conf", "spark.driver.memory=2g", "--name", "a b", "pyspark-shell"]
+    assert not [flag for flag in command if "jdk.incubator.vector" in flag]
+
+
+def test_port_and_secret_are_read_as_spark_writes_them():
+    assert launch._told(struct.pack(">ii", 4711, 6) + b"geheim") == (4711, "geheim")

@@ -1,0 +1,37 @@
+import sys
+
+import pytest
+
+from logdb_spark_source import running
+
+IN_TWO_LANGUAGES = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance in Python worker:
+Traceback (most recent call last):
+  File "source.py", line 40, in schema
+    raise InvalidConfig("subscribe", "x", "allowed are names of topics")
+logdb.errors.InvalidConfig: subscribe=x: allowed are names of topics
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.errors.QueryCompilationErrors$.pythonDataSourceError(QueryCompilationErrors.scala:1)
+"""
+
+
+def test_what_is_wrong_is_said_in_a_sentence():
+    assert running._sentence(IN_TWO_LANGUAGES) == "InvalidConfig: subscribe=x: allowed are names of topics"
+    assert running._sentence("[UNRESOLVED_COLUMN] A column cannot be resolved.\nJVM stacktrace:\n\tat …") == (
+        "[UNRESOLVED_COLUMN] A column cannot be resolved."
+    )
+
+
+def test_the_innermost_line_of_the_program_is_named():
+    code = compile("def f():\n    g()\ndef g():\n    import json\n    json.loads('{')\nf()\n", "program.py", "exec")
+    with pytest.raises(ValueError, match="Expecting") as raised:
+        exec(code, {})
+    assert running._line_of("program.py", raised.value.__traceback__) == "program.py:5"
+    assert running._line_of("other.py", raised.value.__traceback__) == "other.py"
+
+
+def test_arguments_and_imports_are_as_before_when_it_ends(tmp_path):
+    argv, path = list(sys.argv), list(sys.path)
+    with running._as_main(str(tmp_path / "program.py"), ["-x"]):
+        assert sys.argv == [str(tmp_path / "program.py"), "-x"]
+        assert sys.path == [str(tmp_path), *path]
+    assert (sys.argv, sys.path) == (argv, path)
