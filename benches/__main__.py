@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,25 +27,37 @@ def measure(name: str, operation: str, count: int, value_size: int, directory: P
     place.mkdir(parents=True)
     command = [sys.executable, "-m", "benches.side", name, operation, str(count), str(value_size), str(place)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIME_LIMIT_S)
+        return Measure(**json.loads(_output(command)))
     finally:
         shutil.rmtree(place)
-    return Measure(**json.loads(done.stdout))
+
+
+def _output(command: list[str]) -> str:
+    """What a side prints; if it takes too long, or we are interrupted, the servers that it started end with it."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0) as process:
+        try:
+            output, errors = process.communicate(timeout=_TIME_LIMIT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, output, errors)
+    return output
 
 
 def run(row: Row, value_size: int, rounds: int, share: int, directory: Path) -> Result:
     """Peer, ours, peer, ours …; a side that is missing is left out, and the other measured alone."""
     result = Result(row, value_size)
-    runs = [("logdb", row.ours, result.ours)]
+    runs = [(row.side, row.ours, row.count[value_size], result.ours)]
     if row.peer:
-        runs.insert(0, (*row.peer, result.peer))
-    absent = {name: why for name, _, _ in runs if (why := side(name).missing())}
+        runs.insert(0, (*row.peer, row.peer_count or row.count[value_size], result.peer))
+    absent = {name: why for name, *_ in runs if (why := side(name).missing())}
     result.trouble = "; ".join(f"{name} is missing: {why}" for name, why in absent.items())
-    count = max(min(row.count[value_size], _COUNT_MIN), row.count[value_size] // share)
     try:
         for _ in range(rounds):
-            for name, operation, measures in runs:
+            for name, operation, full, measures in runs:
                 if name not in absent:
+                    count = max(min(full, _COUNT_MIN), full // share)
                     measures.append(measure(name, operation, count, value_size, directory))
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or [f"exit {error.returncode}"])[-1]

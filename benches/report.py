@@ -34,9 +34,10 @@ def cells(result: Result) -> tuple[str, ...]:
     goal = ""
     if result.value_size == 100:
         if result.row.limit is not None:
-            goal = f"≤ {result.row.limit:g}"
+            least = bool(result.ours) and result.ours[0].unit == "M/s"
+            goal = f"≥ {result.row.limit * 1e3:g} k/s" if least else f"≤ {result.row.limit:g}"
         elif result.row.goal is not None:
-            goal = f"≥ {result.row.goal:g} ×"
+            goal = f"≥ {result.row.goal:.3g} ×"
     met = {True: "yes", False: "no", None: ""}[result.met]
     peer = _spread(result.peer) if result.row.peer else "–"
     return (result.row.work, _spread(result.ours), peer, _span(result.ratios, " ×"), goal, met)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from benches.workload import Measure
 
 COUNTS: Mapping[int, int] = {100: 2_000_000, 1024: 200_000}  # records by the size of their values
+_SPARK: Mapping[int, int] = {100: 4_000_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,19 +16,23 @@ class Row:
 
     Attributes:
         ours: An operation of our side.
+        side: Whose operation ours is: "logdb"; "served" where it is behind a URL, "spark_logdb" where Spark reads it.
         peer: A side and one of its operations; None where the goal is absolute and nothing is like it.
         goal: Least ratio of ours to the peer's at 100 B; none: reported only.
-        limit: Largest value of ours (ms, MB) instead of a ratio.
+        limit: Largest value of ours (ms, MB), or the least (M/s), instead of a ratio.
         count: Records by size of values, where it is not COUNTS; a size that is not named is left out.
+        peer_count: Records of a peer that would take too long for as many; it is the rates that are compared.
     """
 
     name: str
     work: str
     ours: str
+    side: str = "logdb"
     peer: tuple[str, str] | None = None
     goal: float | None = None
     limit: float | None = None
     count: Mapping[int, int] = field(default_factory=lambda: COUNTS)
+    peer_count: int | None = None
 
 
 @dataclass
@@ -52,7 +57,8 @@ class Result:
         if self.trouble or not self.ours or self.value_size != 100:
             return None
         if self.row.limit is not None:
-            return statistics.median(own.value for own in self.ours) <= self.row.limit
+            median = statistics.median(own.value for own in self.ours)
+            return median >= self.row.limit if self.ours[0].unit == "M/s" else median <= self.row.limit
         return None if self.row.goal is None else statistics.median(self.ratios) >= self.row.goal
 
 
@@ -154,7 +160,14 @@ ROWS = (
         work="a transaction of 10 records and offsets, at interval",
         ours="transactions",
         limit=2,
-        count={100: 2_000},
+        count={100: 20_000},
+    ),
+    Row(
+        name="transactions-threads",
+        work="… four workers at once, each with an id of its own",
+        ours="transactions_4_threads",
+        limit=2,
+        count={100: 8_000},
     ),
     Row(name="offset-commits", work="a commit of a group's offset, at interval", ours="offset_commits", limit=0.1, count={100: 20_000}),
     Row(name="arrow-value", work="scan to Arrow: value; lmdb to Arrow", ours="arrow_value", peer=("lmdb", "arrow"), goal=6.0),
@@ -188,4 +201,233 @@ ROWS = (
     Row(name="snapshot", work="snapshot of 1,000 sealed segments, under load", ours="snapshot", limit=1_000, count={100: 1_001_000}),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
+    Row(
+        name="url-many",
+        work="over HTTP: append_many, 64,000 a call; in the process",
+        side="served",
+        ours="append_many",
+        peer=("logdb", "append_many_64k"),
+        goal=0.5,
+    ),
+    Row(
+        name="url-scan",
+        work="over HTTP: scan to Record; in the process",
+        side="served",
+        ours="scan_values",
+        peer=("logdb", "scan_values"),
+        goal=0.7,
+    ),
+    Row(
+        name="url-arrow",
+        work="over HTTP: scan to Arrow; in the process",
+        side="served",
+        ours="arrow_value",
+        peer=("logdb", "arrow_value"),
+        goal=0.4,
+    ),
+    Row(
+        name="url-append",
+        work="over HTTP: one record, acknowledged; an empty aiohttp handler",
+        side="served",
+        ours="append",
+        peer=("served", "empty_handler"),
+        goal=1 / 1.3,
+        count={100: 5_000},
+    ),
+    Row(
+        name="url-many-rabbitmq",
+        work="over HTTP: append_many, 64,000 a call; RabbitMQ streams, 100 a sub-entry",
+        side="served",
+        ours="append_many",
+        peer=("rabbitmq_streams", "append_entries"),
+        goal=2.0,
+        count={100: 2_000_000},
+        peer_count=1_000_000,
+    ),
+    Row(
+        name="url-many-rabbitmq-each",
+        work="… RabbitMQ streams, a message a record, 1,000 a frame",
+        side="served",
+        ours="append_many",
+        peer=("rabbitmq_streams", "append_many"),
+        count={100: 2_000_000},
+        peer_count=400_000,
+    ),
+    Row(
+        name="url-many-redis",
+        work="… Redis Streams, XADD, 1,000 a pipeline",
+        side="served",
+        ours="append_many",
+        peer=("redis_streams", "append_many"),
+        count={100: 2_000_000},
+        peer_count=200_000,
+    ),
+    Row(
+        name="url-many-nats",
+        work="… NATS JetStream, any number unacknowledged",
+        side="served",
+        ours="append_many",
+        peer=("nats_jetstream", "append_many"),
+        count={100: 2_000_000},
+        peer_count=50_000,
+    ),
+    Row(
+        name="url-scan-rabbitmq",
+        work="over HTTP: scan to Record; RabbitMQ streams, a consumer",
+        side="served",
+        ours="scan_values",
+        peer=("rabbitmq_streams", "scan_values"),
+        count={100: 2_000_000},
+        peer_count=500_000,
+    ),
+    Row(
+        name="url-scan-redis",
+        work="… Redis Streams, XRANGE, 1,000 a page",
+        side="served",
+        ours="scan_values",
+        peer=("redis_streams", "scan_values"),
+        count={100: 2_000_000},
+        peer_count=400_000,
+    ),
+    Row(
+        name="url-scan-nats",
+        work="… NATS JetStream, an ordered consumer",
+        side="served",
+        ours="scan_values",
+        peer=("nats_jetstream", "scan_values"),
+        count={100: 2_000_000},
+        peer_count=50_000,
+    ),
+    Row(
+        name="url-append-rabbitmq",
+        work="over HTTP: one record, acknowledged; RabbitMQ streams",
+        side="served",
+        ours="append",
+        peer=("rabbitmq_streams", "append"),
+        count={100: 5_000},
+    ),
+    Row(
+        name="url-append-redis",
+        work="… Redis Streams",
+        side="served",
+        ours="append",
+        peer=("redis_streams", "append"),
+        count={100: 5_000},
+    ),
+    Row(
+        name="url-append-nats",
+        work="… NATS JetStream",
+        side="served",
+        ours="append",
+        peer=("nats_jetstream", "append"),
+        count={100: 5_000},
+    ),
+    Row(
+        name="url-json",
+        work="REST v3: JSON records in one stream",
+        side="served",
+        ours="stream_json",
+        limit=0.1,
+        count={100: 200_000},
+    ),
+    Row(name="url-idle", work="memory of an idle server", side="served", ours="idle", limit=64, count={100: 8_000}),
+    Row(
+        name="spark-count",
+        work="Spark, count; Spark's Kafka source",
+        side="spark_logdb",
+        ours="count",
+        peer=("spark_kafka", "count"),
+        goal=3.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-count-large",
+        work="… with large fetches",
+        side="spark_logdb",
+        ours="count",
+        peer=("spark_kafka", "count_large"),
+        goal=2.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-lengths",
+        work="Spark, sum of the values' lengths; Spark's Kafka source",
+        side="spark_logdb",
+        ours="lengths",
+        peer=("spark_kafka", "lengths"),
+        goal=3.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-lengths-large",
+        work="… with large fetches",
+        side="spark_logdb",
+        ours="lengths",
+        peer=("spark_kafka", "lengths_large"),
+        goal=2.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-noop",
+        work="Spark, all columns to nobody; Spark's Kafka source",
+        side="spark_logdb",
+        ours="noop",
+        peer=("spark_kafka", "noop"),
+        goal=3.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-noop-large",
+        work="… with large fetches",
+        side="spark_logdb",
+        ours="noop",
+        peer=("spark_kafka", "noop_large"),
+        goal=2.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-backlog",
+        work="Spark, a backlog by AvailableNow; Spark's Kafka source",
+        side="spark_logdb",
+        ours="backlog",
+        peer=("spark_kafka", "backlog"),
+        goal=1.0,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-micro-batch",
+        work="Spark, a micro-batch at 10 k records/s; Spark's Kafka source",
+        side="spark_logdb",
+        ours="micro_batch",
+        peer=("spark_kafka", "micro_batch"),
+        goal=1.0,
+        count={100: 100_000},
+    ),
+    Row(
+        name="spark-scan-count",
+        work="scan: count; Spark on Parquet that pyarrow wrote",
+        side="spark_logdb",
+        ours="scan_count",
+        peer=("spark_parquet", "count"),
+        goal=0.9,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-scan-lengths",
+        work="scan: sum of the values' lengths; the same Parquet",
+        side="spark_logdb",
+        ours="scan_lengths",
+        peer=("spark_parquet", "lengths"),
+        goal=0.9,
+        count=_SPARK,
+    ),
+    Row(
+        name="spark-scan-noop",
+        work="scan: all columns to nobody; the same Parquet",
+        side="spark_logdb",
+        ours="scan_noop",
+        peer=("spark_parquet", "noop"),
+        goal=0.9,
+        count=_SPARK,
+    ),
 )

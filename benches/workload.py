@@ -16,6 +16,7 @@ from typing import NamedTuple
 CACHE = Path(__file__).parent / ".cache"
 KEY_SIZE_BYTES = 16
 BATCH_COUNT = 1_000  # records a call, for whatever takes many
+LARGE_BATCH_COUNT = 64_000  # and where a call is a request
 _DISTINCT_COUNT = {100: 1_000_000, 1024: 200_000}
 _EVENTS = ("page_view", "click", "purchase", "add_to_cart", "search", "logout", "login", "refund")
 _WORDS = (  # noqa: SIM905  # a list of 28 quoted words is no easier to read
@@ -71,11 +72,11 @@ class Work:
         gc.freeze()
         return keys, values
 
-    def batches(self) -> Iterator[tuple[Keys, Values]]:
-        """The same, BATCH_COUNT at a time."""
+    def batches(self, count: int = BATCH_COUNT) -> Iterator[tuple[Keys, Values]]:
+        """The same, ``count`` at a time."""
         keys, values = self.records()
-        for at in range(0, self.count, BATCH_COUNT):
-            yield keys[at : at + BATCH_COUNT], values[at : at + BATCH_COUNT]
+        for at in range(0, self.count, count):
+            yield keys[at : at + count], values[at : at + count]
 
     def random_offsets(self) -> list[int]:
         """Offsets to read single records at."""

@@ -22,7 +22,7 @@ class Side(Protocol):
 
 
 def side(name: str) -> Side:
-    """The module of a side: "file", "copy", "lmdb", "arrow_ipc", "kafka" or "logdb"."""
+    """The module of a side: "file", "lmdb", "kafka", "logdb" …, as in the table of README.md."""
     return cast(Side, importlib.import_module(f"benches.peers.{name}"))
 
 

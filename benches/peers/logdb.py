@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from benches.peers import not_importable
 from benches.peers._kill import open_after_kill, write_until_killed
-from benches.workload import BATCH_COUNT, Keys, Measure, Values, Work, Wrong, rate
+from benches.workload import BATCH_COUNT, LARGE_BATCH_COUNT, Keys, Measure, Values, Work, Wrong, rate
 
 if TYPE_CHECKING:
     from logdb import Log
@@ -107,14 +107,20 @@ def append_many_128k(work: Work) -> Measure:
         return _append_many(work, log)
 
 
+def append_many_64k(work: Work) -> Measure:
+    """In calls of 64,000 records."""
+    with _log(work) as log:
+        return _append_many(work, log, LARGE_BATCH_COUNT)
+
+
 def append_many_durable(work: Work) -> Measure:
     """Each call returns after fdatasync."""
     with _log(work, "fsync") as log:
         return _append_many(work, log)
 
 
-def _append_many(work: Work, log: "Log") -> Measure:
-    batches = list(work.batches())
+def _append_many(work: Work, log: "Log", batch_count: int = BATCH_COUNT) -> Measure:
+    batches = list(work.batches(batch_count))
     began = work.start()
     for keys, values in batches:
         log.append_many(values, keys=keys)
@@ -237,6 +243,44 @@ def transactions(work: Work) -> Measure:
         size_bytes = sum(len(record.value or b"") for record in db.log("out").read(0, isolation_level="read_committed"))
         work.check((count * _SMALL_TRANSACTION_COUNT, size_bytes), count * _SMALL_TRANSACTION_COUNT)
     return Measure(seconds / count * 1e3, "ms", f"{count / seconds:.0f} a second")
+
+
+def transactions_4_threads(work: Work) -> Measure:
+    """The same by four workers, each with an id, a group and a partition of its own: ms for each transaction of all of them."""
+    import logdb
+
+    _, values = work.records()
+    count = work.count // _SMALL_TRANSACTION_COUNT // 4
+    with logdb.open(str(work.directory)) as db:
+        for topic in ("in", "out"):
+            db.create_topic(topic, partitions=4)
+        for partition in range(4):
+            db.log("in", partition).append_many(values[: count * _SMALL_TRANSACTION_COUNT])
+        go = threading.Barrier(5)
+
+        def worker(partition: int) -> None:
+            with db.consumer(group_id=f"g{partition}", auto_offset_reset="earliest") as consumer:
+                consumer.assign([("in", partition)])
+                go.wait()
+                for _ in range(count):
+                    with db.transaction(f"bench-{partition}") as tx:
+                        for records in consumer.poll(1_000, _SMALL_TRANSACTION_COUNT).values():
+                            for record in records:
+                                tx.send("out", record.value, partition=partition)
+                        tx.send_offsets(consumer)
+
+        threads = [threading.Thread(target=worker, args=(partition,)) for partition in range(4)]
+        for thread in threads:
+            thread.start()
+        began = work.start()
+        go.wait()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - began
+        met = sum(len(list(db.log("out", partition).read(0, isolation_level="read_committed"))) for partition in range(4))
+        if met != 4 * count * _SMALL_TRANSACTION_COUNT:
+            raise Wrong(f"{met} records came out of {4 * count} transactions of {_SMALL_TRANSACTION_COUNT}")
+    return Measure(seconds / (4 * count) * 1e3, "ms", f"{4 * count / seconds:.0f} a second")
 
 
 def offset_commits(work: Work) -> Measure:
@@ -554,6 +598,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     append_4_threads,
     append_many,
     append_many_128k,
+    append_many_64k,
     append_many_durable,
     append_durable,
     append_durable_8_threads,
@@ -562,6 +607,7 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     send_interval,
     send_transactional,
     transactions,
+    transactions_4_threads,
     offset_commits,
     append_ready,
     read_batches,

@@ -8,21 +8,21 @@ import json
 import subprocess
 from pathlib import Path
 
-from benches.peers.kafka import jars
+from benches.peers.kafka.jars import CACHE, TOOLS
 from benches.workload import Measure, Work, Wrong, rate, records_file
 
 Command = list[str | Path]
 
 _HERE = Path(__file__).parent
-_CLASSES = jars.CACHE / "classes"
-_CLASS_PATH = f"{_CLASSES}:{jars.JARS}/*"
+_CLASSES = CACHE / "classes"
+_CLASS_PATH = f"{_CLASSES}:{TOOLS.directory}/*"
 _HEAP = ("-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch")  # Kafka's default size; untouched memory would cost more than the work
 
 
 @functools.cache
 def missing() -> str | None:
     """Fetch and compile at the first call."""
-    if reason := jars.missing():
+    if reason := TOOLS.missing():
         return reason
     compile_: Command = ["javac", "-d", _CLASSES, "-cp", _CLASS_PATH, _HERE / "KafkaStorage.java"]
     try:

@@ -1,6 +1,6 @@
-"""Kafka's jars, fetched from Maven Central once, for the benches and for tests/compat.
+"""Java programs of other people, fetched from Maven Central once, for the benches and for tests/compat.
 
-Knows java, javac, mvn and the pom.xml beside it.  Does not know what the jars are for.
+Knows java, javac, mvn and the poms beside it.  Does not know what the jars are for.
 """
 
 import fcntl
@@ -11,32 +11,49 @@ import subprocess
 from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
-_POM = Path(__file__).parent / "pom.xml"
-JARS = CACHE / f"jars-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"  # another pom, another directory
+_POMS = Path(__file__).parent
 
 
-@functools.cache
-def missing() -> str | None:
-    """Why Kafka cannot run here; None if it can.  Fetches the jars at the first call, one process at a time."""
-    for tool in ("java", "javac", "mvn"):
-        if shutil.which(tool) is None:
-            return f"there is no {tool}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if JARS.exists() else _fetch()
+class Jars:
+    """What one pom names.
+
+    Attributes:
+        directory: Where its jars lie; another pom, another directory.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._pom = name, _POMS / f"{name}.xml"
+        self.directory = CACHE / f"{name}-{hashlib.sha256(self._pom.read_bytes()).hexdigest()[:8]}"
+
+    @functools.cache  # noqa: B019 - there is one of each pom
+    def missing(self) -> str | None:
+        """Why they are not to be had here; None if they are.  Fetches them at the first call, one process at a time."""
+        for tool in ("java", "javac", "mvn"):
+            if shutil.which(tool) is None:
+                return f"there is no {tool}"
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return None if self.directory.exists() else self._fetch()
+
+    def _fetch(self) -> str | None:
+        """What went wrong; the jars get their name when all of them are there."""
+        part = CACHE / f"{self._name}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        command = ["mvn", "-q", "-B", "-f", str(self._pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
+        except subprocess.TimeoutExpired as error:
+            return f"mvn took more than {error.timeout:.0f} s"
+        except subprocess.CalledProcessError as error:
+            return f"mvn failed: {(error.stderr or error.stdout).strip()[:200]}"
+        part.rename(self.directory)
+        return None
 
 
-def _fetch() -> str | None:
-    """What went wrong; the jars get their name when all of them are there."""
-    part = CACHE / "jars.part"
-    shutil.rmtree(part, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={part}"]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
-    except subprocess.TimeoutExpired as error:
-        return f"mvn took more than {error.timeout:.0f} s"
-    except subprocess.CalledProcessError as error:
-        return f"mvn failed: {(error.stderr or error.stdout).strip()[:200]}"
-    part.rename(JARS)
-    return None
+TOOLS = Jars("tools")
+"""Kafka's storage engine and its command-line tools."""
+BROKER = Jars("broker")
+"""A whole Kafka."""
+SPARK_SOURCE = Jars("spark_source")
+"""Spark's Kafka source, for the Spark of ``benches.peers.spark``."""

@@ -1,0 +1,1 @@
+"""Spark, of the version that Spark's Kafka source is published for, in a Python environment of its own."""

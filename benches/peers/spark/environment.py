@@ -1,0 +1,82 @@
+"""A Python environment with the Spark that Spark's Kafka source is published for, beside whatever Spark is installed.
+
+Knows venv and pip.  Does not know what runs in it, but that it may import logdb.
+"""
+
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+from benches.workload import CACHE
+
+_PACKAGES = ("pyspark==4.2.0", "pyarrow>=17", "pandas>=2.2,<3", "numpy", "cffi>=1.17", "lmdb>=1.6", "zstandard>=0.23", "aiohttp>=3.14")
+_SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")
+_DIRECTORY = CACHE / f"spark-{hashlib.sha256(repr((_PACKAGES, sys.version)).encode()).hexdigest()[:8]}"  # other packages, another place
+_PYTHON = _DIRECTORY / "bin" / "python"
+_INSTALL_SECONDS_MAX = 600
+
+
+class Failed(Exception):
+    """A program ended with an error: the end of what it said is in the message."""
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why it is not there; None if it is.  Made at the first call, by one process at a time."""
+    if shutil.which("java") is None:
+        return "there is no java"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "spark.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return None if (_DIRECTORY / "made").exists() else _make()
+
+
+def _make() -> str | None:
+    shutil.rmtree(_DIRECTORY, ignore_errors=True)
+    venv.create(_DIRECTORY, with_pip=True)
+    command = [str(_PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", *_PACKAGES]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_SECONDS_MAX)
+    except subprocess.TimeoutExpired as error:
+        return f"pip took more than {error.timeout:.0f} s"
+    except subprocess.CalledProcessError as error:
+        return f"pip failed: {(error.stderr or error.stdout).strip()[-200:]}"
+    (_DIRECTORY / "made").touch()
+    return None
+
+
+def run(module: str, request: Any, *, seconds_max: float = 300) -> Any:
+    """Run ``python -m module`` there, with ``request`` as JSON on its standard input; returns the JSON of its last line.
+
+    Raises:
+        Failed: It ended with an error.
+        subprocess.TimeoutExpired: It did not end in time.
+    """
+    paths = [str(Path(__file__).parents[3]), *_source_paths()]
+    done = subprocess.run(
+        [str(_PYTHON), "-m", module],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds_max,
+        env=os.environ | {"PYSPARK_PYTHON": str(_PYTHON), "PYTHONPATH": ":".join(paths), "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    if done.returncode:
+        raise Failed(f"{module}: {done.stderr.strip()[-3000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _source_paths() -> list[str]:
+    """Where the project's packages are imported from here: there it is the same."""
+    specs = [importlib.util.find_spec(name) for name in _SOURCES]
+    return [str(Path(spec.origin).parents[1]) for spec in specs if spec is not None and spec.origin is not None]
