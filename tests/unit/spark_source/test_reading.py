@@ -1,7 +1,10 @@
+"""What a task reads, and what becomes of offsets, topics and bytes that are not there any more."""
+
 import pytest
 
 import logdb
 from logdb.errors import CorruptionError
+from logdb.segment import files
 from logdb_spark_source.columns import NAMES
 from logdb_spark_source.loss import DataLoss
 from logdb_spark_source.place import Place
@@ -83,15 +86,19 @@ def test_records_that_were_deleted_are_not_read_though_they_lie_there_still(path
         assert offsets(reader(path, fail_on_data_loss=False).read(task)) == list(range(5, 10))
 
 
-def test_offsets_that_go_while_they_are_read_are_a_loss(path):
+def test_offsets_that_go_while_they_are_read_are_a_loss(path, monkeypatch):
+    """Files that a reader has open are there for it still; two of the ten are, here."""
+    monkeypatch.setattr(files, "FILES", files.FileCache(2))
     with filled(path, 200) as db:
         task = Task([range_of(db, 0, 200)])
-        slow = reader(path, fail_on_data_loss=False)
-        batches = slow._read(slow.place.open(), task.ranges[0])
-        found = offsets([next(batches)])
+        readers = [reader(path, fail_on_data_loss=fail) for fail in (True, False)]
+        strict, lenient = (one._read(one.place.open(), task.ranges[0]) for one in readers)  # before small batches are joined
+        first = [offsets([next(strict)]), offsets([next(lenient)])]
         db.delete_records("t", 0, 150)
-        found += offsets(batches)
-        assert found[-50:] == list(range(150, 200)) and found[:-50] == list(range(len(found) - 50))
+        gone = 1 + first[0][-1]
+        with pytest.raises(DataLoss, match=rf"offsets \[{gone}, 150\) of t-0 are not there any more"):
+            list(strict)
+        assert first[1] + offsets(lenient) == [*range(gone), *range(150, 200)]
 
 
 def test_a_log_that_ends_too_early_is_a_loss(path):

@@ -1,6 +1,5 @@
 """SQLite → topic → Spark → replica; the replica is the original, whatever happened between two looks."""
 
-import json
 import random
 import sqlite3
 from contextlib import closing
@@ -8,10 +7,10 @@ from contextlib import closing
 import pytest
 
 import logdb
-from examples.spark import change_capture
 from examples.spark.change_capture import Sqlite, capture
 from examples.spark.replica import Replica, follow
 from logdb.errors import UnexpectedOffset
+from support.captured import captured_over_kills, positions, states
 
 COLUMNS = ["region", "id", "name", "balance", "photo"]
 
@@ -42,18 +41,6 @@ def rows(connection):
     return sorted(connection.execute(f"SELECT {', '.join(COLUMNS)} FROM customers"), key=repr)
 
 
-def states(path):
-    """What the topic says, read record by record."""
-    found = {}
-    with logdb.open(path, mode="r") as db:
-        for record in db.log("customers").read(0):
-            key = tuple(json.loads(record.key).values())
-            found.pop(key, None)
-            if record.value is not None:
-                found[key] = tuple(json.loads(record.value).values())
-    return sorted(found.values(), key=repr)
-
-
 @pytest.mark.xdist_group("spark")
 def test_a_replica_equals_the_original(spark, shop, tmp_path):
     rng = random.Random(3)
@@ -70,38 +57,13 @@ def test_a_replica_equals_the_original(spark, shop, tmp_path):
         some_changes(shop, rng, 60)
 
 
-def test_whoever_is_killed_brings_each_change_once(shop, tmp_path, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    class Mortal(Sqlite):
-        def forget(self, until):
-            if rng.random() < 0.5:
-                raise Killed
-            super().forget(until)
-
-        def changes(self, after):
-            for change in super().changes(after):
-                if rng.random() < 0.02:
-                    raise Killed
-                yield change
-
-    rng = random.Random(4)
-    monkeypatch.setattr(change_capture, "AT_ONCE", 5)
-    deaths = 0
-    for _ in range(40):
-        some_changes(shop, rng, 4)
-        try:
-            with logdb.open(tmp_path / "db") as db:
-                capture(db, "customers", Mortal(shop, "customers"))
-        except Killed:
-            deaths += 1
+def test_whoever_is_killed_brings_each_change_once(shop, tmp_path):
+    rng, path = random.Random(4), tmp_path / "db"
+    deaths = captured_over_kills(path, lambda: Sqlite(shop, "customers"), lambda: some_changes(shop, rng, 4), rng, runs=40)
     assert 10 < deaths < 40
-    with logdb.open(tmp_path / "db") as db:
-        capture(db, "customers", Sqlite(shop, "customers"))
-        positions = [int(record.headers[0][1]) for record in db.log("customers").read(0)]
-    assert positions == list(range(1, len(positions) + 1))
-    assert states(tmp_path / "db") == rows(shop) != []
+    found = [int(position) for position in positions(path)]
+    assert found == list(range(1, len(found) + 1))
+    assert states(path, COLUMNS) == rows(shop) != []
     assert shop.execute("SELECT count(*) FROM customers_changes").fetchone() == (0,)
 
 
@@ -117,4 +79,4 @@ def test_two_who_capture_one_table_do_not_mix_their_records(shop, tmp_path):
     some_changes(shop, random.Random(5), 10)
     with logdb.open(tmp_path / "db") as db, pytest.raises(UnexpectedOffset):
         capture(db, "customers", Late(shop, "customers"))
-    assert states(tmp_path / "db") == rows(shop)
+    assert states(tmp_path / "db", COLUMNS) == rows(shop)

@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-import os
 import random
 import sqlite3
-import stat
+import tempfile
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ import logdb
 from examples.spark import change_capture
 from examples.spark.change_capture import Postgres, capture
 from examples.spark.replica import Replica, follow
+from support.captured import captured_over_kills, positions, states
 from support.postgres import postgres
 
 psycopg = pytest.importorskip("psycopg")
@@ -27,12 +27,18 @@ COLUMNS = ["region", "id", "name", "balance", "rating", "active", "photo", "sinc
 LARGE = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=20_000))  # kept beside the row, compressed or not
 
 
+@contextlib.contextmanager
+def server():
+    """A server of our own.  pytest's directories are closed to others, its user among them; this one lets it through, and no more."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o711)
+        with postgres(Path(directory) / "postgres") as where:
+            yield where
+
+
 @pytest.fixture
-def shop(tmp_path):
-    for path in (tmp_path, *tmp_path.parents):  # the server's user has to get there
-        if path.stat().st_uid == os.getuid() and path != Path(path.anchor):
-            path.chmod(path.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
-    with postgres(tmp_path / "postgres") as where, psycopg.connect(where, autocommit=True) as connection:
+def shop():
+    with server() as where, psycopg.connect(where, autocommit=True) as connection:
         connection.execute(
             """CREATE TABLE customers (region text, id int, name text, balance numeric(20, 2), rating float8, active bool,
                                        photo bytea, since timestamptz, story text, PRIMARY KEY (id, region));
@@ -83,18 +89,6 @@ def replicated(file):
     return sorted(((*row[:5], truth[row[5]], *row[6:]) for row in found), key=repr)
 
 
-def states(path):
-    """What the topic says, read record by record."""
-    found = {}
-    with logdb.open(path, mode="r") as db:
-        for record in db.log("customers").read(0):
-            key = tuple(json.loads(record.key).values())
-            found.pop(key, None)
-            if record.value is not None:
-                found[key] = tuple(json.loads(record.value)[name] for name in COLUMNS)
-    return sorted(found.values(), key=repr)
-
-
 def test_a_replica_equals_the_original(spark, shop, tmp_path):
     rng = random.Random(3)
     some_changes(shop, rng, 20)  # there are rows before anybody looks
@@ -110,38 +104,12 @@ def test_a_replica_equals_the_original(spark, shop, tmp_path):
         some_changes(shop, rng, 60)
 
 
-def test_whoever_is_killed_brings_each_change_once(shop, tmp_path, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    class Mortal(Postgres):
-        def forget(self, until):
-            if rng.random() < 0.5:
-                raise Killed
-            super().forget(until)
-
-        def changes(self, after):
-            for change in super().changes(after):
-                if rng.random() < 0.02:
-                    raise Killed
-                yield change
-
-    rng = random.Random(4)
-    monkeypatch.setattr(change_capture, "AT_ONCE", 5)
-    deaths = 0
-    for _ in range(30):
-        some_changes(shop, rng, 3)
-        try:
-            with logdb.open(tmp_path / "db") as db:
-                capture(db, "customers", Mortal(shop, TABLE))
-        except Killed:
-            deaths += 1
+def test_whoever_is_killed_brings_each_change_once(shop, tmp_path):
+    rng, path = random.Random(4), tmp_path / "db"
+    deaths = captured_over_kills(path, lambda: Postgres(shop, TABLE), lambda: some_changes(shop, rng, 3), rng, runs=30)
     assert 5 < deaths < 30
-    with logdb.open(tmp_path / "db") as db:
-        capture(db, "customers", Postgres(shop, TABLE))
-        positions = [record.headers[0][1].decode() for record in db.log("customers").read(0)]
-    changes = [position for position in positions if position != change_capture.FIRST_ROWS]
+    changes = [position for position in positions(path) if position != change_capture.FIRST_ROWS]
     assert changes == sorted(set(changes), key=change_capture._order)
-    assert states(tmp_path / "db") == original(shop) != []
+    assert states(path, COLUMNS) == original(shop) != []
     query = "SELECT data FROM pg_logical_slot_peek_changes('logdb_public_customers', NULL, NULL, 'add-tables', %s)"
     assert [json.loads(data) for (data,) in shop.execute(query, [TABLE])] == []  # nothing is kept any longer
