@@ -21,7 +21,6 @@ _LARGE: Mapping[str, str] = {
     "kafka.max.poll.records": "50000",
     "kafka.receive.buffer.bytes": str(4 << 20),
 }
-
 _QUEUE = {"queue.buffering.max.messages": 8_000_000, "queue.buffering.max.kbytes": 4_000_000}  # of the client that fills it
 
 
@@ -67,9 +66,7 @@ def _read(action: str, more: Mapping[str, str], work: Work) -> Measure:
     from confluent_kafka import Producer
 
     with broker.broker(work.directory / "kafka") as address:
-        producer = Producer(
-            {"bootstrap.servers": address, "queue.buffering.max.messages": 8_000_000, "queue.buffering.max.kbytes": 4_000_000}
-        )
+        producer = Producer({"bootstrap.servers": address, **_QUEUE})
         _make_topic(address)
         keys, values = work.records()
         for number, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -93,7 +90,8 @@ def _read(action: str, more: Mapping[str, str], work: Work) -> Measure:
 def _make_topic(address: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    for made in AdminClient({"bootstrap.servers": address}).create_topics([NewTopic("t", PARTITION_COUNT, 1)]).values():
+    admin = AdminClient({"bootstrap.servers": address})  # held: what it was asked for ends with it
+    for made in admin.create_topics([NewTopic("t", PARTITION_COUNT, 1)]).values():
         made.result(60)
 
 

@@ -126,7 +126,7 @@ def main() -> None:
     request: Request = json.load(sys.stdin)
     from logdb_spark_source import session
 
-    spark = session(conf={"spark.jars": request["jars"], "spark.ui.enabled": "false"})
+    spark = session("local[2]", config={"spark.jars": request["jars"]})
     spark.sparkContext.setLogLevel("ERROR")
     directory = Path(request["directory"])
     measure = ACTIONS[request["action"]](spark, request, Work(directory, request["count"], request["value_size"]))
