@@ -120,7 +120,6 @@ def _done() -> web.Response:
 
 
 def _id(request: Request, name: str) -> Id:
-    assert request.principal is not None  # the door has found out
     return Id(request.principal, request.path("group"), name)
 
 
@@ -138,6 +137,13 @@ async def _used(request: Request, *partitions: Position | Instant | TopicPartiti
     instance = _instance(request)
     await _need(request, {one.topic for one in partitions})
     return instance
+
+
+async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartition]]:
+    """The instance, as ``_used``, and the partitions that the body names."""
+    _instance(request)
+    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
+    return await _used(request, *partitions), partitions
 
 
 async def _need(request: Request, topics: Iterable[str]) -> None:
@@ -246,9 +252,7 @@ async def _unsubscribe(instance: Instance) -> None:
 )
 @telling
 async def assign(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     instance.check_mode("partitions")
     await instance.use(instance.consumer.assign(partitions))
     instance.mode = "partitions" if partitions else None
@@ -371,9 +375,7 @@ async def seek(request: Request) -> web.StreamResponse:
 )
 @telling
 async def seek_to_beginning(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     await instance.use(instance.consumer.seek_to_beginning(*partitions))
     return _done()
 
@@ -387,9 +389,7 @@ async def seek_to_beginning(request: Request) -> web.StreamResponse:
 )
 @telling
 async def seek_to_end(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     await instance.use(instance.consumer.seek_to_end(*partitions))
     return _done()
 
