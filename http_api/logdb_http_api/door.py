@@ -47,6 +47,7 @@ from logdb_http_api import (
 from logdb_http_api.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.connections import Connection, Connections
 from logdb_http_api.errors import ApiError, describe
+from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.limits import Limits, descriptors
 from logdb_http_api.memory import Memory
 from logdb_http_api.request import Request
@@ -116,12 +117,16 @@ class HttpDoor:
             *v3_acls.routes.all,
         )
         self.instances = Instances(self.limits, self.memory)
-        self.downloads = downloads.Downloads()
+        self.backups = KeptBackups()
         self.under_way = 0
         self.appending: Counter[TopicPartition] = Counter()  # in threads, where whoever appends on the loop would wait for them
         self.draining = False
         self._pending: set[asyncio.Future[Any]] = set()
         self.ending = asyncio.Event()
+
+    def description(self) -> dict[str, Any]:
+        """All routes, as OpenAPI has them."""
+        return openapi.document(self.routes)
 
     def reload(self) -> None:
         """Read the certificate again, for connections from now on; any thread.
@@ -169,7 +174,7 @@ class HttpDoor:
             if self._beginnings is not None:
                 self._beginnings.abort()
             self._connections.abort()
-            self.downloads.close()
+            self.backups.close()
             self._authenticator.close()
             self.executor.shutdown(wait=False, cancel_futures=True)
 

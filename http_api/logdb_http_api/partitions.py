@@ -15,8 +15,8 @@ from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPa
 from logdb_http_api import wire
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, Parameter
 
 WAIT_MS_MAX = 60_000
 PARTITION_COUNT_MAX = 10_000

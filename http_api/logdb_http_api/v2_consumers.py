@@ -21,8 +21,8 @@ from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
 from logdb_http_api import documents, v2_formats, v2_options, wire
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, Parameter
 from logdb_http_api.v2 import control, finished, in_control, read_size_bytes
 from logdb_http_api.v2_errors import telling
 from logdb_http_api.v2_formats import ANY, CONTROL, Answer, accepted

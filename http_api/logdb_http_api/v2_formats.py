@@ -20,8 +20,7 @@ from logdb.errors import SerializationError
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api import documents
 from logdb_http_api.errors import ApiError
-from logdb_http_api.routing import Body
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.schemas import Body, Number, OneOf
 
 PLAIN = "application/json"
 V2 = "application/vnd.kafka.v2+json"

@@ -20,7 +20,8 @@ from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
 from logdb_http_api import v3_shapes as shapes
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Parameter, Routes
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Parameter
 from logdb_http_api.v2 import BROKER_ID, config_text
 from logdb_http_api.v3_resources import (
     CLUSTER,

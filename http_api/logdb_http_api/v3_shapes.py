@@ -8,8 +8,7 @@ Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``.
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from logdb_http_api.routing import Body
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.schemas import Body, Number, OneOf
 
 _LINK = {"related": str}
 
