@@ -50,7 +50,7 @@ from logdb_http_api.errors import ApiError, describe
 from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.limits import Limits, descriptors
 from logdb_http_api.memory import Memory
-from logdb_http_api.request import Request
+from logdb_http_api.request import Request, host_and_port
 from logdb_http_api.routing import Route, Router
 from logdb_http_api.tls import Beginnings, Certificate, Place
 from logdb_http_api.v2_instances import Instances
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 _MAKING_COUNT = 4
 _THREAD_COUNT = 32
 _BACKLOG = 1024
-_TOO_MANY_S = 1
+_RETRY_S = 1
 
 
 class HttpDoor:
@@ -153,7 +153,7 @@ class HttpDoor:
             accept, scheme = self._beginnings.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
-        return (f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}",)
+        return (f"{scheme}://{host_and_port(host, port)}",)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
@@ -245,7 +245,7 @@ def _refusal(error: Exception, request: Request) -> web.Response:
     status, body = describe(error)
     headers = dict(error.headers) if isinstance(error, ApiError) else {}
     if status == 503:
-        headers["Retry-After"] = str(_TOO_MANY_S)
+        headers["Retry-After"] = str(_RETRY_S)
     if status == 401:
         headers["WWW-Authenticate"] = CHALLENGE
     response = web.Response(body=json.dumps(body).encode(), status=status, content_type=request.error_type, headers=headers)

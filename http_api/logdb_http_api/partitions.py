@@ -94,7 +94,7 @@ def decoded(kind: type, value: object) -> Any:
     try:
         return wire.decode(kind, value, "the body")
     except wire.Malformed as error:
-        raise ApiError(422, 42202, str(error)) from None
+        raise ApiError(422, 422, str(error)) from None
 
 
 def _states(session: Session, wanted: Look) -> list[PartitionState | None]:

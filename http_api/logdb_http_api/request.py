@@ -159,6 +159,11 @@ class Request:
             await writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
         writer.output_size = 0  # or aiohttp takes it for a part of the answer
 
+    def address(self) -> str:
+        """Where the client has reached the server, HOST:PORT; empty if it has gone."""
+        transport = self.http.transport
+        return "" if transport is None else host_and_port(*transport.get_extra_info("sockname")[:2])
+
     # ------------------------------------------------------------ parameters
 
     def path(self, name: str) -> str:
@@ -332,6 +337,16 @@ def _number(name: str, given: str, least: int, most: int) -> int:
     if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
         return int(given)
     raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
+
+
+def host_and_port(host: str, port: int) -> str:
+    """An address as URLs have it: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def no_content() -> web.Response:
+    """Done, and nothing to be said of it."""
+    return web.Response(status=204)
 
 
 def answer(

@@ -96,7 +96,7 @@ async def create_batch(request: Request) -> web.StreamResponse:
     "Delete the ACLs that are searched for",
     needs=("Alter Cluster",),
     takes=_DELETED,
-    gives=shapes.told({"data": [shapes.ACL]}),
+    gives=shapes.one({"data": [shapes.ACL]}),
     refuses=(400,),
 )
 @of_cluster
