@@ -90,6 +90,8 @@ class HttpDoor:
             InvalidCertificate: It cannot be used.
             ValueError, TypeError: An address, or an option, that there is not.
         """
+        if unknown := limits.keys() - Limits.__slots__:
+            raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
         self.gate, self.limits = gate, Limits(**limits)
         self._host, self._port = _host_and_port(address)
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
