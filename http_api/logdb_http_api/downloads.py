@@ -10,6 +10,7 @@ Knows the routes, and ranges of files.  Does not know where backups lie and for 
 
 import asyncio
 import os
+from functools import partial
 from typing import NamedTuple
 
 from aiohttp import payload, web
@@ -20,6 +21,7 @@ from logdb.store.backup_file import BackupReader
 from logdb.store.report import Checked, Copied, Problem, Report
 from logdb_http_api import wire
 from logdb_http_api.errors import ApiError
+from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.request import Request, answer
 from logdb_http_api.routing import Routes
 from logdb_http_api.schemas import Body
@@ -82,17 +84,29 @@ async def make(request: Request) -> web.StreamResponse:
     outline = await request.body(request.door.limits.json_bytes_max)
     if outline:
         request.require(BACKUP)
-    name, path = await request.call(backups.begin, request.door.gate.directory)
+    name, path = backups.begin(request.door.gate.directory)
+    making = asyncio.ensure_future(request.call(_make, request, path, outline))
     try:
-        if outline:
-            copied = await request.call(_increment, request, path, outline)
-        else:
-            copied = await request.call(request.session.backup, path)
-        backups.find(name)
+        copied = await asyncio.shield(making)
+    except asyncio.CancelledError:  # the client has gone, but the thread still writes to the directory
+        making.add_done_callback(partial(_drop, backups, name))
+        raise
     except BaseException:
         backups.remove(name)
         raise
+    backups.find(name)
     return answer(wire.encode(Offer(name, copied._replace(path=""))), status=201)
+
+
+def _drop(backups: KeptBackups, name: str, made: "asyncio.Future[Copied]") -> None:
+    """Remove a backup that nobody wants any more, whether it was made or not."""
+    made.cancelled() or made.exception()
+    backups.remove(name)
+
+
+def _make(request: Request, path: str, outline: bytes | bytearray) -> Copied:
+    os.mkdir(os.path.dirname(path), 0o700)
+    return _increment(request, path, outline) if outline else request.session.backup(path)
 
 
 def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copied:

@@ -22,10 +22,9 @@ class KeptBackups:
         self._ends: dict[str, asyncio.TimerHandle] = {}
 
     def begin(self, parent: str) -> tuple[str, str]:
-        """The id and the file of a backup that is to be made."""
+        """The id of a backup that is to be made, and the file: whoever makes it makes its directory first."""
         name = str(uuid.uuid4())
         directory = self._directories[name] = os.path.join(parent, f"{name}.tmp")
-        os.mkdir(directory, 0o700)
         return name, os.path.join(directory, "backup")
 
     def find(self, name: str) -> str:
