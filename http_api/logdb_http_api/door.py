@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 _MAKING_COUNT = 4
 _THREAD_COUNT = 32
 _BACKLOG = 1024
+_ACCEPT_ROUND_COUNT = 2
 _RETRY_S = 1
 
 
@@ -161,12 +162,12 @@ class HttpDoor:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
         self.draining = True
         self.ending.set()
-        self._listener.close()
         self.waits.release()
         for told in self._pending:
             _tell_draining(told)
-        self._connections.close_idle()
         try:
+            await self._stop_listening()
+            self._connections.close_idle()
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.instances.close()
                 await self._connections.all_closed()
@@ -179,6 +180,21 @@ class HttpDoor:
             self.backups.close()
             self._authenticator.close()
             self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _stop_listening(self) -> None:
+        """Accept no more connections; those that were accepted are known to ``_connections`` when this returns.
+
+        From its accept on, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed
+        meanwhile: nobody would close it, nor answer.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            for listening in self._listener.sockets:
+                loop.remove_reader(listening.fileno())
+            for _ in range(_ACCEPT_ROUND_COUNT):
+                await asyncio.sleep(0)
+        finally:
+            self._listener.close()
 
     @contextlib.contextmanager
     def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:
