@@ -113,6 +113,7 @@ class Broker:
         self.events.close()
         self._leftovers.stop()
         self._timers.stop()
+        self._transactions.finish()
         self._groups.cancel()
         self._transactions.cancel()
         self._endings.close()
@@ -260,18 +261,10 @@ class Broker:
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, "logdb alone writes to it")
         for producer in transactional_producers(batches):
-            self._verify(transactional_id, producer, TopicPartition(topic, partition))
+            if transactional_id is None:
+                raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
+            self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)))
         return log.append_batches(batches, expected_offset=expected_offset, durability=durability)
-
-    def _verify(self, transactional_id: str | None, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-        """See that ``partition`` is part of the producer's ongoing transaction, or make it so (KIP-890)."""
-        if transactional_id is None:
-            raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
-        shard = self._transactions.of(transactional_id)
-        try:
-            shard.query(lambda coordinator: coordinator.verify(transactional_id, producer, (partition,)))
-        except InvalidTransactionState:
-            self._add_partitions(shard, transactional_id, producer, frozenset((partition,)))
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
@@ -298,19 +291,15 @@ class Broker:
         wanted = frozenset(partitions)
         for partition in wanted:
             self.log(*partition)  # it exists
-        self._add_partitions(self._transactions.of(transactional_id), transactional_id, producer, wanted)
+        self._add_partitions(transactional_id, producer, wanted)
 
-    def _add_partitions(
-        self,
-        shard: Shard[TransactionCoordinator],
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: frozenset[TopicPartition],
-    ) -> None:
-        shard.call(AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions))
+    def _add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]) -> None:
+        event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions)
+        self._transactions.of(transactional_id).call(event)
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
-        self._verify(transactional_id, producer, TopicPartition(_OFFSETS, self._groups.partition_of(group_id)))
+        partition = TopicPartition(_OFFSETS, self._groups.partition_of(group_id))
+        self._add_partitions(transactional_id, producer, frozenset((partition,)))
 
     def commit_transaction_offsets(
         self,

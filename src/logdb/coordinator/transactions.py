@@ -202,12 +202,13 @@ class Step:
         self._replies: list[Reply] = []
         self._timers: dict[TimerKey, int | None] = {}
         self._actions: list[Action] = []
-        self._sync = False
+        self._sync = self._deferred = False
 
     def effects(self) -> Effects:
         return Effects(
             records=tuple(self._records),
             sync=self._sync,
+            deferred=self._deferred,
             replies=tuple(self._replies),
             timers=tuple(Timer(key, delay_ms) for key, delay_ms in self._timers.items()),
             actions=tuple(self._actions),
@@ -231,7 +232,7 @@ class Step:
 
     def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
         """Change what is recorded."""
-        transaction = self.keep(transaction, update_ms=self._now_ms, cut_off=False, **changes)
+        transaction = self.keep(transaction, update_ms=self._now_ms, **{"cut_off": False} | changes)
         self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
         self._sync |= sync
         return transaction
@@ -323,7 +324,7 @@ class Step:
         if transaction.state.prepared:
             self.keep(transaction, end_tickets=(*transaction.end_tickets, ticket))
         else:
-            self.reply(ticket, transaction.producer)
+            self.reply(ticket, self.keep(transaction, cut_off=False).producer)  # it has begun nothing since
 
     def fence(self, transaction: Transaction) -> None:
         """Abort an open transaction from outside: its instance has an old epoch from now on."""
@@ -364,9 +365,10 @@ class Step:
         """All markers are written: the transaction is complete, and who waited goes on.
 
         Sync where the next transaction has the same epoch: if this record were lost, the markers would come again, and end it.
+        Otherwise that does no harm, and the record can wait for that of the next transaction.
         """
         tickets, waiting = transaction.end_tickets, transaction.waiting
-        changes: dict[str, Any] = {"last_producer_epoch": -1}
+        changes: dict[str, Any] = {"last_producer_epoch": -1, "cut_off": transaction.cut_off and not tickets}
         if transaction.next_producer_id >= 0:
             changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
         state = TransactionState.COMPLETE_COMMIT if transaction.state.commits else TransactionState.COMPLETE_ABORT
@@ -381,6 +383,7 @@ class Step:
             end_tickets=(),
             waiting=(),
         )
+        self._deferred = transaction.bump and not waiting
         for ticket in tickets:
             self.reply(ticket, transaction.producer)
         for event in waiting:
