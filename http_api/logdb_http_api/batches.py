@@ -16,8 +16,8 @@ from logdb.model import Buffer, Durability, TopicPartition
 from logdb_http_api import framing, wire
 from logdb_http_api.errors import ApiError, describe
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, OneOf, Parameter
 from logdb_http_api.sending import Parts
 
 if TYPE_CHECKING:

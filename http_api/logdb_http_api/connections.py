@@ -6,15 +6,12 @@ Knows asyncio's protocols and aiohttp's.  Does not know requests.
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from logdb_http_api.limits import connections_possible
-
-if TYPE_CHECKING:
-    from logdb_http_api.limits import Limits
+from logdb_http_api.limits import Limits, connections_possible
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +72,7 @@ class Connection(RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
-    def is_too_slow(self, now_s: float, limits: "Limits") -> bool:
+    def is_too_slow(self, now_s: float, limits: Limits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
         if self.asked_s and now_s - self.asked_s > header_s:
@@ -106,7 +103,7 @@ class Connection(RequestHandler):
 class Connections:
     """All connections of a door.  Used on one event loop."""
 
-    def __init__(self, server: web.Server, limits: "Limits", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: web.Server, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.open, self._server, self._limits = loop, set[Connection](), server, limits
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None

@@ -3,8 +3,8 @@
 Knows the table of classes, status codes and Kafka REST's error codes, and how an error travels so that the other side can
 raise it again.  Does not know routes.
 
-An error of the door itself has its status as its code, as Kafka's REST proxy has it; one of logdb's has five digits, of which
-the first three are the status.
+An error of the door itself has its status as its code, as Kafka's REST proxy has it, or five digits where a client has to tell it
+from others of that status; one of logdb's has five digits.  The first three of five are the status.
 """
 
 from collections.abc import Mapping

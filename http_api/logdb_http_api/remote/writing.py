@@ -14,9 +14,9 @@ from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
+from logdb_http_api.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
 
-BATCHES = "application/vnd.logdb.batches"
 _SEQUENCE_MASK = 2**31 - 1
 
 

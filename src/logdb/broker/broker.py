@@ -50,7 +50,16 @@ from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
-from logdb.errors import InvalidPartitions, InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
+from logdb.errors import (
+    InvalidPartitions,
+    InvalidProducer,
+    InvalidTopic,
+    InvalidTransactionState,
+    LogdbError,
+    UnknownGroup,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
@@ -83,7 +92,7 @@ class Broker:
             while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
         self._leftovers = Leftovers(store, self._transactions, self._endings)
-        store.settle_by(self._leftovers.settle_all)
+        store.settle_by(self._settle)
         self.topic_defaults: Mapping[str, object] = {}  # configs of topics that are created through it, and don't say otherwise
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = threading.Lock()
@@ -96,6 +105,15 @@ class Broker:
     def settle_leftovers(self) -> None:
         """After an unclean stop: end the transactions that it left open, in the background."""
         self._leftovers.start()
+
+    def _settle(self) -> None:
+        """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
+
+        Raises:
+            LogdbError, OSError: A transaction that is open cannot be ended.
+        """
+        self._leftovers.settle_all()
+        self._transactions.finish()
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
@@ -303,6 +321,8 @@ class Broker:
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> None:
+        for partition in offsets:
+            self._check_partition(partition)
         self.add_offsets(transactional_id, producer, group_id)
         self._groups.of(group_id).call(
             CommitTransactionOffsets(
@@ -401,17 +421,45 @@ class Broker:
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> "Future[None]":
-        return _future(
+        present, absence = self._present(offsets)
+        future = _future(
             self._groups.of(group_id),
             CommitOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
-                offsets=offsets,
+                offsets=present,
                 member_id=member_id,
                 generation=generation,
                 group_instance_id=group_instance_id,
             ),
         )
+        return future if absence is None else _failing(future, absence)
+
+    def _present(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], LogdbError | None]:
+        """Offsets of partitions that there are, and what is wrong with the first of the others.
+
+        A topic that was deleted would leave its offsets to the next one of its name.
+        """
+        present: dict[TopicPartition, OffsetAndMetadata] = {}
+        absence: LogdbError | None = None
+        for partition, offset in offsets.items():
+            try:
+                self._check_partition(partition)
+            except UnknownTopic:
+                absence = absence or UnknownTopic(partition.topic)  # a future tells nobody which topics there are
+            except UnknownPartition as error:
+                absence = absence or error
+            else:
+                present[partition] = offset
+        return present, absence
+
+    def _check_partition(self, partition: TopicPartition) -> None:
+        """Raises UnknownTopic, UnknownPartition."""
+        count = self._store.partition_count(partition.topic)
+        if not 0 <= partition.partition < count:
+            raise UnknownPartition(*partition, count)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
@@ -482,3 +530,10 @@ def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
             future.set_result(answer.result)
         return future
     return answer
+
+
+def _failing(future: "Future[Any]", error: LogdbError) -> "Future[Any]":
+    """A future that fails once another one is done: as that does, or else with ``error``."""
+    failing: Future[Any] = Future()
+    future.add_done_callback(lambda done: failing.set_exception(done.exception() or error))
+    return failing

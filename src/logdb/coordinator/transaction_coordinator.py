@@ -78,7 +78,9 @@ class TransactionCoordinator:
             self._transactions.pop(transactional_id, None)
         else:
             transaction = Transaction.of(transactional_id, parse_transaction_value(value))
-            self._transactions[transactional_id] = transaction._replace(cut_off=offset < self._epoch_start_offset)
+            if offset < self._epoch_start_offset:
+                transaction = transaction._replace(cut_off=True)
+            self._transactions[transactional_id] = transaction
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """There are none in this topic."""

@@ -150,6 +150,7 @@ def test_an_address_that_others_reach_is_refused(tmp_path, address):
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:0", "localhost:0"])
 def test_loopback_is_served(tmp_path, address):
     with logdb.open(tmp_path / "db") as db, logdb.serve(db, http=address) as server, wire(server.addresses[0]) as line:
+        assert repr(server) == f"<Server at {server.addresses[0]}>"
         assert line.ask("GET", "/health/live").status == 200
 
 
@@ -158,6 +159,17 @@ def test_other_addresses_are_served_where_that_is_spelled_out(tmp_path):
         port = server.addresses[0].rpartition(":")[2]
         with wire(f"http://127.0.0.1:{port}") as line:
             assert line.ask("GET", "/health/live").status == 200
+
+
+def test_an_option_that_there_is_not_is_named(tmp_path):
+    with served(tmp_path / "db") as server:
+        with pytest.raises(TypeError, match="a URL is opened without mode; options are user, "):
+            logdb.open(server.url, mode="r")
+        with pytest.raises(TypeError, match="a directory is opened without user; options are mode, "):
+            logdb.open(tmp_path / "other", user="alice")
+        with pytest.raises(TypeError, match="no option nonsense; its limits are body_bytes_max, "):
+            logdb.serve(server.database, http="127.0.0.1:0", nonsense=1)
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

@@ -730,6 +730,36 @@ def test_after_a_crash_only_who_has_begun_nothing_since_goes_on(asks_again: bool
             x.add(following)
 
 
+def test_after_a_crash_a_clean_restart_lets_nobody_go_on_either() -> None:
+    x = Transactions()
+    following = x.end(x.begin())
+    x.runner.crash()
+    x.runner.act_all()
+    x.runner.write_deferred()
+    x.runner.reopen()
+    assert x.state == "CompleteCommit"
+    with pytest.raises(ProducerFenced):
+        x.add(following)
+    x.add(x.init())
+
+
+def test_after_a_crash_no_end_stands_for_that_of_a_lost_transaction_of_the_same_epoch(x: Transactions) -> None:
+    producer = x.end(x.begin(), bump_epoch=False)
+    x.runner.crash()
+    with pytest.raises(ProducerFenced):
+        x.end(producer, bump_epoch=False)
+
+
+def test_after_a_crash_a_decision_of_the_same_epoch_was_followed_by_nothing(x: Transactions) -> None:
+    producer = x.begin()
+    x.start_end(producer, bump_epoch=False)
+    x.runner.act()
+    x.runner.crash()
+    x.runner.act_all()
+    assert x.end(producer, bump_epoch=False) == producer
+    x.add(producer)
+
+
 def test_a_clock_that_jumped_makes_no_timeout_longer() -> None:
     x = Transactions(abort_on_recovery=False)
     x.begin()
