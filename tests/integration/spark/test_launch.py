@@ -23,7 +23,7 @@ spark.stop()
 import os
 print(count, home, "PYSPARK_GATEWAY_PORT" in os.environ)
 """
-NEEDED = ("bash", "env", "rm", "chmod", "nice", "ls", "cat")  # what Spark and its file systems call
+NEEDED = ("bash", "sh", "env", "rm", "chmod", "nice", "ls", "cat")  # what Spark and its file systems call
 
 
 def without_java(tmp_path):
