@@ -4,7 +4,7 @@ Knows the routes and their headers.  Does not look into a batch: the log checks 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from logdb_http_api.sending import Parts
 
 if TYPE_CHECKING:
     from logdb.client.session import PartitionLog, Session
+    from logdb_http_api.door import HttpDoor
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
@@ -118,18 +119,26 @@ async def _appended(request: Request, where: TopicPartition, frame: framing.Fram
 
 
 async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
-    """Append, on the loop where that waits neither for a disk nor for a thread that is at a larger append."""
+    """Append, on the loop where that can be."""
     durability, transactional_id = request.durability(), request.query("transactional_id")
     append = partial(
         request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
     )
-    door = request.door
-    small = len(batches) <= _ON_LOOP_BYTES_MAX and transactional_id is None
-    if small and not door.appending[where] and door.gate.appends_at_once(*where, durability):
+    if transactional_id is None and appends_at_once(request.door, where, durability, len(batches)):
         return append()
+    return await append_in_thread(request.door, where, append)
+
+
+def appends_at_once(door: "HttpDoor", where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
+    """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
+    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
+
+
+async def append_in_thread(door: "HttpDoor", where: TopicPartition, append: Callable[[], range]) -> range:
+    """Append off the loop."""
     door.appending[where] += 1
     try:
-        return await request.call(append)
+        return await asyncio.get_running_loop().run_in_executor(door.executor, append)
     finally:
         door.appending[where] -= 1
         if not door.appending[where]:

@@ -123,6 +123,14 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     return 500, {"error_code": 500, "message": "internal error"}
 
 
+def headers_of(error: Exception) -> dict[str, str]:
+    """What goes along with it as headers."""
+    headers = dict(error.headers) if isinstance(error, ApiError) else {}
+    if describe(error)[0] == 503:
+        headers["Retry-After"] = "1"
+    return headers
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(part) for part in value]

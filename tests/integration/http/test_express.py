@@ -1,0 +1,183 @@
+"""Appends past aiohttp answer as those do that go through it, and leave connection, memory and limits as those do."""
+
+import pytest
+
+from logdb.errors import Closed
+from logdb_http_api.door import HttpDoor
+from support.batches import Rec, encode_batch
+from support.builders import until
+from support.security import secure
+from support.serving import served
+from support.wire import wire
+
+PATH = "/logdb/v1/topics/t/partitions/0/batches"
+TYPE = {"Content-Type": "application/vnd.logdb.batches"}
+SMALL = encode_batch([Rec(value=b"a")])
+LARGE = encode_batch([Rec(value=bytes(1000))] * 3000)
+
+
+@pytest.fixture
+def usual(monkeypatch):
+    """The paths of the requests that went through aiohttp."""
+    paths = []
+    serve = HttpDoor._serve
+
+    async def counted(door, http):
+        paths.append(http.path)
+        return await serve(door, http)
+
+    monkeypatch.setattr(HttpDoor, "_serve", counted)
+    return paths
+
+
+@pytest.fixture
+def server(tmp_path, usual):
+    with served(tmp_path / "db", body_timeout_ms=400, keep_alive_ms=700, body_bytes_max=8 << 20) as it:
+        it.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        yield it
+
+
+@pytest.fixture
+def line(server):
+    with wire(server.url) as it:
+        yield it
+
+
+def request(body, query="", path=PATH):
+    return (
+        f"POST {path}{query} HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+
+
+def door_of(server):
+    return server.server._doors[0]
+
+
+def until_at_rest(server):
+    """Wait until nothing is under way, and nobody holds memory."""
+    door = door_of(server)
+    until(lambda: (door.under_way, door.memory.taken_bytes, +door.appending) == (0, 0, {}), "the door to be at rest")
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "path", "status"),
+    [
+        (SMALL, "", PATH, 200),
+        (SMALL, "?durability=fsync", PATH, 200),
+        (LARGE, "", PATH, 200),
+        (b"", "", PATH, 200),
+        (SMALL, "?expected_offset=77", PATH, 412),
+        (LARGE, "?expected_offset=77", PATH, 412),
+        (b"no batches at all", "", PATH, 422),
+        (SMALL, "", PATH.replace("/t/", "/nothing/"), 404),
+        (LARGE, "", PATH.replace("/0/", "/5/"), 404),
+    ],
+)
+def test_the_answer_is_the_usual_one(server, line, usual, body, query, path, status):
+    line.send(request(body, query, path))
+    express = line.read()
+    assert not usual, "it went past aiohttp"
+    through = line.ask("POST", path + query, body, TYPE | {"Content-Length": str(len(body)), "X-Else": "1"})
+    assert usual == [path], "and this did not"
+    assert express.status == through.status == status
+    assert express.headers.keys() == through.headers.keys()
+    if status != 200:
+        assert express.json == through.json
+        assert server.database.log("t").end_offset == 0
+    else:
+        count = express.json["next_offset"] - express.json["base_offset"]
+        assert through.json == {"base_offset": count, "next_offset": 2 * count}
+    until_at_rest(server)
+
+
+def test_what_comes_in_pieces_is_whole_and_the_next_request_is_another(server, line, usual):
+    one = request(LARGE)
+    for begin, end in ((0, 10), (10, 200), (200, 70_000), (70_000, 1_500_000)):
+        line.send(one[begin:end])
+    line.send(one[1_500_000:] + request(SMALL) + request(LARGE) + b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert [line.read().json for _ in range(3)] == [
+        {"base_offset": 0, "next_offset": 3000},
+        {"base_offset": 3000, "next_offset": 3001},
+        {"base_offset": 3001, "next_offset": 6001},
+    ]
+    assert line.read().status == 200
+    assert [len(record.value) for record in server.database.log("t").read(2998)][:4] == [1000, 1000, 1, 1000]
+    until_at_rest(server)
+
+
+def test_requests_take_turns_with_those_of_aiohttp(line, usual):
+    for at in range(3):
+        line.send(request(SMALL))
+        assert line.read().json["base_offset"] == 2 * at
+        assert line.ask("POST", PATH, SMALL, TYPE | {"X-Else": "1"}).json["base_offset"] == 2 * at + 1
+    assert len(usual) == 3
+
+
+def test_a_body_that_does_not_come_is_given_up(server, line):
+    line.send(request(LARGE)[:300_000])
+    said = line.read()
+    assert (said.status, said.headers["connection"]) == (408, "close")
+    assert line.is_closed()
+    until_at_rest(server)
+    assert server.database.log("t").end_offset == 0
+
+
+def test_who_leaves_leaves_nothing(server, usual):
+    with wire(server.url) as line:
+        line.send(request(LARGE)[:300_000])
+    with wire(server.url) as line:
+        line.send(request(SMALL))
+        assert line.read().json == {"base_offset": 0, "next_offset": 1}
+    until_at_rest(server)
+    assert server.database.log("t").end_offset == 1
+    assert not usual
+
+
+def test_too_much_is_refused_before_it_is_read(line):
+    line.send(request(bytes(9 << 20))[:1000])
+    assert line.read().status == 413
+
+
+def test_an_idle_connection_is_closed(line, usual):
+    line.send(request(SMALL))
+    line.read()
+    assert line.is_closed()
+    assert not usual
+
+
+def test_a_name_of_the_internet_is_refused_at_the_loopback(server, line):
+    line.send(request(SMALL).replace(b"Host: x", b"Host: pages.example.org"))
+    assert line.read().status == 403
+    assert server.database.log("t").end_offset == 0
+
+
+def test_who_has_to_say_who_they_are_does(server, line, usual):
+    secure(server.database.path, users={"ann": "a long password"})
+    line.send(request(SMALL))
+    assert line.read().status == 401
+    assert usual == [PATH]
+
+
+def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, caplog):
+    def fail(*args, **options):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", fail)
+    for body in (SMALL, LARGE):
+        line.send(request(body))
+        said = line.read()
+        assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
+    assert "a secret" in caplog.text
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
+    line.send(request(SMALL))
+    said = line.read()
+    assert (said.status, said.headers["retry-after"]) == (503, "1")
+
+
+def test_the_access_log_knows_all(tmp_path, usual):
+    with served(tmp_path / "db", access_log=True) as server, wire(server.url) as line:
+        server.database.create_topic("t")
+        line.send(request(SMALL))
+        assert line.read().status == 200
+    assert usual == [PATH]
