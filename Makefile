@@ -1,6 +1,6 @@
 # make demo    the main job, on 336,776 flights                make bench   logdb beside its peers
 # make demo-spark   their delays, hour by hour, by Spark
-# make test    what a contributor runs, under ten minutes      make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
+# make test    what a contributor runs, a quarter of an hour   make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
 # make clean   forget everything that was built              make fault   50 kills of a streaming program, the whole group
 #
@@ -61,9 +61,9 @@ wheel: .venv/dev
 	$(BIN)/python -m build --outdir dist
 
 clean:
-	rm -rf .venv build dist src/*.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
+	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
 	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
-	find src tests benches demo -name __pycache__ -prune -exec rm -rf {} +
+	find src http_api spark_source tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
 

@@ -5,7 +5,9 @@ everything is with the operating system, and asserts that the work was done.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
 from benches.workload import Measure, Work
@@ -32,4 +34,15 @@ def not_importable(module: str) -> str | None:
         importlib.import_module(module)
     except ImportError as error:
         return str(error)
+    return None
+
+
+def failure(command: Sequence[str | Path], seconds_max: float) -> str | None:
+    """Run what prepares a side; returns why it failed, None if it did not."""
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds_max)
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} took more than {seconds_max:.0f} s"
+    except subprocess.CalledProcessError as error:
+        return f"{command[0]} failed: {(error.stderr or error.stdout).strip()[-300:]}"
     return None

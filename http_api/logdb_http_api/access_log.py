@@ -6,17 +6,15 @@ Knows which facts may be written down: no query, no payload, no header that coul
 import datetime
 import json
 import logging
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-if TYPE_CHECKING:
-    from logdb_http_api.request import Request
+from logdb_http_api.request import Request
 
 logger = logging.getLogger("logdb.access")
 
 
-def write(request: "Request", response: web.StreamResponse, took_s: float) -> None:
+def write(request: Request, response: web.StreamResponse, took_s: float) -> None:
     """Note a request that was answered."""
     http = request.http
     principal = getattr(request, "principal", None)

@@ -15,14 +15,13 @@ from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb_http_api import framing, wire
 from logdb_http_api.errors import ApiError, describe
-from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.request import Door, Request, answer
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, OneOf, Parameter
 from logdb_http_api.sending import Parts
 
 if TYPE_CHECKING:
     from logdb.client.session import PartitionLog, Session
-    from logdb_http_api.door import HttpDoor
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
@@ -129,12 +128,12 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     return await append_in_thread(request.door, where, append)
 
 
-def appends_at_once(door: "HttpDoor", where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
+def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
     """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
     return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
 
 
-async def append_in_thread(door: "HttpDoor", where: TopicPartition, append: Callable[[], range]) -> range:
+async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], range]) -> range:
     """Append off the loop."""
     door.appending[where] += 1
     try:

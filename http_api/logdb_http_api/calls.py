@@ -22,7 +22,8 @@ from logdb.log import isolation
 from logdb_http_api import wire
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Routes
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body
 
 if TYPE_CHECKING:
     from logdb.coordinator.events import JoinResult

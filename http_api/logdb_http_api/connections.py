@@ -7,16 +7,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from logdb_http_api.errors import ApiError
-from logdb_http_api.limits import connections_possible
-
-if TYPE_CHECKING:
-    from logdb_http_api.limits import Limits
+from logdb_http_api.limits import Limits, connections_possible
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +140,7 @@ class Connection(RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
-    def is_too_slow(self, now_s: float, limits: "Limits") -> bool:
+    def is_too_slow(self, now_s: float, limits: Limits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
         if self.asked_s and now_s - self.asked_s > header_s:
@@ -232,7 +229,7 @@ class Connections:
     def __init__(
         self,
         server: web.Server,
-        limits: "Limits",
+        limits: Limits,
         loop: asyncio.AbstractEventLoop,
         express: Callable[[Connection, bytes], bool] | None = None,
     ) -> None:

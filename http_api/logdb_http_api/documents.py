@@ -33,7 +33,7 @@ def parse(data: Buffer, *, surrogates: bool = False) -> Any:
         text = str(data, "utf-8")
         check_memory(data)
         _check_depth(data)
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=refuse_constant)
         if not surrogates and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -68,5 +68,6 @@ def _check_depth(data: Buffer) -> None:
         raise ValueError(f"it is deeper than {DEPTH_MAX}, or not balanced")
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """What ``json`` is to do with NaN and Infinity, which are Python's alone; raises ValueError."""
     raise ValueError(f"{name} is no number of JSON")

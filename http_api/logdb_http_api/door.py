@@ -49,9 +49,10 @@ from logdb_http_api.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.connections import Connection, Connections
 from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.express import Express
+from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.limits import Limits, descriptors
 from logdb_http_api.memory import Memory
-from logdb_http_api.request import Request
+from logdb_http_api.request import Request, host_and_port
 from logdb_http_api.routing import Route, Router
 from logdb_http_api.tls import Beginnings, Certificate, Place
 from logdb_http_api.v2_instances import Instances
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 _MAKING_COUNT = 4
 _THREAD_COUNT = 32
 _BACKLOG = 1024
+_ACCEPT_ROUND_COUNT = 2
 
 
 class HttpDoor:
@@ -90,6 +92,8 @@ class HttpDoor:
             InvalidCertificate: It cannot be used.
             ValueError, TypeError: An address, or an option, that there is not.
         """
+        if unknown := limits.keys() - Limits.__slots__:
+            raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
         self.gate, self.limits = gate, Limits(**limits)
         self._host, self._port = _host_and_port(address)
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
@@ -117,12 +121,16 @@ class HttpDoor:
             *v3_acls.routes.all,
         )
         self.instances = Instances(self.limits, self.memory)
-        self.downloads = downloads.Downloads()
+        self.backups = KeptBackups()
         self.under_way = 0
         self.appending: Counter[TopicPartition] = Counter()  # in threads, where whoever appends on the loop would wait for them
         self.draining = False
         self._pending: set[asyncio.Future[Any]] = set()
         self.ending = asyncio.Event()
+
+    def description(self) -> dict[str, Any]:
+        """All routes, as OpenAPI has them."""
+        return openapi.document(self.routes)
 
     def reload(self) -> None:
         """Read the certificate again, for connections from now on; any thread.
@@ -150,18 +158,18 @@ class HttpDoor:
             accept, scheme = self._beginnings.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
-        return (f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}",)
+        return (f"{scheme}://{host_and_port(host, port)}",)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
         self.draining = True
         self.ending.set()
-        self._listener.close()
         self.waits.release()
         for told in self._pending:
             _tell_draining(told)
-        self._connections.close_idle()
         try:
+            await self._stop_listening()
+            self._connections.close_idle()
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.instances.close()
                 await self._connections.all_closed()
@@ -171,9 +179,24 @@ class HttpDoor:
             if self._beginnings is not None:
                 self._beginnings.abort()
             self._connections.abort()
-            self.downloads.close()
+            self.backups.close()
             self._authenticator.close()
             self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _stop_listening(self) -> None:
+        """Accept no more connections; those that were accepted are known to ``_connections`` when this returns.
+
+        From its accept on, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed
+        meanwhile: nobody would close it, nor answer.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            for listening in self._listener.sockets:
+                loop.remove_reader(listening.fileno())
+            for _ in range(_ACCEPT_ROUND_COUNT):
+                await asyncio.sleep(0)
+        finally:
+            self._listener.close()
 
     @contextlib.contextmanager
     def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:

@@ -1,6 +1,6 @@
 """The database as a whole: what recovery found, a check of every byte, and backups to be downloaded.
 
-Knows how a backup is made, lies beside the data for a while, and goes.  Does not know what is in it.
+Knows the routes, and ranges of files.  Does not know where backups lie and for how long (``kept_backups``), nor what is in them.
 
     POST    /logdb/v1/backups        made, in a directory that the next opening removes if this process does not; the body is
                                      the outline of the one that it is to go onto, if there is one
@@ -10,8 +10,7 @@ Knows how a backup is made, lies beside the data for a while, and goes.  Does no
 
 import asyncio
 import os
-import shutil
-import uuid
+from functools import partial
 from typing import NamedTuple
 
 from aiohttp import payload, web
@@ -22,13 +21,13 @@ from logdb.store.backup_file import BackupReader
 from logdb.store.report import Checked, Copied, Problem, Report
 from logdb_http_api import wire
 from logdb_http_api.errors import ApiError
+from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Routes
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body
 
-KEPT_S = 900.0
 BACKUP = "application/vnd.logdb.backup"
 _SLICE_BYTES = 256 << 10
-_UNKNOWN_BACKUP = 40499
 
 routes = Routes()
 
@@ -52,50 +51,9 @@ class Offer(NamedTuple):
     copied: Copied
 
 
-class Downloads:
-    """The backups that lie there."""
-
-    def __init__(self) -> None:
-        self._directories: dict[str, str] = {}
-        self._ends: dict[str, asyncio.TimerHandle] = {}
-
-    def begin(self, parent: str) -> tuple[str, str]:
-        """The id and the file of a backup that is to be made."""
-        name = str(uuid.uuid4())
-        directory = self._directories[name] = os.path.join(parent, f"{name}.tmp")
-        os.mkdir(directory, 0o700)
-        return name, os.path.join(directory, "backup")
-
-    def find(self, name: str) -> str:
-        """The file of a backup, which stays for another while.
-
-        Raises:
-            ApiError: There is none; 404.
-        """
-        directory = self._directories.get(name)
-        if directory is None:
-            raise ApiError(404, _UNKNOWN_BACKUP, f"there is no backup {name[:40]!r} (any more): ask for another one")
-        if (end := self._ends.get(name)) is not None:
-            end.cancel()
-        self._ends[name] = asyncio.get_running_loop().call_later(KEPT_S, self.remove, name)
-        return os.path.join(directory, "backup")
-
-    def remove(self, name: str) -> None:
-        """Remove a backup, if it is there."""
-        if (end := self._ends.pop(name, None)) is not None:
-            end.cancel()
-        if (directory := self._directories.pop(name, None)) is not None:
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def close(self) -> None:
-        """Remove all."""
-        for name in list(self._directories):
-            self.remove(name)
-
-
 def _check(request: Request) -> None:
     """Raise unless whoever asks may have a backup."""
-    request.door.gate.session(request.principal, request.http.remote or "").need_backup()
+    request.session.need_backup()
 
 
 @routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
@@ -121,22 +79,34 @@ async def verify(request: Request) -> web.StreamResponse:
 )
 async def make(request: Request) -> web.StreamResponse:
     """Answered when it is made: its id, and how much is in it.  With the outline of an earlier one it is what that lacks."""
-    downloads = request.door.downloads
-    request.session.need_backup()
+    backups = request.door.backups
+    _check(request)
     outline = await request.body(request.door.limits.json_bytes_max)
     if outline:
         request.require(BACKUP)
-    name, path = await request.call(downloads.begin, request.door.gate.directory)
+    name, path = backups.begin(request.door.gate.directory)
+    making = asyncio.ensure_future(request.call(_make, request, path, outline))
     try:
-        if outline:
-            copied = await request.call(_increment, request, path, outline)
-        else:
-            copied = await request.call(request.session.backup, path)
-        downloads.find(name)
-    except BaseException:
-        downloads.remove(name)
+        copied = await asyncio.shield(making)
+    except asyncio.CancelledError:  # the client has gone, but the thread still writes to the directory
+        making.add_done_callback(partial(_drop, backups, name))
         raise
+    except BaseException:
+        backups.remove(name)
+        raise
+    backups.find(name)
     return answer(wire.encode(Offer(name, copied._replace(path=""))), status=201)
+
+
+def _drop(backups: KeptBackups, name: str, made: "asyncio.Future[Copied]") -> None:
+    """Remove a backup that nobody wants any more, whether it was made or not."""
+    made.cancelled() or made.exception()
+    backups.remove(name)
+
+
+def _make(request: Request, path: str, outline: bytes | bytearray) -> Copied:
+    os.mkdir(os.path.dirname(path), 0o700)
+    return _increment(request, path, outline) if outline else request.session.backup(path)
 
 
 def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copied:
@@ -165,7 +135,7 @@ def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copie
 async def download(request: Request) -> web.StreamResponse:
     """The file, or the range of it that is asked for."""
     _check(request)
-    path, tag = request.door.downloads.find(request.path("id")), f'"{request.path("id")}"'
+    path, tag = request.door.backups.find(request.path("id")), f'"{request.path("id")}"'
     size_bytes = (await request.call(os.stat, path)).st_size
     headers = {"Accept-Ranges": "bytes", "ETag": tag}
     if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # it was begun with another one
@@ -219,7 +189,7 @@ class _Piece(payload.Payload):
 async def remove(request: Request) -> web.StreamResponse:
     """Nobody wants it any more."""
     _check(request)
-    downloads = request.door.downloads
-    downloads.find(request.path("id"))
-    await request.call(downloads.remove, request.path("id"))
+    backups = request.door.backups
+    backups.find(request.path("id"))
+    await request.call(backups.remove, request.path("id"))
     return answer({})

@@ -3,8 +3,8 @@
 Knows the table of classes, status codes and Kafka REST's error codes, and how an error travels so that the other side can
 raise it again.  Does not know routes.
 
-An error of the door itself has its status as its code, as Kafka's REST proxy has it; one of logdb's has five digits, of which
-the first three are the status.
+An error of the door itself has its status as its code, as Kafka's REST proxy has it, or five digits where a client has to tell it
+from others of that status; one of logdb's has five digits.  The first three of five are the status.
 """
 
 from collections.abc import Mapping
@@ -89,6 +89,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.UnsupportedFormat: (500, 50019),
     errors.NotADatabase: (500, 50020),
 }
+_RETRY_S = "1"
 _PLAIN = (str, int, float, type(None))
 
 DRAINING = 50302  # the server is about to end, and has not looked at the request
@@ -127,7 +128,7 @@ def headers_of(error: Exception) -> dict[str, str]:
     """What goes along with it as headers."""
     headers = dict(error.headers) if isinstance(error, ApiError) else {}
     if describe(error)[0] == 503:
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = _RETRY_S
     return headers
 
 

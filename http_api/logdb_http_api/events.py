@@ -19,8 +19,8 @@ from logdb_http_api import sse, wire
 from logdb_http_api.errors import ApiError, describe
 from logdb_http_api.following import FORMATS, Following
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Number, Parameter
 from logdb_http_api.sse import EventStream
 
 WATCH = "/logdb/v1/watch"

@@ -17,7 +17,7 @@ import logging
 import re
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from aiohttp.helpers import rfc822_formatted_time
 
@@ -26,11 +26,9 @@ from logdb.errors import LogdbError
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, TopicPartition
 from logdb_http_api import batches
 from logdb_http_api.authentication import host_name, is_at_loopback, is_of_internet
+from logdb_http_api.connections import Connection
 from logdb_http_api.errors import ApiError, describe, headers_of
-
-if TYPE_CHECKING:
-    from logdb_http_api.connections import Connection
-    from logdb_http_api.door import HttpDoor
+from logdb_http_api.request import Door
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +76,12 @@ def asked_of(head: bytes) -> Asked | None:
 class Express:
     """The appends of one door.  Used on its event loop."""
 
-    def __init__(self, door: "HttpDoor") -> None:
+    def __init__(self, door: Door) -> None:
         self._door = door
         self._asked_of = lru_cache(_KNOWN_COUNT)(asked_of)
         self._spare = bytearray()  # of the body before
 
-    def take(self, connection: "Connection", data: bytes) -> bool:
+    def take(self, connection: Connection, data: bytes) -> bool:
         """Take the request that begins with ``data``; False: it is aiohttp's."""
         if not data.startswith(_BEGIN):
             return False
@@ -103,7 +101,7 @@ class Express:
         connection.say(answer)
         return True
 
-    def _is_plain(self, connection: "Connection", asked: Asked) -> bool:
+    def _is_plain(self, connection: Connection, asked: Asked) -> bool:
         """Whether there is nothing to be found out but whether the log takes the batches."""
         door = self._door
         return not (
@@ -115,11 +113,11 @@ class Express:
             or (asked.of_internet and is_at_loopback(connection.sockname))
         )
 
-    def _append(self, connection: "Connection", asked: Asked, body: Buffer) -> range:
+    def _append(self, connection: Connection, asked: Asked, body: Buffer) -> range:
         session = self._door.gate.session(ANONYMOUS, connection.host)
         return session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
 
-    async def _receive(self, connection: "Connection", asked: Asked, begun: memoryview) -> bytes:
+    async def _receive(self, connection: Connection, asked: Asked, begun: memoryview) -> bytes:
         """Receive the rest of a body and append it; returns the answer.
 
         Raises:

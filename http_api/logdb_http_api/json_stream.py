@@ -9,7 +9,7 @@ begin and end of strings, objects and arrays are followed, each character once, 
 import codecs
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 from logdb_http_api import documents
 from logdb_http_api.errors import ApiError
@@ -19,11 +19,7 @@ _space = re.compile(r"[ \t\r\n]*").match
 _STRUCTURE, _STRING = re.compile(r'["{}\[\]]'), re.compile(r'["\\]')
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse)
+_decoder = json.JSONDecoder(parse_constant=documents.refuse_constant)
 _parse = _decoder.raw_decode
 _scan = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it: the C of the other, which says less of what is wrong
 

@@ -41,15 +41,8 @@ class Family(NamedTuple):
     gives={"text/plain": str},
 )
 async def metrics(request: Request) -> web.StreamResponse:
-    text = await request.call(lambda: page(request.session.metrics(), _address(request)))
+    text = await request.call(lambda: page(request.session.metrics(), request.address()))
     return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
-
-
-def _address(request: Request) -> str:
-    """Where the client has reached the server."""
-    transport = request.http.transport
-    host, port = ("", 0) if transport is None else transport.get_extra_info("sockname")[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def page(measured: Measured, address: str) -> str:

@@ -61,7 +61,7 @@ _REASONS = {
 
 @routes.get("/openapi.json", "This document", needs=(), gives={"application/json": object})
 async def openapi(request: Request) -> web.StreamResponse:
-    body = await request.call(lambda: json.dumps(document(request.door.routes)).encode())
+    body = await request.call(lambda: json.dumps(request.door.description()).encode())
     return web.Response(body=body, content_type="application/json")
 
 

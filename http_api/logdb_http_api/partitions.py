@@ -15,8 +15,8 @@ from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPa
 from logdb_http_api import wire
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, Parameter
 
 WAIT_MS_MAX = 60_000
 PARTITION_COUNT_MAX = 10_000
@@ -94,7 +94,7 @@ def decoded(kind: type, value: object) -> Any:
     try:
         return wire.decode(kind, value, "the body")
     except wire.Malformed as error:
-        raise ApiError(422, 42202, str(error)) from None
+        raise ApiError(422, 422, str(error)) from None
 
 
 def _states(session: Session, wanted: Look) -> list[PartitionState | None]:

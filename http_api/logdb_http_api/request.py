@@ -1,6 +1,6 @@
 """One request, as handlers see it: who asks, the session they have, parameters that are checked, the body within bounds.
 
-Knows aiohttp's requests.  Does not know routes.
+Knows aiohttp's requests, and what it needs of the door that they came through.  Does not know routes.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -20,10 +20,16 @@ from logdb_http_api import documents, encoding
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from collections import Counter
+    from concurrent.futures import Future, ThreadPoolExecutor
 
+    from logdb.broker.async_waiting import Waits
+    from logdb.broker.gate import Gate
     from logdb.broker.guarded import GuardedSession
-    from logdb_http_api.door import HttpDoor
+    from logdb_http_api.kept_backups import KeptBackups
+    from logdb_http_api.limits import Limits
+    from logdb_http_api.memory import Memory
+    from logdb_http_api.v2_instances import Instances
 
 R = TypeVar("R")
 
@@ -33,13 +39,49 @@ _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _DURABILITY_LEVELS = ("os", "interval", "fsync")
 
 
+class Door(Protocol):
+    """What requests share.
+
+    Attributes:
+        executor: For what may wait for a disk or a lock.
+        memory: For bodies and answers.
+        making: How many at a time may make an answer of which nobody knows the size before it is there.
+        waits: For what waits for records without a thread.
+        under_way: Requests that are neither answered nor wait.
+        appending: Appends in threads, for which whoever appends on the loop would wait.
+        draining: No request is to go on waiting.
+        ending: Set when that begins.
+        instances: Consumers of REST v2.
+        backups: To be downloaded.
+    """
+
+    gate: "Gate"
+    limits: "Limits"
+    executor: "ThreadPoolExecutor"
+    memory: "Memory"
+    making: asyncio.Semaphore
+    waits: "Waits"
+    under_way: int
+    appending: "Counter[TopicPartition]"
+    draining: bool
+    ending: asyncio.Event
+    instances: "Instances"
+    backups: "KeptBackups"
+
+    def drained_by(self, told: "asyncio.Future[Any]") -> contextlib.AbstractContextManager[None]:
+        """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
+
+    def description(self) -> dict[str, Any]:
+        """All routes, as OpenAPI has them."""
+
+
 class Request:
     """What a handler is given."""
 
     principal: Principal
     session: "GuardedSession"
 
-    def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
+    def __init__(self, http: web.BaseRequest, door: Door) -> None:
         """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
         self.http, self.door = http, door
         self.error_type = "application/json"  # as what it is told that it is refused
@@ -116,6 +158,11 @@ class Request:
         with contextlib.suppress(ConnectionError):  # who went away: whoever waits is about to be cancelled
             await writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
         writer.output_size = 0  # or aiohttp takes it for a part of the answer
+
+    def address(self) -> str:
+        """Where the client has reached the server, HOST:PORT; empty if it has gone."""
+        transport = self.http.transport
+        return "" if transport is None else host_and_port(*transport.get_extra_info("sockname")[:2])
 
     # ------------------------------------------------------------ parameters
 
@@ -290,6 +337,16 @@ def _number(name: str, given: str, least: int, most: int) -> int:
     if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
         return int(given)
     raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
+
+
+def host_and_port(host: str, port: int) -> str:
+    """An address as URLs have it: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def no_content() -> web.Response:
+    """Done, and nothing to be said of it."""
+    return web.Response(status=204)
 
 
 def answer(

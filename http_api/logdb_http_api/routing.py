@@ -6,34 +6,18 @@ Knows how a route is described, and how a path leads to one.  Does not know any.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request
+from logdb_http_api.schemas import Body, Parameter
 
 _FOUND_COUNT = 256
 
 Handler: TypeAlias = Callable[[Request], Awaitable[web.StreamResponse]]
-
-
-class Parameter(NamedTuple):
-    """What may stand in a request's query, or among its headers; its shape as ``schemas`` has it."""
-
-    name: str
-    shape: Any
-    said: str
-    required: bool = False
-    where: Literal["query", "header"] = "query"
-
-
-class Body(NamedTuple):
-    """A request's body: shapes by content type."""
-
-    content: Mapping[str, Any]
-    required: bool = True
 
 
 class Described(TypedDict, total=False):

@@ -20,7 +20,7 @@ import enum
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     int: {"type": "integer"},
@@ -50,6 +50,23 @@ class OneOf(tuple[Any, ...]):
 
     def __new__(cls, *shapes: Any) -> Self:
         return super().__new__(cls, shapes)
+
+
+class Parameter(NamedTuple):
+    """What may stand in a request's query, or among its headers."""
+
+    name: str
+    shape: Any
+    said: str
+    required: bool = False
+    where: Literal["query", "header"] = "query"
+
+
+class Body(NamedTuple):
+    """A request's body: shapes by content type."""
+
+    content: Mapping[str, Any]
+    required: bool = True
 
 
 class Schemas:

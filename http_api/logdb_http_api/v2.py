@@ -20,8 +20,8 @@ from logdb.model import TOPIC_CONFIGS, Buffer, PartitionInfo, TopicInfo, TopicPa
 from logdb_http_api import health, v2_formats
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Number, Parameter
 from logdb_http_api.v2_errors import code_of_record, telling
 from logdb_http_api.v2_formats import CONTROL, Answer, Rows, accepted
 

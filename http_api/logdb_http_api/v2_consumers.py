@@ -20,9 +20,9 @@ from logdb.errors import NotAuthorized
 from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
 from logdb_http_api import documents, v2_formats, v2_options, wire
 from logdb_http_api.errors import ApiError
-from logdb_http_api.request import Request
-from logdb_http_api.routing import Body, Parameter, Routes
-from logdb_http_api.schemas import Number
+from logdb_http_api.request import Request, no_content
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Body, Number, Parameter
 from logdb_http_api.v2 import control, finished, in_control, read_size_bytes
 from logdb_http_api.v2_errors import telling
 from logdb_http_api.v2_formats import ANY, CONTROL, Answer, accepted
@@ -112,15 +112,10 @@ def _told(request: Request, value: Any) -> web.Response:
     return control(request, value, ANY)
 
 
-def _done() -> web.Response:
-    return web.Response(status=204)
-
-
 # ---------------------------------------------------------------- instances
 
 
 def _id(request: Request, name: str) -> Id:
-    assert request.principal is not None  # the door has found out
     return Id(request.principal, request.path("group"), name)
 
 
@@ -140,6 +135,13 @@ async def _used(request: Request, *partitions: Position | Instant | TopicPartiti
     return instance
 
 
+async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartition]]:
+    """The instance, as ``_used``, and the partitions that the body names."""
+    _instance(request)
+    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
+    return await _used(request, *partitions), partitions
+
+
 async def _need(request: Request, topics: Iterable[str]) -> None:
     await request.call(request.session.need, "Read", "Group", request.path("group"))
     await request.call(request.session.need, "Describe", "Topic", *topics)
@@ -147,12 +149,7 @@ async def _need(request: Request, topics: Iterable[str]) -> None:
 
 def _origin(request: Request) -> str:
     """Where the client finds this server, as it says itself."""
-    host = request.http.headers.get("Host")
-    if host is None:  # HTTP/1.0
-        assert request.http.transport is not None
-        name, port = request.http.transport.get_extra_info("sockname")[:2]
-        host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-    return f"{request.http.scheme}://{host}"
+    return f"{request.http.scheme}://{request.http.headers.get('Host') or request.address()}"  # HTTP/1.0 has no Host
 
 
 @routes.post(
@@ -182,7 +179,7 @@ async def delete(request: Request) -> web.StreamResponse:
     """It goes whatever its principal may still do; who may not leave the group any more is missed there in time."""
     with contextlib.suppress(NotAuthorized):
         await request.door.instances.remove(_id(request, request.path("instance")))
-    return _done()
+    return no_content()
 
 
 # ---------------------------------------------------------------- what it reads
@@ -204,7 +201,7 @@ async def subscribe(request: Request) -> web.StreamResponse:
         instance.check_mode("a pattern")
         await instance.use(instance.consumer.subscribe(pattern=pattern))
         instance.mode = "a pattern"
-        return _done()
+        return no_content()
     if "topic_pattern" in body:
         raise ApiError(409, 40903, "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive")
     topics = _list(str, body, "topics")
@@ -215,7 +212,7 @@ async def subscribe(request: Request) -> web.StreamResponse:
         instance.mode = "topics"
     else:
         await _unsubscribe(instance)
-    return _done()
+    return no_content()
 
 
 @routes.get(INSTANCE + "/subscription", "The topics that are subscribed to", needs=IN_GROUP, gives=in_control({"topics": [str]}))
@@ -228,7 +225,7 @@ async def subscription(request: Request) -> web.StreamResponse:
 @telling
 async def unsubscribe(request: Request) -> web.StreamResponse:
     await _unsubscribe(await _used(request))
-    return _done()
+    return no_content()
 
 
 async def _unsubscribe(instance: Instance) -> None:
@@ -246,13 +243,11 @@ async def _unsubscribe(instance: Instance) -> None:
 )
 @telling
 async def assign(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     instance.check_mode("partitions")
     await instance.use(instance.consumer.assign(partitions))
     instance.mode = "partitions" if partitions else None
-    return _done()
+    return no_content()
 
 
 @routes.get(INSTANCE + "/assignments", "The partitions that are read now", needs=IN_GROUP, gives=in_control(_PARTITIONS))
@@ -287,7 +282,7 @@ async def records(request: Request) -> web.StreamResponse:
         )
     timeout_ms = request.number("timeout", -1, -1, request.door.limits.wait_ms_max)
     if timeout_ms <= 0:
-        timeout_ms = WAIT_MS if longest is None else longest
+        timeout_ms = min(WAIT_MS if longest is None else longest, request.door.limits.wait_ms_max)
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
@@ -359,7 +354,7 @@ async def seek(request: Request) -> web.StreamResponse:
         await instance.use(instance.consumer.seek((position.topic, position.partition), position.offset))
     for instant, timestamp_ms in times:
         await instance.use(instance.consumer.seek_to_timestamp(timestamp_ms, (instant.topic, instant.partition)))
-    return _done()
+    return no_content()
 
 
 @routes.post(
@@ -371,11 +366,9 @@ async def seek(request: Request) -> web.StreamResponse:
 )
 @telling
 async def seek_to_beginning(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     await instance.use(instance.consumer.seek_to_beginning(*partitions))
-    return _done()
+    return no_content()
 
 
 @routes.post(
@@ -387,11 +380,9 @@ async def seek_to_beginning(request: Request) -> web.StreamResponse:
 )
 @telling
 async def seek_to_end(request: Request) -> web.StreamResponse:
-    _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
-    instance = await _used(request, *partitions)
+    instance, partitions = await _used_partitions(request)
     await instance.use(instance.consumer.seek_to_end(*partitions))
-    return _done()
+    return no_content()
 
 
 def _milliseconds(timestamp: str | float) -> int:

@@ -20,8 +20,7 @@ from logdb.errors import SerializationError
 from logdb.model import Buffer, TopicPartition
 from logdb_http_api import documents
 from logdb_http_api.errors import ApiError
-from logdb_http_api.routing import Body
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.schemas import Body, Number, OneOf
 
 PLAIN = "application/json"
 V2 = "application/vnd.kafka.v2+json"
@@ -52,11 +51,8 @@ READING = {
 # ---------------------------------------------------------------- JSON
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_check = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).decode  # makes no numbers: nobody looks at them
+# Makes no numbers: nobody looks at them.
+_check = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=documents.refuse_constant).decode
 # What JSONEncoder(separators=(",", ":"), allow_nan=False) makes anew for each value, which takes three times as long:
 # markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan.
 _chunks = c_make_encoder(None, None, encode_basestring, None, ":", ",", False, False, False)

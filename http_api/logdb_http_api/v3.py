@@ -19,8 +19,9 @@ from logdb.errors import InvalidPartitions, UnknownPartition
 from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
 from logdb_http_api import v3_shapes as shapes
 from logdb_http_api.errors import ApiError
-from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Parameter, Routes
+from logdb_http_api.request import Request, answer, no_content
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Parameter
 from logdb_http_api.v2 import BROKER_ID, config_text
 from logdb_http_api.v3_resources import (
     CLUSTER,
@@ -54,10 +55,6 @@ _OPERATIONS = Parameter("include_authorized_operations", bool, "Tell what who as
 _OFFSET_TYPE = Parameter("offset_type", Literal["earliest_and_latest"], "Both is what there is.")
 
 
-def _no_content() -> web.Response:
-    return web.Response(status=204)
-
-
 # ---------------------------------------------------------------- clusters and brokers
 
 
@@ -66,7 +63,7 @@ async def clusters(request: Request) -> web.StreamResponse:
     return answer({"kind": "KafkaClusterList", "metadata": {"self": url(request), "next": None}, "data": [_cluster(request)]})
 
 
-@routes.get(CLUSTER, "A cluster", needs=(), gives=shapes.told(shapes.CLUSTER))
+@routes.get(CLUSTER, "A cluster", needs=(), gives=shapes.one(shapes.CLUSTER))
 @of_cluster
 async def cluster(request: Request) -> web.StreamResponse:
     return answer(_cluster(request))
@@ -94,7 +91,7 @@ async def brokers(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaBrokerList", ("brokers",), [_broker(request)]))
 
 
-@routes.get(BROKER, "A broker", needs=(), gives=shapes.told(shapes.BROKER))
+@routes.get(BROKER, "A broker", needs=(), gives=shapes.one(shapes.BROKER))
 @of_cluster
 async def broker(request: Request) -> web.StreamResponse:
     _check_broker(request)
@@ -170,7 +167,7 @@ async def topics(request: Request) -> web.StreamResponse:
     "Create a topic, or see whether it could be",
     needs=("Create Topic",),
     body=shapes.NEW_TOPIC,
-    gives=shapes.told(shapes.TOPIC),
+    gives=shapes.one(shapes.TOPIC),
     status=201,
 )
 @of_cluster
@@ -203,7 +200,7 @@ def _partition_count(body: dict[str, Any]) -> int:
     return len(assignments)
 
 
-@routes.get(TOPIC, "A topic", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.told(shapes.TOPIC))
+@routes.get(TOPIC, "A topic", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.one(shapes.TOPIC))
 @of_cluster
 async def topic(request: Request) -> web.StreamResponse:
     return answer(_topic(request, await _described(request)))
@@ -215,7 +212,7 @@ async def topic(request: Request) -> web.StreamResponse:
     "Give a topic more partitions",
     needs=("Alter Topic",),
     body=shapes.GROWN_TOPIC,
-    gives=shapes.told(shapes.TOPIC),
+    gives=shapes.one(shapes.TOPIC),
 )
 @of_cluster
 async def grow_topic(request: Request) -> web.StreamResponse:
@@ -233,7 +230,7 @@ async def grow_topic(request: Request) -> web.StreamResponse:
 @of_cluster
 async def delete_topic(request: Request) -> web.StreamResponse:
     await request.call(request.session.delete_topic, request.path("topic_name"))
-    return _no_content()
+    return no_content()
 
 
 async def _described(request: Request) -> TopicInfo:
@@ -292,7 +289,7 @@ async def configs(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaTopicConfigList", ("topics", name, "configs"), data))
 
 
-@routes.get(CONFIGS + "/{name}", "A config of a topic", needs=("DescribeConfigs Topic",), gives=shapes.told(shapes.CONFIG))
+@routes.get(CONFIGS + "/{name}", "A config of a topic", needs=("DescribeConfigs Topic",), gives=shapes.one(shapes.CONFIG))
 @of_cluster
 async def config(request: Request) -> web.StreamResponse:
     name = request.path("topic_name")
@@ -333,14 +330,14 @@ def _config(request: Request, topic_name: str, name: str, found: dict[str, Confi
 async def set_config(request: Request) -> web.StreamResponse:
     value, name = (await read_object(request)).get("value"), _config_name(request)
     await request.call(request.session.alter_topic, request.path("topic_name"), config={name: value})
-    return _no_content()
+    return no_content()
 
 
 @routes.delete(CONFIGS + "/{name}", "Let a config of a topic go back to its default", needs=("AlterConfigs Topic",), status=204)
 @of_cluster
 async def reset_config(request: Request) -> web.StreamResponse:
     await request.call(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
-    return _no_content()
+    return no_content()
 
 
 @routes.post(
@@ -356,7 +353,7 @@ async def alter_configs(request: Request) -> web.StreamResponse:
     changes = dict(map(_change, objects(body, "data")))
     alter = request.session.check_topic_configs if flag(body, "validate_only") else request.session.alter_topic
     await request.call(alter, request.path("topic_name"), config=changes)
-    return _no_content()
+    return no_content()
 
 
 def _change(entry: dict[str, Any]) -> tuple[str, Any]:
@@ -397,7 +394,7 @@ async def reassignments(request: Request) -> web.StreamResponse:
     PARTITION + "/reassignment",
     "How a partition's replicas move: they do not",
     needs=("Describe Topic",),
-    gives=shapes.told(shapes.REPLICA),
+    gives=shapes.one(shapes.REPLICA),
 )
 @of_cluster
 async def reassignment(request: Request) -> web.StreamResponse:
@@ -413,7 +410,7 @@ async def partitions(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaPartitionList", ("topics", info.name, "partitions"), data))
 
 
-@routes.get(PARTITION, "A partition", needs=("Describe Topic",), gives=shapes.told(shapes.PARTITION))
+@routes.get(PARTITION, "A partition", needs=("Describe Topic",), gives=shapes.one(shapes.PARTITION))
 @of_cluster
 async def partition(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)
@@ -425,7 +422,7 @@ async def partition(request: Request) -> web.StreamResponse:
     "Where a partition begins and ends",
     needs=("Describe Topic",),
     takes=(_OFFSET_TYPE,),
-    gives=shapes.told(shapes.OFFSETS),
+    gives=shapes.one(shapes.OFFSETS),
 )
 @of_cluster
 async def offsets(request: Request) -> web.StreamResponse:
@@ -461,7 +458,7 @@ async def replicas(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition)]))
 
 
-@routes.get(PARTITION + "/replicas/{broker_id}", "A replica of a partition", needs=("Describe Topic",), gives=shapes.told(shapes.REPLICA))
+@routes.get(PARTITION + "/replicas/{broker_id}", "A replica of a partition", needs=("Describe Topic",), gives=shapes.one(shapes.REPLICA))
 @of_cluster
 async def replica(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)

@@ -17,7 +17,8 @@ from logdb.errors import InvalidSecurity
 from logdb_http_api import v3_shapes as shapes
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
-from logdb_http_api.routing import Parameter, Routes
+from logdb_http_api.routing import Routes
+from logdb_http_api.schemas import Parameter
 from logdb_http_api.v3_resources import CLUSTER, objects, of_cluster, read_object, text, unprocessable, url
 
 ACLS = CLUSTER + "/acls"
@@ -95,7 +96,7 @@ async def create_batch(request: Request) -> web.StreamResponse:
     "Delete the ACLs that are searched for",
     needs=("Alter Cluster",),
     takes=_DELETED,
-    gives=shapes.told({"data": [shapes.ACL]}),
+    gives=shapes.one({"data": [shapes.ACL]}),
     refuses=(400,),
 )
 @of_cluster

@@ -65,7 +65,7 @@ def _described_groups(session: GuardedSession) -> list[GroupInfo]:
     return found
 
 
-@routes.get(GROUP, "A consumer group", needs=("Describe Group",), gives=shapes.told(shapes.GROUP))
+@routes.get(GROUP, "A consumer group", needs=("Describe Group",), gives=shapes.one(shapes.GROUP))
 @of_cluster
 async def group(request: Request) -> web.StreamResponse:
     return answer(_group(request, await _described(request)))
@@ -105,7 +105,7 @@ async def consumers(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaConsumerList", ("consumer-groups", info.group_id, "consumers"), data))
 
 
-@routes.get(CONSUMER, "A member of a group", needs=("Describe Group",), gives=shapes.told(shapes.CONSUMER))
+@routes.get(CONSUMER, "A member of a group", needs=("Describe Group",), gives=shapes.one(shapes.CONSUMER))
 @of_cluster
 async def consumer(request: Request) -> web.StreamResponse:
     info, member = await _member_found(request)
@@ -148,7 +148,7 @@ async def assignments(request: Request) -> web.StreamResponse:
     ASSIGNMENTS + _ONE_PARTITION,
     "A partition that a member reads",
     needs=("Describe Group",),
-    gives=shapes.told(shapes.ASSIGNMENT),
+    gives=shapes.one(shapes.ASSIGNMENT),
 )
 @of_cluster
 async def assignment(request: Request) -> web.StreamResponse:
@@ -191,7 +191,7 @@ def _assignment(request: Request, group_id: str, member: MemberInfo, partition: 
 # ---------------------------------------------------------------- how far behind
 
 
-@routes.get(GROUP + "/lag-summary", "How far a group is behind, in all", needs=_LAG_NEEDS, gives=shapes.told(shapes.LAG_SUMMARY))
+@routes.get(GROUP + "/lag-summary", "How far a group is behind, in all", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG_SUMMARY))
 @of_cluster
 async def lag_summary(request: Request) -> web.StreamResponse:
     found, group_id = await _lags(request), request.path("consumer_group_id")
@@ -226,7 +226,7 @@ async def lags(request: Request) -> web.StreamResponse:
     return answer(collection(request, "KafkaConsumerLagList", ("consumer-groups", group_id, "lags"), data))
 
 
-@routes.get(GROUP + "/lags" + _ONE_PARTITION, "How far a group is behind in a partition", needs=_LAG_NEEDS, gives=shapes.told(shapes.LAG))
+@routes.get(GROUP + "/lags" + _ONE_PARTITION, "How far a group is behind in a partition", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG))
 @of_cluster
 async def lag(request: Request) -> web.StreamResponse:
     wanted = _partition_of(request)

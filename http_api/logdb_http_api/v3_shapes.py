@@ -8,13 +8,12 @@ Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``.
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from logdb_http_api.routing import Body
-from logdb_http_api.schemas import Number, OneOf
+from logdb_http_api.schemas import Body, Number, OneOf
 
 _LINK = {"related": str}
 
 
-def told(shape: Any) -> Mapping[str, Any]:
+def one(shape: Any) -> Mapping[str, Any]:
     """An answer."""
     return {"application/json": shape}
 
@@ -33,7 +32,7 @@ def _links(*names: str) -> dict[str, Any]:
 
 def all_of(resource: Any) -> Mapping[str, Any]:
     """An answer with all resources of a kind."""
-    return told({"kind": str, "metadata": {"self": str, "next": str | None}, "data": [resource]})
+    return one({"kind": str, "metadata": {"self": str, "next": str | None}, "data": [resource]})
 
 
 # ---------------------------------------------------------------- clusters, topics, partitions
@@ -146,5 +145,5 @@ BATCH = _body({"entries": [{"id": str, **_RECORD}]})
 _SIZES = {"key?": {"type": str, "size": int}, "value?": {"type": str, "size": int}}
 _DONE = {"cluster_id": str, **_OF_PARTITION, "offset": int, "timestamp": str | None, **_SIZES}
 _FAILED = {"error_code": int, "message": str}
-REPORTS = told(object)  # one after the other: {"error_code": 200, …} for each record that was appended
-BATCH_REPORT = told({"successes": [{"id": str, **_DONE}], "failures": [{"id": str, **_FAILED}]})
+REPORTS = one(object)  # one after the other: {"error_code": 200, …} for each record that was appended
+BATCH_REPORT = one({"successes": [{"id": str, **_DONE}], "failures": [{"id": str, **_FAILED}]})

@@ -506,12 +506,12 @@ class InvalidCertificate(LogdbError, ValueError):
 class InsecureAddress(LogdbError, ValueError):
     """A server was to listen where others can reach it, without TLS and authentication."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, lacking: str) -> None:
         super().__init__(
-            f"{address} can be reached from outside: it needs TLS and authentication, or --insecure (insecure=True) spelled out;"
-            " without them only loopback addresses are served"
+            f"{address} can be reached from outside: it lacks {lacking}; that, or --insecure (insecure=True) spelled out, is needed"
+            " for other addresses than those of the loopback"
         )
-        self.address = address
+        self.address, self.lacking = address, lacking
 
 
 # ---------------------------------------------------------------- the disk

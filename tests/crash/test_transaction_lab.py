@@ -30,7 +30,7 @@ class Story:
 
     def run(self) -> None:
         self.db = self.open()
-        for name in ("a", "b"):
+        for name in ("a", "b", "in"):
             self.db.create_topic(name)
         writer = Writer(self.db._session)
         self.transact(writer, commit=True)

@@ -21,6 +21,12 @@ SHOWS_PYTHON = {
     "docs/http.md": "topic_created quotes 1\n",
     "docs/security.md": "['orders']\n",
 }
+# page -> what its session with curl prints, among other things
+SHOWS_CURL = {
+    "README.md": ('"offset":0', '"value":{"price":188.2}', '{topic="quotes",partition="0"} 1', '"payload":"{'),
+    "docs/rest-v2.md": ('"instance_id":"one"', '[{"topic":"quotes","key":"AAPL","value":{"price":188.2},"partition":0,"offset":0}]'),
+    "docs/rest-v3.md": ('"partitions_count":2', '"partition_id":1,"offset":2,"timestamp"', '"latest_offset":3'),
+}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -52,8 +58,9 @@ def test_the_shell_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_session_with_curl(tmp_path: Path) -> None:
-    (commands,) = [block for block in blocks("README.md", "sh") if "curl" in block]
+@pytest.mark.parametrize("page", SHOWS_CURL)
+def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
+    (commands,) = [block for block in blocks(page, "sh") if "curl" in block]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shell = ["bash", "-euo", "pipefail", "-c", commands.replace("8080", str(port))]
@@ -65,8 +72,8 @@ def test_the_session_with_curl(tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(session.pid, signal.SIGKILL)
     assert session.returncode == 0, (out, err)
-    for words in (b'"status":"ready"', b'"offset":0', b'"value":{"price":188.2}', b'{topic="quotes",partition="0"} 1', b'"payload":"{'):
-        assert words in out
+    for words in ('"status":"ready"', *SHOWS_CURL[page]):
+        assert words.encode() in out
 
 
 def test_every_linked_page_is_there() -> None:

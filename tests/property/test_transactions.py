@@ -210,8 +210,13 @@ class TransactionMachine(RuleBasedStateMachine):
         self.write_as(*data.draw(st.sampled_from(self.given[-4:])), partition)
 
     def write_as(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+        if not self.known(transactional_id):
+            return
+        info = self.runner.coordinator.describe(transactional_id)
+        if info.state != "Ongoing" or partition not in info.partitions:
+            return
         try:
-            self.runner.coordinator.verify(transactional_id, producer, (partition,))
+            self.runner.call(AddPartitions, transactional_id=transactional_id, producer=producer, partitions=frozenset((partition,)))
         except LogdbError:
             return
         transaction = self.current[transactional_id]
@@ -347,7 +352,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def replay_gives_the_same(self) -> None:
         shadow = transaction_runner(abort_on_recovery=False)
-        shadow.log = list(self.runner.log)
+        shadow.log = [*self.runner.log, *self.runner.deferred]
         shadow.open()
         assert shadow.coordinator.transactions() == self.runner.coordinator.transactions()
 

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 class Runner:
     """Runs one coordinator; ``log`` is its partition, ``actions`` what it asked for and did not get yet."""
 
-    def __init__(self, make: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> None:
+    def __init__(self, make: Callable[[dict[str, Any], int], Any], config: dict[str, Any]) -> None:
         self._make, self.config = make, config
         self.log: list[Entry | Marker] = []
         self.now_ms = START_MS
@@ -37,11 +37,14 @@ class Runner:
         self.tickets = itertools.count(1)
         self.replies: dict[int, Any] = {}
         self.synced = 0  # so much of the log survives a power cut
+        self.deferred: list[Entry | Marker] = []  # survives nothing
+        self.epoch_start_offset = 0
         self.open()
 
     def open(self) -> None:
         """As after a start: what was not written is gone."""
-        self.coordinator = self._make(self.config)
+        self.coordinator = self._make(self.config, self.epoch_start_offset)
+        self.deferred.clear()
         self.timers: dict[tuple[str, ...], int] = {}
         self.actions: list[Any] = []
         for offset, entry in enumerate(self.log):
@@ -62,11 +65,13 @@ class Runner:
         return effects
 
     def _carry_out(self, event: Any, effects: Effects) -> None:
-        if effects.records and self.refuses:
+        if effects.records and self.refuses and not effects.deferred:
             self._refuse(event, effects)
             return
-        offset = len(self.log)
-        self.log += [Entry(record, effects.producer.producer_id if effects.producer else -1) for record in effects.records]
+        offset = len(self.log) + len(self.deferred)
+        self.deferred += [Entry(record, effects.producer.producer_id if effects.producer else -1) for record in effects.records]
+        if effects.records and not effects.deferred:
+            self.write_deferred()
         if effects.sync:
             self.synced = len(self.log)
         self.coordinator.accept(effects, offset)
@@ -76,6 +81,10 @@ class Runner:
                 self.timers[key] = self.now_ms + delay_ms
         self.replies.update(effects.replies)
         self.actions += effects.actions
+
+    def write_deferred(self) -> None:
+        self.log += self.deferred
+        self.deferred.clear()
 
     def _refuse(self, event: Any, effects: Effects) -> None:
         for ticket in [getattr(event, "ticket", None), *(reply.ticket for reply in effects.replies)]:
@@ -131,6 +140,11 @@ class Runner:
         self.log.append(Marker(producer_id, commit))
         self.coordinator.apply_marker(producer_id, commit=commit)
 
+    def crash(self) -> None:
+        """Kill and start again; whatever begins now may have begun before, in records that are lost."""
+        self.epoch_start_offset = len(self.log)
+        self.open()
+
     def reopen(self, *, power_cut: bool = False) -> None:
         """Kill and start again."""
         if power_cut:
@@ -140,7 +154,7 @@ class Runner:
 
 def group_runner(**config: Any) -> Runner:
     ids = map(str, itertools.count(1))
-    return Runner(lambda config: GroupCoordinator(GroupConfig(**config), lambda: next(ids)), config)
+    return Runner(lambda config, _: GroupCoordinator(GroupConfig(**config), lambda: next(ids)), config)
 
 
 def transaction_runner(**config: Any) -> Runner:
@@ -152,5 +166,8 @@ def transaction_runner(**config: Any) -> Runner:
             raise FULL
         return next(producer_ids)
 
-    runner = Runner(lambda config: TransactionCoordinator(TransactionConfig(**config), new_producer_id, next(epochs)), config)
+    def make(config: dict[str, Any], epoch_start_offset: int) -> TransactionCoordinator:
+        return TransactionCoordinator(TransactionConfig(**config), new_producer_id, next(epochs), epoch_start_offset)
+
+    runner = Runner(make, config)
     return runner

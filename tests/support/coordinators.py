@@ -16,6 +16,7 @@ class Put:
     key: bytes
     value: bytes | None
     sync: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,9 @@ class Keeper:
 
     def handle(self, event: Any, now_ms: int) -> Effects:
         match event:
-            case Put(ticket=ticket, key=key, value=value, sync=sync):
-                return Effects(records=(StateRecord(key, value),), replies=(Reply(ticket, self.state.get(key)),), sync=sync)
+            case Put(ticket=ticket, key=key, value=value):
+                replies = (Reply(ticket, self.state.get(key)),)
+                return Effects(records=(StateRecord(key, value),), replies=replies, sync=event.sync, deferred=event.deferred)
             case Later(ticket=ticket, delay_ms=delay_ms):
                 timers = (Timer("later", delay_ms),) if delay_ms is not None else ()
                 return Effects(timers=timers, changes={"waiting": [*self.waiting, ticket]})

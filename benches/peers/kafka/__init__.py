@@ -8,10 +8,9 @@ import json
 import subprocess
 from pathlib import Path
 
+from benches.peers import failure
 from benches.peers.kafka.jars import CACHE, TOOLS
 from benches.workload import Measure, Work, Wrong, rate, records_file
-
-Command = list[str | Path]
 
 _HERE = Path(__file__).parent
 _CLASSES = CACHE / "classes"
@@ -24,14 +23,7 @@ def missing() -> str | None:
     """Fetch and compile at the first call."""
     if reason := TOOLS.missing():
         return reason
-    compile_: Command = ["javac", "-d", _CLASSES, "-cp", _CLASS_PATH, _HERE / "KafkaStorage.java"]
-    try:
-        subprocess.run(compile_, check=True, capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired as error:
-        return f"javac took more than {error.timeout:.0f} s"
-    except subprocess.CalledProcessError as error:
-        return f"javac failed: {(error.stderr or error.stdout).strip()[:200]}"
-    return None
+    return failure(["javac", "-d", _CLASSES, "-cp", _CLASS_PATH, _HERE / "KafkaStorage.java"], 120)
 
 
 def _run(operation: str, work: Work) -> Measure:

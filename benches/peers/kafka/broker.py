@@ -1,22 +1,19 @@
 """A real Kafka on the loopback: one process, broker and controller at once (KRaft).
 
-Knows how it is configured, started and ended.  Does not know what it is asked.
+Knows how it is configured.  Does not know how a server is started and ended, nor what it is asked.
 """
 
 import base64
 import contextlib
-import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from benches.peers._server import HOST, free_port, running
 from benches.peers.kafka.jars import BROKER
 
-HOST = "127.0.0.1"
 _HEAP = ("-Xms512m", "-Xmx1g", "-XX:+UseG1GC")  # the most that Kafka's own scripts give it
-_START_SECONDS_MAX = 90
 
 
 def missing() -> str | None:
@@ -27,23 +24,13 @@ def missing() -> str | None:
 @contextlib.contextmanager
 def broker(directory: Path) -> Iterator[str]:
     """Start one on an empty directory; yields its address, ``host:port``."""
-    port, controller_port = _free_ports(2)
+    port, controller_port = free_port(), free_port()
     config = directory / "server.properties"
     directory.mkdir(parents=True, exist_ok=True)
     config.write_text("".join(f"{key}={value}\n" for key, value in _config(directory, port, controller_port).items()))
     subprocess.run(_java("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", config), check=True, capture_output=True)
-    with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(_java("kafka.Kafka", config), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory)
-    try:
-        _wait(process, port, directory / "broker.log")
+    with running(_java("kafka.Kafka", config), port, directory / "broker.log"):
         yield f"{HOST}:{port}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _config(directory: Path, port: int, controller_port: int) -> dict[str, object]:
@@ -74,21 +61,3 @@ def _java(program: str, *arguments: object) -> list[str]:
 
 def _cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-    """Until it answers; a broker listens before it knows that it leads, so a client asks again."""
-    deadline = time.monotonic() + _START_SECONDS_MAX
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"Kafka did not start: {log.read_text(errors='replace')[-1500:]}")

@@ -7,8 +7,9 @@ import fcntl
 import functools
 import hashlib
 import shutil
-import subprocess
 from pathlib import Path
+
+from benches.peers import failure
 
 CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
 _POMS = Path(__file__).parent
@@ -41,14 +42,10 @@ class Jars:
         part = CACHE / f"{self._name}.part"
         shutil.rmtree(part, ignore_errors=True)
         command = ["mvn", "-q", "-B", "-f", str(self._pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
-        except subprocess.TimeoutExpired as error:
-            return f"mvn took more than {error.timeout:.0f} s"
-        except subprocess.CalledProcessError as error:
-            return f"mvn failed: {(error.stderr or error.stdout).strip()[:200]}"
-        part.rename(self.directory)
-        return None
+        reason = failure(command, 200)
+        if reason is None:
+            part.rename(self.directory)
+        return reason
 
 
 TOOLS = Jars("tools")

@@ -16,6 +16,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from benches.peers import failure
 from benches.workload import CACHE
 
 _PACKAGES = ("pyspark==4.2.0", "pyarrow>=17", "pandas>=2.2,<3", "numpy", "cffi>=1.17", "lmdb>=1.6", "zstandard>=0.23", "aiohttp>=3.14")
@@ -43,15 +44,10 @@ def missing() -> str | None:
 def _make() -> str | None:
     shutil.rmtree(_DIRECTORY, ignore_errors=True)
     venv.create(_DIRECTORY, with_pip=True)
-    command = [str(_PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", *_PACKAGES]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_SECONDS_MAX)
-    except subprocess.TimeoutExpired as error:
-        return f"pip took more than {error.timeout:.0f} s"
-    except subprocess.CalledProcessError as error:
-        return f"pip failed: {(error.stderr or error.stdout).strip()[-200:]}"
-    (_DIRECTORY / "made").touch()
-    return None
+    reason = failure([_DIRECTORY / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *_PACKAGES], _INSTALL_SECONDS_MAX)
+    if reason is None:
+        (_DIRECTORY / "made").touch()
+    return reason
 
 
 def run(module: str, request: Any, *, seconds_max: float = 300) -> Any:

@@ -31,6 +31,7 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Progress, Report
 from logdb_http_api import wire
+from logdb_http_api.batches import BATCHES
 from logdb_http_api.calls import PATH, SHAPES
 from logdb_http_api.downloads import Verified
 from logdb_http_api.events import COUNT_MAX, WATCH
@@ -39,7 +40,7 @@ from logdb_http_api.remote.connection import Connections, Exchange
 from logdb_http_api.remote.ends import Ends
 from logdb_http_api.remote.log import RemoteLog
 from logdb_http_api.remote.watching import Watching
-from logdb_http_api.remote.writing import BATCHES, Appended
+from logdb_http_api.remote.writing import Appended
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,9 +15,9 @@ from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
+from logdb_http_api.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
 
-BATCHES = "application/vnd.logdb.batches"
 _SEQUENCE_MASK = 2**31 - 1
 _HEADERS = {"Content-Type": BATCHES}
 _ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # to the letter, as our server writes it

@@ -50,7 +50,16 @@ from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.groups import GroupConfig
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
 from logdb.coordinator.transactions import TransactionConfig
-from logdb.errors import InvalidPartitions, InvalidProducer, InvalidTopic, InvalidTransactionState, LogdbError, UnknownGroup
+from logdb.errors import (
+    InvalidPartitions,
+    InvalidProducer,
+    InvalidTopic,
+    InvalidTransactionState,
+    LogdbError,
+    UnknownGroup,
+    UnknownPartition,
+    UnknownTopic,
+)
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
@@ -104,6 +113,7 @@ class Broker:
         self.events.close()
         self._leftovers.stop()
         self._timers.stop()
+        self._transactions.finish()
         self._groups.cancel()
         self._transactions.cancel()
         self._endings.close()
@@ -251,18 +261,10 @@ class Broker:
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(topic, "logdb alone writes to it")
         for producer in transactional_producers(batches):
-            self._verify(transactional_id, producer, TopicPartition(topic, partition))
+            if transactional_id is None:
+                raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
+            self._add_partitions(transactional_id, producer, frozenset((TopicPartition(topic, partition),)))
         return log.append_batches(batches, expected_offset=expected_offset, durability=durability)
-
-    def _verify(self, transactional_id: str | None, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-        """See that ``partition`` is part of the producer's ongoing transaction, or make it so (KIP-890)."""
-        if transactional_id is None:
-            raise InvalidTransactionState(f"a transactional batch of producer {producer.producer_id} without its transactional id")
-        shard = self._transactions.of(transactional_id)
-        try:
-            shard.query(lambda coordinator: coordinator.verify(transactional_id, producer, (partition,)))
-        except InvalidTransactionState:
-            self._add_partitions(shard, transactional_id, producer, frozenset((partition,)))
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
@@ -289,19 +291,15 @@ class Broker:
         wanted = frozenset(partitions)
         for partition in wanted:
             self.log(*partition)  # it exists
-        self._add_partitions(self._transactions.of(transactional_id), transactional_id, producer, wanted)
+        self._add_partitions(transactional_id, producer, wanted)
 
-    def _add_partitions(
-        self,
-        shard: Shard[TransactionCoordinator],
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: frozenset[TopicPartition],
-    ) -> None:
-        shard.call(AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions))
+    def _add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]) -> None:
+        event = AddPartitions(ticket=next(tickets), transactional_id=transactional_id, producer=producer, partitions=partitions)
+        self._transactions.of(transactional_id).call(event)
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
-        self._verify(transactional_id, producer, TopicPartition(_OFFSETS, self._groups.partition_of(group_id)))
+        partition = TopicPartition(_OFFSETS, self._groups.partition_of(group_id))
+        self._add_partitions(transactional_id, producer, frozenset((partition,)))
 
     def commit_transaction_offsets(
         self,
@@ -314,6 +312,8 @@ class Broker:
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> None:
+        for partition in offsets:
+            self._check_partition(partition)
         self.add_offsets(transactional_id, producer, group_id)
         self._groups.of(group_id).call(
             CommitTransactionOffsets(
@@ -412,17 +412,45 @@ class Broker:
         generation: int = -1,
         group_instance_id: str | None = None,
     ) -> "Future[None]":
-        return _future(
+        present, absence = self._present(offsets)
+        future = _future(
             self._groups.of(group_id),
             CommitOffsets(
                 ticket=next(tickets),
                 group_id=group_id,
-                offsets=offsets,
+                offsets=present,
                 member_id=member_id,
                 generation=generation,
                 group_instance_id=group_instance_id,
             ),
         )
+        return future if absence is None else _failing(future, absence)
+
+    def _present(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], LogdbError | None]:
+        """Offsets of partitions that there are, and what is wrong with the first of the others.
+
+        A topic that was deleted would leave its offsets to the next one of its name.
+        """
+        present: dict[TopicPartition, OffsetAndMetadata] = {}
+        absence: LogdbError | None = None
+        for partition, offset in offsets.items():
+            try:
+                self._check_partition(partition)
+            except UnknownTopic:
+                absence = absence or UnknownTopic(partition.topic)  # a future tells nobody which topics there are
+            except UnknownPartition as error:
+                absence = absence or error
+            else:
+                present[partition] = offset
+        return present, absence
+
+    def _check_partition(self, partition: TopicPartition) -> None:
+        """Raises UnknownTopic, UnknownPartition."""
+        count = self._store.partition_count(partition.topic)
+        if not 0 <= partition.partition < count:
+            raise UnknownPartition(*partition, count)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
@@ -493,3 +521,10 @@ def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
             future.set_result(answer.result)
         return future
     return answer
+
+
+def _failing(future: "Future[Any]", error: LogdbError) -> "Future[Any]":
+    """A future that fails once another one is done: as that does, or else with ``error``."""
+    failing: Future[Any] = Future()
+    future.add_done_callback(lambda done: failing.set_exception(done.exception() or error))
+    return failing

@@ -28,7 +28,18 @@ from logdb.broker.replay import replay
 from logdb.broker.timers import Timers
 from logdb.codec import BatchBuilder
 from logdb.codec.convert import stamp_producer
-from logdb.coordinator.effects import RETRY_MS, Action, ActionDone, ActionFailed, Coordinator, Effects, Reply, TimerFired, TimerKey
+from logdb.coordinator.effects import (
+    RETRY_MS,
+    Action,
+    ActionDone,
+    ActionFailed,
+    Coordinator,
+    Effects,
+    Reply,
+    StateRecord,
+    TimerFired,
+    TimerKey,
+)
 from logdb.errors import LogdbError, SyncFailed
 from logdb.log.log import Log
 from logdb.model import Durability, ProducerIdAndEpoch
@@ -38,6 +49,8 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
 _RETRY: TimerKey = ("runner: finish what a failure left behind",)
+_DEFERRED: TimerKey = ("runner: append what could wait",)
+_DEFER_MS = 100
 
 tickets = itertools.count(1)
 """Numbers for requests, one for each."""
@@ -74,6 +87,7 @@ class Shard(Generic[C]):
         self._loaded_offset = -1  # up to where the partition was replayed
         self._waiting: dict[int, Future[Any]] = {}
         self._appending: tuple[Effects, int] | None = None  # not accepted yet; in the log from that offset on, perhaps
+        self._deferred: list[StateRecord] = []  # accepted; to be appended before the next ones
         self._outbox: deque[Effects] = deque()  # accepted; their actions have not begun
         self._failed: SyncFailed | None = None
 
@@ -147,7 +161,9 @@ class Shard(Generic[C]):
                 return
             try:
                 self._settle()
-                effects = Effects() if key is _RETRY else self._step(TimerFired(key))
+                if key is _DEFERRED:
+                    self._write_deferred()
+                effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
             except LogdbError as error:
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
@@ -162,6 +178,12 @@ class Shard(Generic[C]):
             self._settle()
             self.log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
             self._coordinator.apply_marker(producer.producer_id, commit=commit)
+
+    def finish(self) -> None:
+        """Append what could wait; nothing is lost where that fails."""
+        with self._lock, contextlib.suppress(LogdbError):
+            self._settle()
+            self._write_deferred()
 
     def cancel(self, error: LogdbError) -> None:
         """Answer whoever waits still with ``error``."""
@@ -182,21 +204,37 @@ class Shard(Generic[C]):
         Raises:
             LogdbError: It could not be written; whoever was to be answered is told so.
         """
-        if effects.records:
-            self._appending = (effects, self.log.end_offset)
-            try:
-                with self._while_appending():
-                    self._append(effects)
-            except LogdbError as error:
-                if not getattr(error, "offsets", None):
-                    self._appending = None
-                self._answer(effects, error)
-                raise
-            self._accept(*self._appending)
-            self._appending = None
+        if effects.deferred:
+            self._deferred += effects.records
+            self._timers.set((self, _DEFERRED), _DEFER_MS)
+            self._accept(effects, 0)
+        elif effects.records:
+            self._write(effects)
         else:
             self._accept(effects, 0)
         return effects
+
+    def _write(self, effects: Effects) -> None:
+        """Append records, behind those that could wait, and accept."""
+        self._appending = (effects, self.log.end_offset + len(self._deferred))
+        try:
+            with self._while_appending():
+                self._append(effects)
+        except LogdbError as error:
+            if not getattr(error, "offsets", None):
+                self._appending = None
+            self._answer(effects, error)
+            raise
+        self._appended(*self._appending)
+
+    def _write_deferred(self) -> None:
+        if self._deferred:
+            self._write(Effects())
+
+    def _appended(self, effects: Effects, offset: int) -> None:
+        self._accept(effects, offset)
+        self._appending = None
+        self._deferred.clear()
 
     def _accept(self, effects: Effects, offset: int) -> None:
         self._coordinator.accept(effects, offset)
@@ -208,7 +246,8 @@ class Shard(Generic[C]):
     def _append(self, effects: Effects) -> None:
         """Write the records; a sync comes later, when others may share it."""
         level: Durability | None = "os" if self.log.durability == "fsync" else None
-        values, keys = [record.value for record in effects.records], [record.key for record in effects.records]
+        records = (*self._deferred, *effects.records)
+        values, keys = [record.value for record in records], [record.key for record in records]
         if effects.producer is None:
             self.log.append_many(values, keys, durability=level)
         else:
@@ -226,8 +265,8 @@ class Shard(Generic[C]):
         if self._appending is not None:
             effects, offset = self._appending
             self.log.flush(sync=False)
-            if self.log.end_offset > offset:  # an interrupted append may have come to nothing
-                self._accept(effects, offset)
+            if self.log.end_offset > offset - len(self._deferred):  # an interrupted append may have come to nothing
+                self._appended(effects, offset)
             self._appending = None
 
     # ------------------------------------------------------------ without the lock

@@ -86,6 +86,11 @@ class Shards(Generic[C]):
             self._find(create=False)
         return [self.at(partition) for partition in range(self._partition_count)]
 
+    def finish(self) -> None:
+        """Append what could wait."""
+        for shard in list(self._open.values()):
+            shard.finish()
+
     def cancel(self, error: LogdbError | None = None) -> None:
         """Answer whoever waits still."""
         for shard in list(self._open.values()):

@@ -30,7 +30,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
 
 
 @click.command(short_help="Serve a database over HTTP.")
-@click.argument("directory", metavar="DIR", required=False, type=click.Path(file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
 @click.option(
     "--config",
     metavar="FILE",
@@ -61,8 +61,9 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
         raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
     doors = {"http": given.pop("http", HTTP)}
     try:
+        secure = "tls_cert" in given  # whether authentication is on, too, shows once the database is open
         for address in doors.values():
-            check_address(address, secure="tls_cert" in given, insecure=given.get("insecure", False))
+            check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if given.get("access_log"):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 import logdb
+from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -55,7 +56,8 @@ class Servers:
 
         Raises:
             click.UsageError: No server, file or credentials can be meant by what was said.
-            ServerUnavailable: None of them answers.
+            ServerUnavailable: None of them answers, or is trusted.
+            AuthenticationFailed: They do not know whoever asks.
         """
         urls = self.urls(text)
         if self.key_file is not None and self.cert_file is None:
@@ -74,6 +76,16 @@ class Servers:
                 key_file=self.key_file,
                 timeout_ms=self.request_timeout_ms or REQUEST_TIMEOUT_MS,
             )
+        except AuthenticationFailed as error:
+            if not self.any_credentials:
+                error.add_note(f"--user NAME or --token-file FILE says it here, or {USER_VARIABLE} or {TOKEN_VARIABLE}")
+            raise
+        except ServerUnavailable as error:
+            from ssl import SSLCertVerificationError  # most calls need none
+
+            if isinstance(error.__cause__, SSLCertVerificationError) and self.ca_file is None:
+                error.add_note("--ca-file FILE names authorities to trust that are not the system's")
+            raise
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

@@ -71,6 +71,10 @@ SETTINGS = {
     "write_timeout_ms": Setting("how long 256 KiB of an answer may take to go  [default: 30000]", int),
     "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
     "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
+    "read_bytes_max": Setting("keys and values that a read answers as JSON  [default: 16777216]", int),
+    "instances_max": Setting("consumer instances of REST v2  [default: 2000]", int),
+    "instances_per_principal_max": Setting("those of one principal  [default: 500]", int),
+    "instance_idle_ms": Setting("how long one may be left alone  [default: 300000]", int),
 }  # fmt: skip
 
 # Kafka's defaults for topics -> the topic config they are the default of.  The larger unit counts where the smaller is not there.

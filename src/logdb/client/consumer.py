@@ -461,6 +461,7 @@ class Consumer:
 
         Raises:
             NotAssigned: One of the partitions is not assigned to this consumer; nothing was committed.
+            UnknownTopic: The topic of one of them was deleted meanwhile; those of the others were committed.
             UnknownMember, IllegalGeneration, FencedInstance: It has been replaced since; nothing was committed.
             RebalanceInProgress: The group is sharing its partitions out; poll, then try again.
             InvalidGroup: There is no ``group_id``, or a note is too long.

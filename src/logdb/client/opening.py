@@ -4,7 +4,7 @@ Knows that a URL's scheme belongs to whichever package announces it.  Does not k
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 from urllib.parse import urlsplit
 
@@ -93,9 +93,16 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         TypeError: An option that a directory, or a URL, does not have.
     """
     if isinstance(path, str | os.PathLike) and "://" not in (name := os.fspath(path)):
-        return local.open_database(name, **options)
+        return _opened("a directory", local.open_database, name, options)
     urls = (path,) if isinstance(path, str) else tuple(os.fspath(url) for url in path)  # type: ignore[union-attr]
-    return _session_of(urls)(urls, **options)
+    return _opened("a URL", _session_of(urls), urls, options)
+
+
+def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence[str]", options: Mapping[str, Any]) -> Database:
+    known = getattr(function, "__kwdefaults__", None) or options  # others' callables say for themselves what they lack
+    if unknown := options.keys() - known.keys():
+        raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
+    return function(place, **options)
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:

@@ -57,6 +57,7 @@ class Sender:
         self._finished = threading.Condition(self.lock)  # a delivery that somebody waits for is finished
         self._work = threading.Condition(self.lock)  # what the thread waits for
         self._wake_ms = 0  # when it looks again on its own; 0: it is at work
+        self._has_begun = False  # a delivery, since it last looked
         self._session, self._options, self._io, self._name = session, options, io, name
         self._active: dict[Accumulator, None] = {}  # those that hold something
         self._memory_used = 0
@@ -91,7 +92,7 @@ class Sender:
         except RuntimeError:  # no more threads
             self._release(size_bytes)
             raise
-        self._active[accumulator] = None
+        self._active[accumulator], self._has_begun = None, True
         now = self._io.monotonic_ms()
         self._wake(0 if accumulator.ready else now + self._options.linger_ms)
         return Delivery(*accumulator.partition, now, self._options.acknowledged)
@@ -227,7 +228,6 @@ class Sender:
         while due := self._due():
             for accumulator in due:
                 self._send(accumulator)
-            self._sending = None
 
     def _send_here(self) -> None:
         """Have written what is there by the calling thread, unless another is at it: handing a small transaction over takes
@@ -256,9 +256,11 @@ class Sender:
     def _due(self) -> list[Accumulator]:
         """Wait until something is to be written; nothing: all is, and no more comes."""
         with self.lock:
+            if self._sending == threading.get_ident():
+                self._sending = None
             while True:
                 if self._sending is not None:
-                    self._wait_for_work(None)
+                    self._wait_for_work(self._idle_ms())
                     continue
                 now = self._io.monotonic_ms()
                 times = {accumulator: self._due_ms(accumulator) for accumulator in self._active}
@@ -270,7 +272,14 @@ class Sender:
                     self._sending = threading.get_ident() if due else None
                     return due
                 self._freed.notify_all()  # no more will be free for now
-                self._wait_for_work(min(times.values()) - now if times else None)
+                self._wait_for_work(min(times.values()) - now if times else self._idle_ms())
+
+    def _idle_ms(self) -> int | None:
+        """How long to wait with nothing to do.  Where deliveries have begun of late, only until the next one could be due: so
+        those of many small transactions need not wake the thread one by one.
+        """
+        has_begun, self._has_begun = self._has_begun, False
+        return self._options.linger_ms or None if has_begun else None
 
     def _wait_for_work(self, wait_ms: int | None) -> None:
         """Wait until there may be something to do; with ``lock`` held."""

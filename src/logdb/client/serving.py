@@ -23,6 +23,8 @@ DOORS = "logdb.doors"
 DRAIN_MS = 10_000
 TOPIC_CONFIG: Mapping[str, object] = {"retention.ms": 604_800_000}
 """What topics that are created through a server get unless said otherwise: Kafka's seven days."""
+_TLS = "TLS (--tls-cert)"
+_AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
 
 
 class Door(Protocol):
@@ -58,7 +60,7 @@ class Server:
         for name, address in doors.items():
             if name not in known:
                 raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
-            check_address(address, secure=options.get("tls_cert") is not None and gate.authentication, insecure=insecure)
+            check_address(address, tls=options.get("tls_cert") is not None, authentication=gate.authentication, insecure=insecure)
         self._opening = {address: known[name].load()(gate, address, **options) for name, address in doors.items()}
         self._doors: tuple[Door, ...] = tuple(self._opening.values())
         self._drain_ms = drain_ms
@@ -152,18 +154,19 @@ class Server:
         self.close()
 
 
-def check_address(address: str, *, secure: bool, insecure: bool) -> None:
+def check_address(address: str, *, tls: bool, authentication: bool, insecure: bool) -> None:
     """See that an address, ``host:port``, may be served.
 
     Raises:
-        InsecureAddress: Others can reach it, it is not secure, and nobody said that they may.
+        InsecureAddress: Others can reach it, it lacks TLS or authentication, and nobody said that it may be insecure.
         ValueError: It is none.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
-    if not (secure or insecure or _is_loopback(host)):
-        raise InsecureAddress(address)
+    lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
+    if lacking and not (insecure or _is_loopback(host)):
+        raise InsecureAddress(address, " and ".join(lacking))
 
 
 def _is_loopback(host: str) -> bool:

@@ -359,7 +359,7 @@ class Session(Base, Protocol):
                 since is refused (KIP-447).
 
         Raises:
-            UnknownMember, IllegalGeneration, FencedInstance: and nothing was changed.
+            UnknownMember, IllegalGeneration, FencedInstance, UnknownTopic, UnknownPartition: and nothing was changed.
             whatever ``add_partitions`` raises.
         """
 
@@ -443,6 +443,7 @@ class Session(Base, Protocol):
 
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: by the future; nothing was committed.
+            UnknownTopic, UnknownPartition: by the future; offsets of partitions that there are were committed, as in Kafka.
         """
 
     def fetch_offsets(

@@ -6,9 +6,10 @@ A coordinator is one shard: the state behind one partition of an internal topic.
 carries out what it returns, under the shard's lock, in this order:
 
 1. ``records`` are appended to the shard's partition, as one batch (with ``producer``: transactional, as that
-   producer's, written internally).  If that fails, the event's ticket and those in ``replies`` are answered with the error,
-   nothing else is done, and the coordinator is as it was.  If the event was an ActionDone, ActionFailed is handled in its
-   place; if it was a TimerFired, the timer is set again to RETRY_MS.  The same goes for an error that ``handle`` raises.
+   producer's, written internally); with ``deferred`` not yet, but before the next ones, or soon.  If that fails, the
+   event's ticket and those in ``replies`` are answered with the error, nothing else is done, and the coordinator is as it
+   was.  If the event was an ActionDone, ActionFailed is handled in its place; if it was a TimerFired, the timer is set
+   again to RETRY_MS.  The same goes for an error that ``handle`` raises.
 2. ``accept(effects, offset of the first record)``: now the coordinator's state is the new one.  It is called for every
    Effects, also for one without records.
 3. ``timers`` are set and cancelled.
@@ -126,6 +127,7 @@ class Effects(NamedTuple):
     records: tuple[StateRecord, ...] = ()
     producer: ProducerIdAndEpoch | None = None
     sync: bool = False
+    deferred: bool = False  # the records tell a replay nothing that it would not find out: they can wait
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     actions: tuple[Action, ...] = ()

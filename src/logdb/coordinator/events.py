@@ -112,8 +112,8 @@ class CommitOffsets:
 class CommitTransactionOffsets:
     """Like CommitOffsets, as a part of the producer's transaction: pending until its marker.  Replies None.
 
-    The runner has verified the transaction with its coordinator before (``TransactionCoordinator.verify``).  Without a
-    member (older clients) the group may have members all the same.
+    The group's partition is part of the transaction already (AddPartitions).  Without a member (older clients) the group
+    may have members all the same.
     """
 
     ticket: int

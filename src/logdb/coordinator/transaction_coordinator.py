@@ -7,7 +7,7 @@ A commit, in order: SyncPartitions (action) · PrepareCommit (record, synced: th
 CompleteCommit (record) · the answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from logdb.coordinator.effects import ActionDone, ActionFailed, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerFired
@@ -78,7 +78,9 @@ class TransactionCoordinator:
             self._transactions.pop(transactional_id, None)
         else:
             transaction = Transaction.of(transactional_id, parse_transaction_value(value))
-            self._transactions[transactional_id] = transaction._replace(cut_off=offset < self._epoch_start_offset)
+            if offset < self._epoch_start_offset:
+                transaction = transaction._replace(cut_off=True)
+            self._transactions[transactional_id] = transaction
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
         """There are none in this topic."""
@@ -118,25 +120,6 @@ class TransactionCoordinator:
             transaction.start_ms,
             tuple(sorted(transaction.partitions)),
         )
-
-    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
-        """Whether the producer may write to these partitions as a part of its transaction (KIP-890 part 1).
-
-        Raises:
-            InvalidProducer, ProducerFenced: Not the current instance.
-            ConcurrentTransactions: The transaction is being ended.
-            InvalidTransactionState: No transaction is open, or a partition is no part of it.
-        """
-        transaction = self._known(transactional_id)
-        transaction.check(producer)
-        if transaction.ends:
-            raise ConcurrentTransactions(f"the transaction of {transactional_id!r} is being ended")
-        missing = sorted(set(partitions) - transaction.partitions)
-        if missing or transaction.state is not TransactionState.ONGOING:
-            what = ", ".join(map(str, missing)) or "nothing"
-            raise InvalidTransactionState(
-                f"{what} is no part of the transaction of {transactional_id!r}, which is {transaction.state.title}"
-            )
 
     def is_open(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """Whether a transaction of that producer, on that partition, will get its marker from here.

@@ -103,7 +103,7 @@ class Transaction(NamedTuple):
     ending: Ending | None = None
     end_tickets: tuple[int, ...] = ()
     waiting: tuple[Waiting, ...] = ()  # for the last transaction to be complete
-    cut_off: bool = False  # there was a crash since it was recorded: it may have begun a transaction that is lost
+    cut_off: bool = False  # there was a crash since it ended: it may have begun a transaction that is lost
 
     @staticmethod
     def of(transactional_id: str, value: TransactionValue) -> "Transaction":
@@ -114,6 +114,7 @@ class Transaction(NamedTuple):
         """
         if value.status not in tuple(TransactionState):
             raise InvalidMessage(0, f"transactional id {transactional_id!r} has the state {value.status}")
+        complete = value.status in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
         return Transaction(
             transactional_id=transactional_id,
             producer_id=value.producer_id,
@@ -126,6 +127,7 @@ class Transaction(NamedTuple):
             previous_producer_id=value.previous_producer_id,
             next_producer_id=value.next_producer_id,
             bump=value.client_version >= 2,
+            cut_off=complete and value.start_timestamp_ms < 0,
         )
 
     def value(self) -> TransactionValue:
@@ -202,12 +204,13 @@ class Step:
         self._replies: list[Reply] = []
         self._timers: dict[TimerKey, int | None] = {}
         self._actions: list[Action] = []
-        self._sync = False
+        self._sync = self._deferred = False
 
     def effects(self) -> Effects:
         return Effects(
             records=tuple(self._records),
             sync=self._sync,
+            deferred=self._deferred,
             replies=tuple(self._replies),
             timers=tuple(Timer(key, delay_ms) for key, delay_ms in self._timers.items()),
             actions=tuple(self._actions),
@@ -231,7 +234,7 @@ class Step:
 
     def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
         """Change what is recorded."""
-        transaction = self.keep(transaction, update_ms=self._now_ms, cut_off=False, **changes)
+        transaction = self.keep(transaction, update_ms=self._now_ms, **{"cut_off": False} | changes)
         self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
         self._sync |= sync
         return transaction
@@ -317,13 +320,17 @@ class Step:
             self.prepare(self.keep(transaction, end_tickets=(ticket,)), commit=False, bump=bump)
 
     def end_again(self, transaction: Transaction, ticket: int, *, commit: bool) -> None:
-        """The end of the last transaction is asked for once more: the same answer, when it is there."""
+        """The end of the last transaction is asked for once more: the same answer, when it is there.  Where the epoch stays,
+        it may after a crash be the end of another one, which is lost.
+        """
         if transaction.state.commits != commit:
             raise _refused(transaction, "committed" if commit else "aborted")
+        if transaction.cut_off and not transaction.bump and not transaction.state.prepared:
+            raise transaction.fenced(transaction.producer)
         if transaction.state.prepared:
             self.keep(transaction, end_tickets=(*transaction.end_tickets, ticket))
         else:
-            self.reply(ticket, transaction.producer)
+            self.reply(ticket, self.keep(transaction, cut_off=False).producer)  # it has begun nothing since
 
     def fence(self, transaction: Transaction) -> None:
         """Abort an open transaction from outside: its instance has an old epoch from now on."""
@@ -364,9 +371,12 @@ class Step:
         """All markers are written: the transaction is complete, and who waited goes on.
 
         Sync where the next transaction has the same epoch: if this record were lost, the markers would come again, and end it.
+        Otherwise that does no harm, and the record can wait for that of the next transaction.
         """
         tickets, waiting = transaction.end_tickets, transaction.waiting
         changes: dict[str, Any] = {"last_producer_epoch": -1}
+        if transaction.cut_off and transaction.bump and not tickets:
+            changes |= {"cut_off": True, "start_ms": -1}  # which tells a later restart
         if transaction.next_producer_id >= 0:
             changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
         state = TransactionState.COMPLETE_COMMIT if transaction.state.commits else TransactionState.COMPLETE_ABORT
@@ -381,6 +391,7 @@ class Step:
             end_tickets=(),
             waiting=(),
         )
+        self._deferred = transaction.bump and not waiting
         for ticket in tickets:
             self.reply(ticket, transaction.producer)
         for event in waiting:

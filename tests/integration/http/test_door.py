@@ -160,6 +160,17 @@ def test_other_addresses_are_served_where_that_is_spelled_out(tmp_path):
             assert line.ask("GET", "/health/live").status == 200
 
 
+def test_an_option_that_there_is_not_is_named(tmp_path):
+    with served(tmp_path / "db") as server:
+        with pytest.raises(TypeError, match="a URL is opened without mode; options are user, "):
+            logdb.open(server.url, mode="r")
+        with pytest.raises(TypeError, match="a directory is opened without user; options are mode, "):
+            logdb.open(tmp_path / "other", user="alice")
+        with pytest.raises(TypeError, match="no option nonsense; its limits are body_bytes_max, "):
+            logdb.serve(server.database, http="127.0.0.1:0", nonsense=1)
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -1,12 +1,16 @@
 """The end of a server: what is under way is answered, what waits is answered at once, and the directory is closed cleanly."""
 
+import asyncio
+import contextlib
 import json
 import signal
+import socket
 import threading
 
 import pytest
 
 import logdb
+from logdb.client.serving import make_server
 from logdb.errors import ServerUnavailable
 from support.batches import Rec, encode_batch
 from support.server_process import ServerProcess, server_process
@@ -121,3 +125,22 @@ def test_a_server_of_a_directory_in_use_and_of_a_port_in_use(tmp_path, capfd):
         said = capfd.readouterr().err
         assert f"process {server.process.pid}" in said
         assert f"cannot listen at {server.url.removeprefix('http://')}" in said
+
+
+@pytest.mark.parametrize("step_count", range(5))
+def test_a_connection_that_comes_as_the_server_ends_is_closed(tmp_path, step_count):
+    """However far the event loop is with it: nobody is left who would answer."""
+
+    async def serve_and_end(server):
+        await server.open()
+        host, _, port = server.addresses[0].removeprefix("http://").rpartition(":")
+        client = socket.create_connection((host, int(port)), timeout=20)
+        for _ in range(step_count):
+            await asyncio.sleep(0)
+        await server.drain()
+        return client
+
+    with logdb.open(tmp_path / "db") as db:
+        server = make_server(db, {"http": "127.0.0.1:0"})
+        with asyncio.run(serve_and_end(server)) as client, contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""

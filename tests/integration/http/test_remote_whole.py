@@ -1,10 +1,12 @@
 """The database behind a URL as a whole: reports, a check, backups and snapshots that are downloaded."""
 
 import os
+import threading
 
 import pytest
 
 import logdb
+from logdb.broker.guarded import GuardedSession
 from logdb.errors import BackupDamaged, TargetNotEmpty
 from logdb.io import IO
 from logdb.store.backup import new_file
@@ -12,6 +14,7 @@ from logdb.store.backup_file import BackupReader, BackupWriter, Info
 from logdb_http_api.remote import downloading
 from support.proxy import proxied
 from support.serving import served
+from support.wire import wire
 
 
 @pytest.fixture
@@ -86,6 +89,28 @@ def test_what_nobody_fetches_goes_with_the_server(tmp_path):
     with served(tmp_path / "db") as server:
         assert server.call("/logdb/v1/backups", b"")[0] == 201
     assert leftovers(tmp_path) == []
+
+
+def test_a_backup_whose_client_went_away_goes_once_it_is_made(server, tmp_path, monkeypatch):
+    began, go_on, made, backup = threading.Event(), threading.Event(), [], GuardedSession.backup
+
+    def slow(session, path, base=None):
+        began.set()
+        go_on.wait(20)
+        made.append(backup(session, path, base))
+        return made[0]
+
+    monkeypatch.setattr(GuardedSession, "backup", slow)
+    (door,) = server.server._doors
+    with wire(server.url) as line:
+        line.send(b"POST /logdb/v1/backups HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert began.wait(20)
+    while door.under_way:
+        pass
+    go_on.set()
+    while leftovers(tmp_path):
+        pass
+    assert len(made) == 1, "nobody removes a directory that a thread writes to"
 
 
 # ---------------------------------------------------------------- increments

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import trustme
 
 from support.server_process import server_process
 from support.wire import wire
@@ -26,6 +27,16 @@ def test_an_open_address_is_refused_before_anything_is_made(tmp_path, address):
     assert "--insecure" in done.stderr
     assert address in done.stderr
     assert not (tmp_path / "db").exists()
+
+
+def test_what_an_open_address_lacks_is_said(tmp_path):
+    certificate = trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem
+    certificate.write_to_path(str(tmp_path / "cert.pem"))
+    with_neither = run(str(tmp_path / "db"), "--http", "0.0.0.0:0")
+    with_tls = run(str(tmp_path / "db"), "--http", "0.0.0.0:0", "--tls-cert", str(tmp_path / "cert.pem"))
+    assert (with_neither.returncode, with_tls.returncode) == (2, 2)
+    assert "lacks TLS (--tls-cert) and authentication" in with_neither.stderr
+    assert "lacks authentication (on once there is a user: logdb users add" in with_tls.stderr
 
 
 def test_it_prints_where_it_listens(tmp_path):

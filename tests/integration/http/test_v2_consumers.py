@@ -270,3 +270,9 @@ def test_draining_commits_and_ends_reads_that_wait(tmp_path: Path) -> None:
         assert server.database.groups()[0].group_id == "g"
         with server.database.consumer(group_id="g", auto_offset_reset="none") as consumer:
             assert consumer.committed(("t", 0)).offset == 1
+
+
+def test_no_option_makes_a_read_wait_for_longer_than_the_server_lets_it(tmp_path: Path) -> None:
+    with served(tmp_path / "db", wait_ms_max=20) as server:
+        server.database.create_topic("t")
+        assert assigned(server, **{"consumer.request.timeout.ms": 300_000}).values("") == []

@@ -43,6 +43,6 @@ def test_a_program_finds_its_session_and_its_failure_is_one_line(tmp_path):
     line = PROGRAM.splitlines().index('    spark.read.format("logdb").options(path=sys.argv[1], subscribe=topics).load().count()') + 1
     assert f"{program}:{line}: " in last
     assert "missing" in last
-    assert "Traceback" not in done.stderr
+    assert f'File "{program}"' not in done.stderr, "Spark's workers may complain, the program may not"
     with logdb.open(path, mode="r") as db:
         assert dict(db.table("streams-wordcount-output").items()) == {b"a": b"2", b"b": b"1"}

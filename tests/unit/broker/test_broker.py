@@ -71,6 +71,32 @@ def test_offsets_go_with_their_topic(db, broker):
     assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}
 
 
+def test_nothing_is_committed_for_partitions_that_there_are_not(db, broker):
+    nowhere = {TopicPartition("u", 0): errors.UnknownTopic, TopicPartition("t", 2): errors.UnknownPartition}
+    for partition, error in nowhere.items():
+        future = broker.commit_offsets("g", {partition: OffsetAndMetadata(2), T0: OffsetAndMetadata(1)})
+        with pytest.raises(error) as refused:
+            future.result()
+        assert "'t'" not in str(refused.value) or partition.topic == "t", "whoever asks may not know of other topics"
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}
+    db.create_topic("u")
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(1)}, "a new topic has no offsets from before its time"
+
+
+def test_a_member_that_is_not_one_is_told_so_whatever_it_commits(broker):
+    future = broker.commit_offsets("g", {TopicPartition("u", 0): OffsetAndMetadata(1)}, member_id="me", generation=1)
+    with pytest.raises(errors.UnknownMember):
+        future.result()
+
+
+def test_a_transaction_takes_no_offsets_of_partitions_that_there_are_not(db, broker):
+    producer = broker.init_producer_id("tx", transaction_timeout_ms=60_000)
+    for partition, error in ((TopicPartition("u", 0), errors.UnknownTopic), (TopicPartition("t", 2), errors.UnknownPartition)):
+        with pytest.raises(error):
+            broker.commit_transaction_offsets("tx", producer, "g", {T0: OffsetAndMetadata(1), partition: OffsetAndMetadata(2)})
+    assert broker.describe_transaction("tx").state == "Empty"
+
+
 # ---------------------------------------------------------------- groups
 
 

@@ -21,7 +21,7 @@ class World:
         self.io = FaultyIO()
         self.path = path
         self.db = logdb.open(path, io=self.io)
-        for name in ("a", "b"):
+        for name in ("a", "b", "in"):
             self.db.create_topic(name)
         self.writer = Writer(self.db._session)
         self.begin(1)

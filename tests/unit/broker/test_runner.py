@@ -9,6 +9,7 @@ from logdb import errors
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
+from logdb.model import TopicPartition
 from support.coordinators import Do, Keeper, Later, Note, Put, Release
 from support.faulty_io import FaultyIO
 
@@ -167,6 +168,41 @@ def test_a_failed_sync_makes_the_shard_refuse(bench):
         bench.shard.call(Release(ticket=next(tickets)))
     with pytest.raises(errors.SyncFailed):
         future.result()
+
+
+def test_records_that_can_wait_are_written_before_the_next_ones(bench):
+    bench.put(b"a", b"1", deferred=True)
+    log = bench.db.log("t")
+    assert (bench.keeper.state, log.end_offset) == ({b"a": b"1"}, 0)
+    bench.put(b"b", b"2")
+    assert bench.keeper.offsets[-1] == 1
+    assert [record.key for record in log.read(0)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("how", ["in a while", "at the end"])
+def test_records_that_can_wait_are_written_without_others_too(bench, how):
+    bench.put(b"a", b"1", deferred=True)
+    if how == "at the end":
+        bench.shard.finish()
+    log = bench.db.log("t")
+    assert bench.db.session.wait({TopicPartition("t", 0): 0}, 10_000)
+    assert [record.key for record in log.read(0)] == [b"a"]
+    bench.shard.finish()
+    assert log.end_offset == 1, "once"
+
+
+def test_records_that_can_wait_go_on_doing_so_on_a_full_disk(bench):
+    bench.put(b"a", b"1")
+    bench.put(b"b", b"2", deferred=True)
+    bench.io.fail("pwrite", errno.ENOSPC, "t-0")
+    with pytest.raises(errors.DiskFull):
+        bench.put(b"c", b"3")
+    bench.shard.finish()  # which cannot
+    bench.io.heal()
+    bench.put(b"d", b"4")
+    keys = [record.key for record in bench.db.log("t").read(0)]
+    assert keys == [b"a", b"b", b"c", b"d"], "the log has kept what it had taken, and each is there once"
+    assert bench.keeper.offsets == [0, 0, 2, 3]
 
 
 def test_many_threads_are_one_after_the_other(bench):

@@ -101,7 +101,9 @@ def test_users_and_tokens(tmp_path):
         as_admin = ("topics", "list", "-b", server.url, "--user", "admin")
         assert "one" in call(*as_admin, env={"LOGDB_PASSWORD": "secret"}).stdout
         assert "one" in call("topics", "list", "-b", server.url, "--token-file", str(tmp_path / "token")).stdout
-        assert "password" in call(*as_admin, env={"LOGDB_PASSWORD": "wrong"}, code=2).stderr
+        refused = call(*as_admin, env={"LOGDB_PASSWORD": "wrong"}, code=2).stderr
+        assert "wrong password" in refused and "--user" not in refused
+        assert "--token-file FILE says it here, or LOGDB_USER" in call("topics", "list", "-b", server.url, code=2).stderr
 
 
 def test_a_password_is_asked_for_at_a_terminal_alone(tmp_path, monkeypatch):
@@ -128,7 +130,7 @@ def test_tls(tmp_path):
         assert "one" in call("topics", *where, "--ca-file", str(tmp_path / "ca.pem")).stdout
         (tmp_path / "wrong.pem").write_text("nothing")
         assert "wrong.pem" in call("topics", *where, "--ca-file", str(tmp_path / "wrong.pem"), code=2).stderr
-        assert "certificate" in call("topics", "-b", server.url, code=1).stderr
+        assert "--ca-file FILE names authorities" in call("topics", "-b", server.url, code=1).stderr
 
 
 # ---------------------------------------------------------------- what is done here alone

@@ -52,9 +52,6 @@ class Transactions:
         self.add(producer, *partitions)
         return producer
 
-    def verify(self, producer: ProducerIdAndEpoch, *partitions: TopicPartition) -> None:
-        self.runner.coordinator.verify("x", producer, partitions or (A0,))
-
     @property
     def info(self) -> Any:
         return self.runner.coordinator.describe("x")
@@ -334,6 +331,7 @@ def test_behind_the_last_epoch_a_transaction_ends_with_a_new_producer_id(x: Tran
     again = x.start_end(last)
     assert x.runner.act().producer == (1000, EPOCH_MAX + 1)
     assert x.runner.answer(ticket) == x.runner.answer(again) == (1001, 0)
+    x.runner.write_deferred()
     value = x.recorded()[-1]
     assert (value.producer_id, value.previous_producer_id, value.next_producer_id) == (1001, 1000, -1)
     assert x.end(last) == (1001, 0)
@@ -420,10 +418,9 @@ def test_while_a_transaction_ends_nothing_joins_it(x: Transactions, steps: int) 
     x.start_end(producer, bump_epoch=False)
     for _ in range(steps):
         x.runner.act()
-    with pytest.raises(ConcurrentTransactions):
-        x.add(producer, B0)
-    with pytest.raises(ConcurrentTransactions):
-        x.verify(producer)
+    for partition in (A0, B0):
+        with pytest.raises(ConcurrentTransactions):
+            x.add(producer, partition)
 
 
 def test_prepare_another_end_waits_its_turn(x: Transactions) -> None:
@@ -496,7 +493,7 @@ def test_markers_that_fail_are_tried_again(x: Transactions) -> None:
 
 def test_a_completion_that_cannot_be_written_is_tried_again(x: Transactions) -> None:
     producer = x.begin()
-    ticket = x.start_end(producer)
+    ticket = x.start_end(producer, bump_epoch=False)
     x.runner.act()
     x.runner.refuses = True
     x.runner.act()
@@ -505,7 +502,19 @@ def test_a_completion_that_cannot_be_written_is_tried_again(x: Transactions) -> 
     x.runner.refuses = False
     x.runner.advance(1_000)
     x.runner.act_all()
-    assert x.end(producer) == next_epoch(producer)
+    assert x.end(producer, bump_epoch=False) == producer
+
+
+def test_a_completion_is_written_with_what_follows(x: Transactions) -> None:
+    producer = x.end(x.begin())
+    assert [value.status for value in x.recorded()] == [0, 1, 2]
+    x.add(producer)
+    assert [value.status for value in x.recorded()] == [0, 1, 2, 4, 1]
+
+
+def test_a_completion_is_written_at_once_where_the_next_transaction_has_the_same_epoch(x: Transactions) -> None:
+    x.end(x.begin(), bump_epoch=False)
+    assert (x.recorded()[-1].status, x.runner.synced) == (4, len(x.runner.log))
 
 
 def test_an_answer_of_an_action_that_nobody_waits_for_changes_nothing(x: Transactions) -> None:
@@ -519,6 +528,7 @@ def test_an_answer_of_an_action_that_nobody_waits_for_changes_nothing(x: Transac
     x.runner.handle(ActionFailed(markers, FULL))
     x.runner.handle(ActionDone(markers._replace(transactional_id="y")))
     assert x.state == "CompleteCommit"
+    x.runner.write_deferred()
     assert len(x.recorded()) == 4
 
 
@@ -643,22 +653,6 @@ def test_timers_of_what_is_over_do_nothing(x: Transactions) -> None:
 # ---------------------------------------------------------------- asking
 
 
-def test_what_belongs_to_the_transaction_is_verified(x: Transactions) -> None:
-    producer = x.begin(A0)
-    x.verify(producer, A0)
-    with pytest.raises(InvalidTransactionState, match="a-1"):
-        x.verify(producer, A0, A1)
-    with pytest.raises(InvalidProducer):
-        x.verify(ProducerIdAndEpoch(7, 0))
-    ended = x.end(producer)
-    with pytest.raises(ProducerFenced):
-        x.verify(producer)
-    with pytest.raises(InvalidTransactionState):
-        x.verify(ended)
-    with pytest.raises(InvalidTransactionState):
-        x.runner.coordinator.verify("x", ended, ())
-
-
 def test_ids_are_described(x: Transactions) -> None:
     producer = x.begin(B0, A0)
     assert x.info == ("x", "Ongoing", producer, 60_000, x.runner.now_ms, (A0, B0))
@@ -718,6 +712,52 @@ def test_an_open_transaction_of_a_server_goes_on_after_a_restart() -> None:
     x.add(producer, B0)
     x.runner.advance(1)
     assert x.state == "PrepareAbort"
+
+
+@pytest.mark.parametrize("asks_again", [False, True])
+def test_after_a_crash_only_who_has_begun_nothing_since_goes_on(asks_again: bool) -> None:
+    x = Transactions(abort_on_recovery=False)
+    producer = x.begin()
+    following = x.end(producer)
+    x.runner.crash()
+    x.runner.act_all()
+    assert x.state == "CompleteCommit"
+    if asks_again:  # for the answer to its commit: so it knows of no transaction after it
+        assert x.end(producer) == following
+        x.add(following)
+    else:  # a transaction that it began may be lost, and its records aborted
+        with pytest.raises(ProducerFenced):
+            x.add(following)
+
+
+def test_after_a_crash_a_clean_restart_lets_nobody_go_on_either() -> None:
+    x = Transactions()
+    following = x.end(x.begin())
+    x.runner.crash()
+    x.runner.act_all()
+    x.runner.write_deferred()
+    x.runner.reopen()
+    assert x.state == "CompleteCommit"
+    with pytest.raises(ProducerFenced):
+        x.add(following)
+    x.add(x.init())
+
+
+def test_after_a_crash_no_end_stands_for_that_of_a_lost_transaction_of_the_same_epoch(x: Transactions) -> None:
+    producer = x.end(x.begin(), bump_epoch=False)
+    x.runner.crash()
+    with pytest.raises(ProducerFenced):
+        x.end(producer, bump_epoch=False)
+
+
+def test_after_a_crash_a_decision_of_the_same_epoch_was_followed_by_nothing(x: Transactions) -> None:
+    producer = x.begin()
+    x.start_end(producer, bump_epoch=False)
+    x.runner.act()
+    x.runner.crash()
+    x.runner.act_all()
+    assert x.end(producer, bump_epoch=False) == producer
+    x.add(producer)
 
 
 def test_a_clock_that_jumped_makes_no_timeout_longer() -> None:
