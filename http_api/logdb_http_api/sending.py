@@ -16,7 +16,6 @@ from logdb.model import Buffer
 from logdb_http_api import encoding
 
 _SLICE_BYTES = 256 << 10
-_TURN_BYTES = 1 << 20  # after which others get theirs: such as the same client's next fetch, which is read while this one is sent
 _ALONE_BYTES = 64 << 10  # from here on headers go out by themselves rather than be copied together with the body
 _COMPRESS_BYTES_MIN = 1 << 10
 _OFF_LOOP_BYTES = 64 << 10
@@ -38,8 +37,6 @@ class Parts(payload.Payload):
         for part in self._parts:
             for at in range(0, len(part), _SLICE_BYTES):
                 await writer.write(part[at : at + _SLICE_BYTES])
-                if not at % _TURN_BYTES:
-                    await asyncio.sleep(0)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return b"".join(self._parts).decode(encoding, errors)

@@ -2,10 +2,12 @@
 
 import pytest
 
+import logdb
 from logdb.errors import Closed
 from logdb_http_api.door import HttpDoor
 from support.batches import Rec, encode_batch
 from support.builders import until
+from support.certificates import Authority
 from support.security import secure
 from support.serving import served
 from support.wire import wire
@@ -181,3 +183,31 @@ def test_the_access_log_knows_all(tmp_path, usual):
         line.send(request(SMALL))
         assert line.read().status == 200
     assert usual == [PATH]
+
+
+def appends_of_a_client(url, usual, **options):
+    """Appends of many sizes by logdb's own client, none of which goes through aiohttp, and what is read back."""
+    with logdb.open(url, **options) as db:
+        db.create_topic("of_a_client", config={"max.message.bytes": 4 << 20})
+        log = db.log("of_a_client")
+        log.append(b"first")  # the producer is one from here on
+        usual.clear()
+        wanted = [b"first"]
+        for count, size_bytes in ((1, 10), (500, 500), (1, 3 << 20), (20_000, 200), (1, 0)):
+            values = [bytes([at % 251]) * size_bytes for at in range(count)]
+            assert log.append_many(values) == range(len(wanted), len(wanted) + count)
+            wanted += values
+        assert not usual
+        assert [record.value for record in log.read(0)] == wanted
+
+
+def test_logdb_s_own_client_goes_past_aiohttp(server, usual):
+    appends_of_a_client(server.url, usual)
+
+
+def test_over_tls(tmp_path, usual):
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.server()
+    with served(tmp_path / "db", tls_cert=certificate, tls_key=key) as server:
+        appends_of_a_client(server.url, usual, ca_file=authority.file)
+        until_at_rest(server)
