@@ -167,7 +167,7 @@ class FetchMany(NamedTuple):
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
-class _Reading:
+class Reading:
     """What was read of one partition so far."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -199,6 +199,10 @@ class _Reading:
             }
         except LogdbError as error:
             self.error = error
+
+    def headers(self) -> dict[str, str]:
+        """Where to go on, and where the log ends."""
+        return {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in self.marks.items()}
 
     def _keep(self, log: "PartitionLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> None:
         kept: list[memoryview] = [view]
@@ -240,8 +244,7 @@ async def fetch(request: Request) -> web.StreamResponse:
     (read,) = await _fetch(request, FetchMany((wanted,), wanted.max_bytes, min_bytes, wait_ms, request.isolation_level()))
     if read.error is not None:
         raise read.error
-    headers = {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in read.marks.items()}
-    return web.Response(body=Parts(read.parts, BATCHES), headers=headers)
+    return web.Response(body=Parts(read.parts, BATCHES), headers=read.headers())
 
 
 @routes.post(
@@ -273,11 +276,11 @@ async def fetch_many(request: Request) -> web.StreamResponse:
     return web.Response(body=Parts(parts, BATCHES))
 
 
-async def _fetch(request: Request, wanted: FetchMany) -> list[_Reading]:
+async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
     """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over."""
     loop = asyncio.get_running_loop()
     until = loop.time() + min(wanted.wait_ms, request.door.limits.wait_ms_max) / 1000
-    readings = [_Reading(one) for one in wanted.partitions]
+    readings = [Reading(one) for one in wanted.partitions]
     room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions))
     await request.take_memory(room_bytes)
     while True:
@@ -297,7 +300,7 @@ async def _fetch(request: Request, wanted: FetchMany) -> list[_Reading]:
             await request.take_memory(room_bytes)
 
 
-def _read_all(session: "Session", readings: Sequence[_Reading], wanted: FetchMany) -> None:
+def _read_all(session: "Session", readings: Sequence[Reading], wanted: FetchMany) -> None:
     room_bytes = wanted.max_bytes - sum(read.size_bytes for read in readings)
     for read in readings:
         before_bytes = read.size_bytes

@@ -12,12 +12,13 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
 from logdb_http_api.limits import Limits, connections_possible
 
 logger = logging.getLogger(__name__)
 
-_PROGRESS_BYTES = 64 << 10
+_PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
 
 
@@ -114,6 +115,20 @@ class Connection(RequestHandler):
         self.say(answer)
         if self.transport is not None:
             self.transport.resume_reading()
+
+    async def send(self, *parts: Buffer) -> None:
+        """Send the begin of the answer, as fast as the client reads.
+
+        Raises:
+            ConnectionError: The client is gone.
+        """
+        for part in parts:
+            view = memoryview(part)
+            for at in range(0, len(view), _SLICE_BYTES):
+                if self.transport is None:
+                    raise ConnectionResetError("the client is gone")
+                self.transport.write(view[at : at + _SLICE_BYTES])
+                await self._drain_helper()
 
     async def receive(self, room: memoryview) -> None:
         """Have the next bytes come to where they are wanted.

@@ -1,4 +1,4 @@
-"""Appends past aiohttp answer as those do that go through it, and leave connection, memory and limits as those do."""
+"""Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
 import pytest
 
@@ -211,3 +211,74 @@ def test_over_tls(tmp_path, usual):
     with served(tmp_path / "db", tls_cert=certificate, tls_key=key) as server:
         appends_of_a_client(server.url, usual, ca_file=authority.file)
         until_at_rest(server)
+
+
+# ---------------------------------------------------------------- out
+
+
+def fetch(offset=0, max_bytes=65_536, more="", path=PATH):
+    return f"{path}?offset={offset}&max_bytes={max_bytes}{more}"
+
+
+def asked(target):
+    return f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (fetch(), 200),
+        (fetch(max_bytes=1), 200),
+        (fetch(3001), 200),
+        (fetch(6001), 200),
+        (fetch(max_bytes=8 << 20), 200),
+        (fetch(max_bytes=8 << 20, more="&isolation_level=read_committed"), 200),
+        (fetch(6002), 416),
+        (fetch(path=PATH.replace("/t/", "/nothing/")), 404),
+        (fetch(path=PATH.replace("/0/", "/5/")), 404),
+    ],
+)
+def test_an_answer_to_a_fetch_is_the_usual_one(server, line, usual, target, status):
+    log = server.database.log("t")
+    for batches in (LARGE, SMALL, LARGE):
+        log.append_batches(batches)
+    line.send(asked(target))
+    express = line.read()
+    assert not usual, "it went past aiohttp"
+    through = line.ask("GET", target, headers={"X-Else": "1"})
+    assert len(usual) == 1, "and this did not"
+    assert express.status == through.status == status
+    assert express.body == through.body
+    assert express.headers | {"date": ""} == through.headers | {"date": ""}
+    line.send(asked(target))
+    assert line.read().body == through.body, "and the connection goes on"
+    until_at_rest(server)
+
+
+def test_who_reads_slowly_gets_it_all_and_who_leaves_costs_nothing(server):
+    log = server.database.log("t")
+    for _ in range(5):
+        log.append_batches(LARGE)
+    for read_bytes in (100, 1 << 20):
+        with wire(server.url) as line:
+            line.send(asked(fetch(max_bytes=8 << 20)))
+            line._read.read(read_bytes)
+        until_at_rest(server)
+    with wire(server.url) as line:
+        line.send(asked(fetch(max_bytes=8 << 20)))
+        size_bytes = len(line.read().body)
+        assert 6_000_000 < size_bytes <= 8 << 20
+        line.send(asked(fetch()) + asked(fetch(14_999)))
+        assert [line.read().status for _ in range(2)] == [200, 200]
+    until_at_rest(server)
+
+
+def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, caplog):
+    def fail(*args, **options):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.log", fail)
+    line.send(asked(fetch()))
+    said = line.read()
+    assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
+    assert "a secret" in caplog.text

@@ -3,7 +3,8 @@
 import pytest
 
 from logdb.model import TopicPartition
-from logdb_http_api.express import Asked, asked_of
+from logdb_http_api.batches import Wanted
+from logdb_http_api.express import Append, Fetch, append_of, fetch_of
 
 PATH = "/logdb/v1/topics/t.a-b_c/partitions/7/batches"
 LINES = ("Host: localhost:8080", "Content-Type: application/vnd.logdb.batches", "Content-Length: 147")
@@ -24,13 +25,13 @@ def head(*lines, path=PATH, version="HTTP/1.1", method="POST"):
     ],
 )
 def test_what_the_client_says(query, durability, expected_offset):
-    wanted = Asked(TopicPartition("t.a-b_c", 7), durability, expected_offset, 147, False)
-    assert asked_of(head(*LINES, path=PATH + query)) == wanted
-    assert asked_of(head(*reversed(LINES), "Accept-Encoding: identity", path=PATH + query)) == wanted
+    wanted = Append(TopicPartition("t.a-b_c", 7), durability, expected_offset, 147, False)
+    assert append_of(head(*LINES, path=PATH + query)) == wanted
+    assert append_of(head(*reversed(LINES), "Accept-Encoding: identity", path=PATH + query)) == wanted
 
 
 def test_a_name_of_the_internet_is_one():
-    asked = asked_of(head("Host: logdb.example.org", *LINES[1:]))
+    asked = append_of(head("Host: logdb.example.org", *LINES[1:]))
     assert asked is not None
     assert asked.of_internet
 
@@ -51,7 +52,7 @@ def test_a_name_of_the_internet_is_one():
     ],
 )
 def test_queries_for_aiohttp(query):
-    assert asked_of(head(*LINES, path=PATH + query)) is None
+    assert append_of(head(*LINES, path=PATH + query)) is None
 
 
 @pytest.mark.parametrize(
@@ -88,4 +89,38 @@ def test_queries_for_aiohttp(query):
     ],
 )
 def test_heads_for_aiohttp(given):
-    assert asked_of(given) is None
+    assert append_of(given) is None
+
+
+HOST = "Host: localhost:8080"
+
+
+@pytest.mark.parametrize(("more", "isolation_level"), [("", "read_uncommitted"), ("&isolation_level=read_committed", "read_committed")])
+def test_a_fetch_of_the_client(more, isolation_level):
+    given = head(HOST, "Accept-Encoding: identity", method="GET", path=f"{PATH}?offset=12&max_bytes=65536{more}")
+    assert fetch_of(given) == Fetch(Wanted("t.a-b_c", 7, 12, 65536), isolation_level, False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        head(HOST, method="GET"),
+        head(HOST, method="GET", path=f"{PATH}?offset=12"),
+        head(HOST, method="GET", path=f"{PATH}?max_bytes=1&offset=12"),
+        head(HOST, method="GET", path=f"{PATH}?offset=-1&max_bytes=1"),
+        head(HOST, method="GET", path=f"{PATH}?offset=9223372036854775808&max_bytes=1"),
+        head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=0"),
+        head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=67108865"),
+        head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=1&wait_ms=5"),
+        head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=1&isolation_level=else"),
+        head(HOST, method="HEAD", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=1", version="HTTP/1.0"),
+        head(method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, "Content-Length: 0", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, "Authorization: Bearer x", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, "Sec-Fetch-Site: cross-site", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, "Connection: close", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+    ],
+)
+def test_fetches_for_aiohttp(given):
+    assert fetch_of(given) is None
