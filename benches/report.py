@@ -8,10 +8,11 @@ import platform
 import re
 import statistics
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.rows import Result
+from benches.rows import ROWS, Result
 from benches.workload import Measure
 
 _README = Path(__file__).parent / "README.md"
@@ -76,12 +77,31 @@ def machine(directory: Path) -> dict[str, str]:
 
 
 def write_readme(results: Sequence[Result], directory: Path) -> None:
-    """Replace what stands between the two marks."""
-    text = ["; ".join(f"{name} {value}" for name, value in machine(directory).items()) + "."]
-    for value_size in dict.fromkeys(result.value_size for result in results):
-        text += ["", f"Values of {value_size} B, medians (least–most):", ""]
-        text += ["| " + " | ".join(_COLUMNS) + " |", "|---" * len(_COLUMNS) + "|"]
-        text += ["| " + " | ".join(cells(result)) + " |" for result in results if result.value_size == value_size]
+    """Write the rows that were run into the table; the others stay as they are, with the day of their own run."""
     old = _README.read_text()
     begin, end = old.index(_BEGIN) + len(_BEGIN), old.index(_END)
+    rows = _rows(old[begin:end])
+    today = time.strftime("%Y-%m-%d")
+    rows |= {(result.value_size, result.row.work): (*cells(result), today) for result in results}
+    text = [f"On {today}: " + "; ".join(f"{name} {value}" for name, value in machine(directory).items()) + "."]
+    for value_size in sorted({value_size for value_size, _ in rows}):
+        there = [rows[value_size, row.work] for row in ROWS if (value_size, row.work) in rows]
+        text += ["", f"Values of {value_size} B, medians (least–most):", ""]
+        text += [_markdown(row) for row in ((*_COLUMNS, "run"), ("---",) * (len(_COLUMNS) + 1), *there)]
     _README.write_text(old[:begin] + "\n" + "\n".join(text) + "\n" + old[end:])
+
+
+def _rows(table: str) -> dict[tuple[int, str], tuple[str, ...]]:
+    """The rows of a table that was written, by size and work."""
+    rows, value_size = {}, 0
+    for line in table.splitlines():
+        if found := re.match(r"Values of (\d+) B", line):
+            value_size = int(found[1])
+        elif line.startswith("|"):
+            row = tuple(cell.strip() for cell in line.strip("|").split("|"))
+            rows[value_size, row[0]] = row
+    return rows
+
+
+def _markdown(row: Sequence[str]) -> str:
+    return "| " + " | ".join(row) + " |"

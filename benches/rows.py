@@ -342,7 +342,7 @@ ROWS = (
     ),
     Row(
         name="spark-count-large",
-        work="… with large fetches",
+        work="… with large fetches: count",
         side="spark_logdb",
         ours="count",
         peer=("spark_kafka", "count_large"),
@@ -360,7 +360,7 @@ ROWS = (
     ),
     Row(
         name="spark-lengths-large",
-        work="… with large fetches",
+        work="… with large fetches: sum of lengths",
         side="spark_logdb",
         ours="lengths",
         peer=("spark_kafka", "lengths_large"),
@@ -378,7 +378,7 @@ ROWS = (
     ),
     Row(
         name="spark-noop-large",
-        work="… with large fetches",
+        work="… with large fetches: every row, dropped",
         side="spark_logdb",
         ours="noop",
         peer=("spark_kafka", "noop_large"),

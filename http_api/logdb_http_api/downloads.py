@@ -92,7 +92,7 @@ async def make(request: Request) -> web.StreamResponse:
         making.add_done_callback(partial(_drop, backups, name))
         raise
     except BaseException:
-        backups.remove(name)
+        await backups.remove(name)
         raise
     backups.find(name)
     return answer(wire.encode(Offer(name, copied._replace(path=""))), status=201)
@@ -191,5 +191,5 @@ async def remove(request: Request) -> web.StreamResponse:
     _check(request)
     backups = request.door.backups
     backups.find(request.path("id"))
-    await request.call(backups.remove, request.path("id"))
+    await backups.remove(request.path("id"))
     return answer({})

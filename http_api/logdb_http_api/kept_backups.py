@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 
 from logdb_http_api.errors import ApiError
 
@@ -15,7 +16,7 @@ _UNKNOWN_BACKUP = 40499
 
 
 class KeptBackups:
-    """All backups of a door."""
+    """All backups of a door.  Used on its loop."""
 
     def __init__(self) -> None:
         self._directories: dict[str, str] = {}
@@ -41,14 +42,21 @@ class KeptBackups:
         self._ends[name] = asyncio.get_running_loop().call_later(KEPT_S, self.remove, name)
         return os.path.join(directory, "backup")
 
-    def remove(self, name: str) -> None:
-        """Remove a backup, if it is there."""
+    def remove(self, name: str) -> asyncio.Future[None]:
+        """Remove a backup, if it is there; off the loop, since a large file takes its time to go."""
         if (end := self._ends.pop(name, None)) is not None:
             end.cancel()
-        if (directory := self._directories.pop(name, None)) is not None:
-            shutil.rmtree(directory, ignore_errors=True)
+        directories = [directory] if (directory := self._directories.pop(name, None)) is not None else []
+        return asyncio.get_running_loop().run_in_executor(None, _remove, directories)
 
     def close(self) -> None:
-        """Remove all."""
-        for name in list(self._directories):
-            self.remove(name)
+        """Remove all; returns when they are gone."""
+        for end in self._ends.values():
+            end.cancel()
+        _remove(self._directories.values())
+        self._directories.clear()
+
+
+def _remove(directories: Iterable[str]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,5 +1,6 @@
 """Transactions killed at each I/O call, and powered off there: each is in all of its partitions, with its offsets, or in none."""
 
+import copy
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ from functools import partial
 import pytest
 
 import logdb
+from logdb.errors import ProducerFenced
 from logdb.model import TopicPartition
 from support.power_cut import Killed, PowerCutIO, commits_noted, die, quiet, tell
 from support.transactional import Writer
@@ -147,4 +149,31 @@ def test_killed_before_a_decision_is_synced_and_powered_off_after_its_markers_ar
     for seed in range(10):
         io.cut(f"{path}-cut", random.Random(seed))
         with logdb.open(f"{path}-cut") as db:
+            assert (numbers(db, A), numbers(db, B)) == ([1], [1]), f"seed {seed}"
+
+
+def test_who_lost_the_begin_of_a_transaction_commits_nothing_of_it_after_any_number_of_restarts(tmp_path):
+    """A client lives on over a power cut and a clean restart: a part of what it wrote before is gone."""
+    path = str(tmp_path / "db")
+    os.makedirs(path)
+    io = PowerCutIO(path)
+    with commits_noted(io):
+        db = quiet(logdb.open(path, io=io))
+        for name in ("a", "b"):
+            db.create_topic(name)
+        writer = Writer(db._session)
+        for partition in (A, B):
+            writer.write(partition, b"1")
+        writer.end(commit=True)
+        writer.write(A, b"2")
+        io.dead = True
+        die(db)
+    for seed in range(10):
+        io.cut(f"{path}-cut", random.Random(seed))
+        with logdb.open(f"{path}-cut") as db:
+            assert (numbers(db, A), numbers(db, B)) == ([1], [1])
+        with logdb.open(f"{path}-cut") as db:
+            client = copy.deepcopy(writer, {id(writer.broker): db._session})
+            with pytest.raises(ProducerFenced):
+                client.write(B, b"2")
             assert (numbers(db, A), numbers(db, B)) == ([1], [1]), f"seed {seed}"

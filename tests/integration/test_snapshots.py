@@ -231,6 +231,20 @@ def test_groups_and_transactions_through_the_broker(tmp_path):
             assert rest == 100
 
 
+def test_a_copy_has_the_completion_of_what_was_committed_before(tmp_path, monkeypatch):
+    """Or it would say for ever that the transaction is being committed, and be completed anew by whoever opens it."""
+    monkeypatch.setattr("logdb.broker.runner._DEFER_MS", 3_600_000)
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        for number in range(2):
+            with db.transaction("id") as tx:
+                tx.send("t", b"%d" % number)
+            for path in copies(db, tmp_path, number):
+                with logdb.open(path, mode="r") as copy:
+                    assert copy.describe_transaction("id").state == "CompleteCommit"
+                    assert committed(copy.log("t")) == [b"0", b"1"][: number + 1]
+
+
 @pytest.mark.parametrize("kind", ["snapshot", "backup"])
 def test_a_restored_database_gives_no_producer_id_twice(tmp_path, kind):
     """Also while the clock stands still: the second producer's record would count as a repetition of the first one's."""

@@ -92,7 +92,7 @@ class Broker:
             while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
         self._leftovers = Leftovers(store, self._transactions, self._endings)
-        store.settle_by(self._leftovers.settle_all)
+        store.settle_by(self._settle)
         self.topic_defaults: Mapping[str, object] = {}  # configs of topics that are created through it, and don't say otherwise
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = threading.Lock()
@@ -105,6 +105,15 @@ class Broker:
     def settle_leftovers(self) -> None:
         """After an unclean stop: end the transactions that it left open, in the background."""
         self._leftovers.start()
+
+    def _settle(self) -> None:
+        """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
+
+        Raises:
+            LogdbError, OSError: A transaction that is open cannot be ended.
+        """
+        self._leftovers.settle_all()
+        self._transactions.finish()
 
     def close(self) -> None:
         """End the threads and answer whoever waits; the store is closed by its owner afterwards."""

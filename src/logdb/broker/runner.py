@@ -232,9 +232,10 @@ class Shard(Generic[C]):
             self._write(Effects())
 
     def _appended(self, effects: Effects, offset: int) -> None:
+        """In this order: whatever interrupts it, ``_settle`` does the rest, and nothing is written twice."""
+        self._deferred.clear()
         self._accept(effects, offset)
         self._appending = None
-        self._deferred.clear()
 
     def _accept(self, effects: Effects, offset: int) -> None:
         self._coordinator.accept(effects, offset)

@@ -59,7 +59,7 @@ def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
 
 def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
     if not pairs and not dropped:
-        raise click.UsageError("nothing to alter: give a config to set, or one to put back to its default")
+        raise click.UsageError("nothing to alter: --set KEY=VALUE sets a config, --delete KEY puts one back to its default")
     with session.write() as db:
         for name in names:
             db.alter_topic(name, config=changes(pairs, dropped))

@@ -69,6 +69,9 @@ class Server:
         self._thread: threading.Thread | None = None
         self.addresses: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Server at {', '.join(self.addresses) or 'no address yet'}>"
+
     async def open(self) -> None:
         """Open all doors on the running loop, or none.
 

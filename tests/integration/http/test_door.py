@@ -150,6 +150,7 @@ def test_an_address_that_others_reach_is_refused(tmp_path, address):
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:0", "localhost:0"])
 def test_loopback_is_served(tmp_path, address):
     with logdb.open(tmp_path / "db") as db, logdb.serve(db, http=address) as server, wire(server.addresses[0]) as line:
+        assert repr(server) == f"<Server at {server.addresses[0]}>"
         assert line.ask("GET", "/health/live").status == 200
 
 

@@ -205,6 +205,21 @@ def test_records_that_can_wait_go_on_doing_so_on_a_full_disk(bench):
     assert bench.keeper.offsets == [0, 0, 2, 3]
 
 
+def test_records_that_can_wait_are_there_once_where_ctrl_c_comes_behind_their_append(bench):
+    class Interrupting(list):
+        def clear(self):
+            bench.shard._deferred = list(self)
+            raise KeyboardInterrupt
+
+    bench.put(b"a", b"1", deferred=True)
+    bench.shard._deferred = Interrupting(bench.shard._deferred)
+    with pytest.raises(KeyboardInterrupt):
+        bench.put(b"a", b"2")
+    bench.put(b"b", b"3")
+    assert bench.keeper.state == {b"a": b"2", b"b": b"3"}
+    assert [record.value for record in bench.db.log("t").read(0)] == [b"1", b"2", b"3"]
+
+
 def test_many_threads_are_one_after_the_other(bench):
     def work(name):
         for number in range(50):
