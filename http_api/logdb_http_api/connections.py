@@ -97,7 +97,12 @@ class Connection(RequestHandler):
             self.transport.write(answer)
             return
         self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-        self.force_close()
+        if self._unread_bytes:
+            self.transport.set_protocol(_Dropping(self, self._unread_bytes))
+            self.transport.resume_reading()
+            self._all.loop.call_later(_LINGERING_S, self.force_close)
+        else:
+            self.force_close()
 
     def run(self, answering: Coroutine[Any, Any, bytes], unread_bytes: int) -> None:
         """Begin a request whose answer takes a while; nothing is read meanwhile but by ``receive``, which is to be ``unread_bytes``."""
@@ -229,6 +234,27 @@ class _Receiving(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(ConnectionResetError("the client is gone"))
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
+class _Dropping(asyncio.Protocol):
+    """Reads what a refused client still sends, and drops it: closed at once, the connection would take the answer with it."""
+
+    def __init__(self, connection: Connection, unread_bytes: int) -> None:
+        self._connection, self._unread_bytes = connection, unread_bytes
+
+    def data_received(self, data: bytes) -> None:
+        self._unread_bytes -= len(data)
+        if self._unread_bytes <= 0:
+            self._connection.force_close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -125,6 +125,24 @@ def test_a_body_that_does_not_come_is_given_up(server, line):
     assert server.database.log("t").end_offset == 0
 
 
+def test_who_is_refused_half_way_gets_to_read_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("logdb_http_api.memory._WAIT_S", 0.05)
+    with served(tmp_path / "db", memory_bytes_max=8 << 20) as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 8 << 20})
+        body = request(encode_batch([Rec(value=bytes(1000))] * 5000))
+        line.send(body[:100_000])
+        memory = door_of(server).memory
+        until(lambda: memory.taken_bytes, "the body to be begun")
+        memory.taken_bytes += 7 << 20  # as if others had come
+        line.send(body[100_000:])
+        said = line.read()
+        memory.taken_bytes -= 7 << 20
+        assert (said.status, said.headers["connection"], said.headers["retry-after"]) == (503, "close", "1")
+        assert line.is_closed()
+        until_at_rest(server)
+        assert server.database.log("t").end_offset == 0
+
+
 def test_who_leaves_leaves_nothing(server, usual):
     with wire(server.url) as line:
         line.send(request(LARGE)[:300_000])
