@@ -70,9 +70,10 @@ class Authenticator:
             ApiError: Too many passwords from the same address wait (429); a page of another site asks (403); ``Host`` is none (400).
         """
         _check_site(http)
-        name = _host_name(http)
+        name = host_name(http.headers.get("Host"))
         if not self._gate.authentication:
-            _check_not_rebound(http, name)
+            if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
+                raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
             return ANONYMOUS
         if route.path in OPEN_PATHS:
             return ANONYMOUS
@@ -140,13 +141,12 @@ def _check_site(http: web.BaseRequest) -> None:
         raise ApiError(403, 403, "a page of another site asks this of your browser")
 
 
-def _host_name(http: web.BaseRequest) -> str:
-    """By which name the client knows this server; empty where it does not say.
+def host_name(given: str | None) -> str:
+    """By which name the client knows this server, as ``Host`` says; empty where it does not.
 
     Raises:
         ApiError: By what is none; 400.
     """
-    given = http.headers.get("Host")
     if given is None:  # HTTP/1.0
         return ""
     found = _HOST.fullmatch(given) if len(given) <= _HOST_LENGTH_MAX else None
@@ -155,15 +155,18 @@ def _host_name(http: web.BaseRequest) -> str:
     return found["name"]
 
 
-def _check_not_rebound(http: web.BaseRequest, name: str) -> None:
-    """Refuse what comes to the loopback under a name of the Internet, where nobody has to say who they are.
+def is_of_internet(name: str) -> bool:
+    """Whether a server's name is one that only the Internet's name servers know.
 
-    A page's own name can be made to lead here once a browser has loaded it (DNS rebinding): to the browser that is no other site.
+    What comes to the loopback under such a name is refused where nobody has to say who they are: a page's own name can be made to
+    lead here once a browser has loaded it (DNS rebinding), and to the browser that is no other site.
     """
-    local = http.transport.get_extra_info("sockname") if http.transport is not None else None
-    if not local or not is_loopback(local[0]) or "." not in name or _is_address(name) or name.lower().endswith(_OF_THIS_MACHINE):
-        return
-    raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
+    return "." in name and not _is_address(name) and not name.lower().endswith(_OF_THIS_MACHINE)
+
+
+def is_at_loopback(local: Any) -> bool:
+    """Whether a connection has come to the loopback; ``local``: the socket's address here, None: unknown."""
+    return bool(local) and is_loopback(local[0])
 
 
 def _is_address(name: str) -> bool:

@@ -4,7 +4,7 @@ Knows the routes and their headers.  Does not look into a batch: the log checks 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb_http_api import framing, wire
 from logdb_http_api.errors import ApiError, describe
-from logdb_http_api.request import Request, answer
+from logdb_http_api.request import Door, Request, answer
 from logdb_http_api.routing import Routes
 from logdb_http_api.schemas import Body, Number, OneOf, Parameter
 from logdb_http_api.sending import Parts
@@ -118,18 +118,26 @@ async def _appended(request: Request, where: TopicPartition, frame: framing.Fram
 
 
 async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
-    """Append, on the loop where that waits neither for a disk nor for a thread that is at a larger append."""
+    """Append, on the loop where that can be."""
     durability, transactional_id = request.durability(), request.query("transactional_id")
     append = partial(
         request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
     )
-    door = request.door
-    small = len(batches) <= _ON_LOOP_BYTES_MAX and transactional_id is None
-    if small and not door.appending[where] and door.gate.appends_at_once(*where, durability):
+    if transactional_id is None and appends_at_once(request.door, where, durability, len(batches)):
         return append()
+    return await append_in_thread(request.door, where, append)
+
+
+def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
+    """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
+    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
+
+
+async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], range]) -> range:
+    """Append off the loop."""
     door.appending[where] += 1
     try:
-        return await request.call(append)
+        return await asyncio.get_running_loop().run_in_executor(door.executor, append)
     finally:
         door.appending[where] -= 1
         if not door.appending[where]:
@@ -159,7 +167,7 @@ class FetchMany(NamedTuple):
     isolation_level: IsolationLevel = "read_uncommitted"
 
 
-class _Reading:
+class Reading:
     """What was read of one partition so far."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -191,6 +199,10 @@ class _Reading:
             }
         except LogdbError as error:
             self.error = error
+
+    def headers(self) -> dict[str, str]:
+        """Where to go on, and where the log ends."""
+        return {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in self.marks.items()}
 
     def _keep(self, log: "PartitionLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> None:
         kept: list[memoryview] = [view]
@@ -232,8 +244,7 @@ async def fetch(request: Request) -> web.StreamResponse:
     (read,) = await _fetch(request, FetchMany((wanted,), wanted.max_bytes, min_bytes, wait_ms, request.isolation_level()))
     if read.error is not None:
         raise read.error
-    headers = {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in read.marks.items()}
-    return web.Response(body=Parts(read.parts, BATCHES), headers=headers)
+    return web.Response(body=Parts(read.parts, BATCHES), headers=read.headers())
 
 
 @routes.post(
@@ -265,11 +276,11 @@ async def fetch_many(request: Request) -> web.StreamResponse:
     return web.Response(body=Parts(parts, BATCHES))
 
 
-async def _fetch(request: Request, wanted: FetchMany) -> list[_Reading]:
+async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
     """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over."""
     loop = asyncio.get_running_loop()
     until = loop.time() + min(wanted.wait_ms, request.door.limits.wait_ms_max) / 1000
-    readings = [_Reading(one) for one in wanted.partitions]
+    readings = [Reading(one) for one in wanted.partitions]
     room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions))
     await request.take_memory(room_bytes)
     while True:
@@ -289,7 +300,7 @@ async def _fetch(request: Request, wanted: FetchMany) -> list[_Reading]:
             await request.take_memory(room_bytes)
 
 
-def _read_all(session: "Session", readings: Sequence[_Reading], wanted: FetchMany) -> None:
+def _read_all(session: "Session", readings: Sequence[Reading], wanted: FetchMany) -> None:
     room_bytes = wanted.max_bytes - sum(read.size_bytes for read in readings)
     for read in readings:
         before_bytes = read.size_bytes

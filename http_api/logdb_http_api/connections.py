@@ -6,27 +6,33 @@ Knows asyncio's protocols and aiohttp's.  Does not know requests.
 import asyncio
 import json
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from logdb.model import Buffer
+from logdb_http_api.errors import ApiError
 from logdb_http_api.limits import Limits, connections_possible
 
 logger = logging.getLogger(__name__)
 
+_PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
 
 
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_all", "_wire", "asked_s", "busy", "full_s", "said_s")
+    __slots__ = ("_all", "_running", "_unread_bytes", "_wire", "asked_s", "busy", "full_s", "said_s")
 
     def __init__(self, connections: "Connections", server: web.Server, **options: Any) -> None:
         super().__init__(server, **options)
         self._all = connections
         self._wire: asyncio.Transport | None = None  # also while it is closing
+        self._running: asyncio.Task[None] | None = None
+        self._unread_bytes = 0  # of the body that is received past aiohttp
         self.busy = False
         self.asked_s = 0.0  # when the first byte of a request came whose headers are not all there; 0: none did
         self.full_s = 0.0  # since when no more fits into the buffer to the client; 0: some does
@@ -48,8 +54,14 @@ class Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if not self.busy and not self.asked_s:
+            if self._is_between_requests() and self._all.express is not None and self._all.express(self, data):
+                return
             self.asked_s = self._all.loop.time()
         super().data_received(data)
+
+    def _is_between_requests(self) -> bool:
+        """Whether aiohttp has nothing of a request, nor of an answer; what it was given of a head is in ``asked_s``."""
+        return self._waiter is not None and not self._waiter.done() and not (self._paused or self._close or self._upgraded)
 
     def pause_writing(self) -> None:
         self.full_s = self._all.loop.time()
@@ -66,6 +78,82 @@ class Connection(RequestHandler):
     def end(self) -> None:
         """It is answered."""
         self.busy, self.said_s = False, self._all.loop.time()
+
+    # ------------------------------------------------------------ requests that aiohttp is told nothing of
+
+    @property
+    def host(self) -> str:
+        """The client's address."""
+        name = self.peername
+        return name[0] if isinstance(name, tuple) else ""
+
+    def say(self, answer: bytes) -> None:
+        """Answer the request that began; nothing can follow one whose body was not read to its end."""
+        self.end()
+        self._next_keepalive_close_time = self.said_s + self._keepalive_timeout
+        if self.transport is None:
+            return
+        if not self._unread_bytes and not self._all.draining:
+            self.transport.write(answer)
+            return
+        self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        if self._unread_bytes:
+            self.transport.set_protocol(_Dropping(self, self._unread_bytes))
+            self.transport.resume_reading()
+            self._all.loop.call_later(_LINGERING_S, self.force_close)
+        else:
+            self.force_close()
+
+    def run(self, answering: Coroutine[Any, Any, bytes], unread_bytes: int) -> None:
+        """Begin a request whose answer takes a while; nothing is read meanwhile but by ``receive``, which is to be ``unread_bytes``."""
+        assert self.transport is not None
+        self.begin()
+        self._unread_bytes = unread_bytes
+        self.transport.pause_reading()
+        self._running = self._all.loop.create_task(self._run(answering))
+
+    async def _run(self, answering: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            answer = await answering
+        except ConnectionError:
+            return
+        self.say(answer)
+        if self.transport is not None:
+            self.transport.resume_reading()
+
+    async def send(self, *parts: Buffer) -> None:
+        """Send the begin of the answer, as fast as the client reads.
+
+        Raises:
+            ConnectionError: The client is gone.
+        """
+        for part in parts:
+            view = memoryview(part)
+            for at in range(0, len(view), _SLICE_BYTES):
+                if self.transport is None:
+                    raise ConnectionResetError("the client is gone")
+                self.transport.write(view[at : at + _SLICE_BYTES])
+                await self._drain_helper()
+
+    async def receive(self, room: memoryview) -> None:
+        """Have the next bytes come to where they are wanted.
+
+        Raises:
+            ApiError: Fewer than 64 KiB came in ``body_timeout_ms``; 408.
+            ConnectionError: The client is gone.
+        """
+        if room:
+            if self.transport is None:
+                raise ConnectionResetError("the client is gone")
+            await _Receiving(self, self.transport, room, self._all.limits.body_timeout_ms / 1000).over
+            self._unread_bytes -= len(room)
+
+    def _process_keepalive(self) -> None:
+        if self.busy:  # of which aiohttp may not know
+            self._next_keepalive_close_time = self._all.loop.time() + self._keepalive_timeout
+        super()._process_keepalive()
+
+    # ------------------------------------------------------------ its end
 
     def abort(self) -> None:
         """Close, whatever is still to be sent."""
@@ -100,11 +188,99 @@ class Connection(RequestHandler):
         return answer
 
 
+class _Receiving(asyncio.BufferedProtocol):
+    """Takes bytes of a connection from the kernel to where they are wanted.
+
+    Attributes:
+        over: Done once all have come.
+    """
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport, room: memoryview, allowed_s: float) -> None:
+        self._connection, self._transport, self._room, self._allowed_s = connection, transport, room, allowed_s
+        self._loop = asyncio.get_running_loop()
+        self._at, self._seen = 0, 0
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        self._timer = self._loop.call_later(allowed_s, self._look)
+        transport.set_protocol(self)
+        transport.resume_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._room[self._at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._at += nbytes
+        if self._at == len(self._room):
+            self._end(None)
+
+    def _look(self) -> None:
+        """Whether the bytes come fast enough."""
+        came_bytes, self._seen = self._at - self._seen, self._at
+        if came_bytes < _PROGRESS_BYTES:
+            self._end(ApiError(408, 408, f"the body did not come: {came_bytes} bytes in {self._allowed_s:g} s"))
+        else:
+            self._timer = self._loop.call_later(self._allowed_s, self._look)
+
+    def _end(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self._transport.pause_reading()
+        self._transport.set_protocol(self._connection)
+        if self.over.done():
+            return
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(ConnectionResetError("the client is gone"))
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
+class _Dropping(asyncio.Protocol):
+    """Reads what a refused client still sends, and drops it: closed at once, the connection would take the answer with it."""
+
+    def __init__(self, connection: Connection, unread_bytes: int) -> None:
+        self._connection, self._unread_bytes = connection, unread_bytes
+
+    def data_received(self, data: bytes) -> None:
+        self._unread_bytes -= len(data)
+        if self._unread_bytes <= 0:
+            self._connection.force_close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
 class Connections:
     """All connections of a door.  Used on one event loop."""
 
-    def __init__(self, server: web.Server, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop, self.open, self._server, self._limits = loop, set[Connection](), server, limits
+    def __init__(
+        self,
+        server: web.Server,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        express: Callable[[Connection, bytes], bool] | None = None,
+    ) -> None:
+        """With none yet.
+
+        Args:
+            express: Is shown what a request begins with before aiohttp is; True: it has taken it.
+        """
+        self.loop, self.open, self.limits, self.express, self._server = loop, set[Connection](), limits, express, server
+        self.draining = False
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -116,7 +292,7 @@ class Connections:
             self,
             self._server,
             loop=self.loop,
-            keepalive_timeout=self._limits.keep_alive_ms / 1000,
+            keepalive_timeout=self.limits.keep_alive_ms / 1000,
             auto_decompress=False,
             access_log=None,
             lingering_time=_LINGERING_S,
@@ -124,7 +300,7 @@ class Connections:
 
     def is_full(self) -> bool:
         """Whether there is no room for another one.  Asked when it is there: many may be accepted before the first of them is."""
-        return len(self.open) >= min(self._limits.connections_max, connections_possible())
+        return len(self.open) >= min(self.limits.connections_max, connections_possible())
 
     def lost(self, connection: Connection) -> None:
         self.open.discard(connection)
@@ -133,7 +309,7 @@ class Connections:
 
     async def _sweep(self) -> None:
         """Cut off who is too slow."""
-        limits = self._limits
+        limits = self.limits
         while True:
             await asyncio.sleep(min(limits.header_timeout_ms, limits.write_timeout_ms) / 4000)
             now_s = self.loop.time()
@@ -143,6 +319,7 @@ class Connections:
 
     def close_idle(self) -> None:
         """Close those on which nothing is asked; the others close themselves when they have answered."""
+        self.draining = True
         for connection in list(self.open):
             if not connection.busy:
                 connection.force_close()

@@ -8,6 +8,7 @@ Knows aiohttp, and how many requests there may be.  Does not know what a route d
     routing.py         method and path -> route
     request.py         what a handler is given; the body within bounds
     sending.py         what it returns, as fast as the client reads
+    express.py         record batches in and out, past all of these
 """
 
 import asyncio
@@ -46,7 +47,8 @@ from logdb_http_api import (
 )
 from logdb_http_api.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.connections import Connection, Connections
-from logdb_http_api.errors import ApiError, describe
+from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.express import Express
 from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.limits import Limits, descriptors
 from logdb_http_api.memory import Memory
@@ -61,7 +63,6 @@ _MAKING_COUNT = 4
 _THREAD_COUNT = 32
 _BACKLOG = 1024
 _ACCEPT_ROUND_COUNT = 2
-_RETRY_S = 1
 
 
 class HttpDoor:
@@ -149,7 +150,8 @@ class HttpDoor:
         loop = asyncio.get_running_loop()
         self.waits = self.gate.waits()
         self._router = Router(self.routes)
-        self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop)
+        express = None if self._access_log else Express(self).take
+        self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept, scheme = self._connections.accept, "http"
         self._beginnings = None if self._certificate is None else Beginnings(self._certificate, accept)
         if self._beginnings is not None:
@@ -261,9 +263,7 @@ def _tell_draining(told: "asyncio.Future[Any]") -> None:
 
 def _refusal(error: Exception, request: Request) -> web.Response:
     status, body = describe(error)
-    headers = dict(error.headers) if isinstance(error, ApiError) else {}
-    if status == 503:
-        headers["Retry-After"] = str(_RETRY_S)
+    headers = headers_of(error)
     if status == 401:
         headers["WWW-Authenticate"] = CHALLENGE
     response = web.Response(body=json.dumps(body).encode(), status=status, content_type=request.error_type, headers=headers)

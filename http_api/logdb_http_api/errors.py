@@ -89,6 +89,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.UnsupportedFormat: (500, 50019),
     errors.NotADatabase: (500, 50020),
 }
+_RETRY_S = "1"
 _PLAIN = (str, int, float, type(None))
 
 DRAINING = 50302  # the server is about to end, and has not looked at the request
@@ -121,6 +122,14 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         notes = getattr(error, "__notes__", None)
         return status, body | {"notes": list(map(str, notes))} if notes else body
     return 500, {"error_code": 500, "message": "internal error"}
+
+
+def headers_of(error: Exception) -> dict[str, str]:
+    """What goes along with it as headers."""
+    headers = dict(error.headers) if isinstance(error, ApiError) else {}
+    if describe(error)[0] == 503:
+        headers["Retry-After"] = _RETRY_S
+    return headers
 
 
 def _plain(value: object) -> Any:

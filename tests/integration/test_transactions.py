@@ -381,3 +381,15 @@ def test_each_record_once_although_the_disk_fills_up_now_and_then(tmp_path, path
                     assert failures < 200
             io.before, io.room = lambda kind, where: None, None
         assert committed(db, "out")[1:] == [b"%d" % number for number in range(100)]
+
+
+def test_a_topic_is_deleted_once_the_completion_of_its_transactions_is_written(tmp_path, monkeypatch):
+    """Or a restart after a crash would end them again, in a new topic of that name."""
+    monkeypatch.setattr("logdb.broker.runner._DEFER_MS", 3_600_000)
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        with db.transaction("id") as tx:
+            tx.send("t", b"x")
+        db.delete_topic("t")
+        with logdb.open(tmp_path / "db", mode="r") as reader:
+            assert reader.describe_transaction("id").state == "CompleteCommit"

@@ -4,7 +4,7 @@ Knows the JSON of answers and that all of it may be wrong.  Does not know connec
 """
 
 import json
-from email.message import Message
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logdb.errors import AuthenticationFailed, Closed, InvalidAnswer, LogdbError
@@ -17,7 +17,7 @@ class Answer(NamedTuple):
 
     url: str
     status: int
-    headers: Message
+    headers: Mapping[str, str]  # by names in lower case
     body: bytes | memoryview
 
     def json(self) -> Any:
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
         Raises:
             InvalidAnswer: It is none.
         """
-        given = self.headers.get(header)
+        given = self.headers.get(header.lower())
         if given is None or not (given.isascii() and given.isdigit() and len(given) <= 19):
             raise InvalidAnswer(self.url, f"the header {header} is {given!r:.40}, wanted is a number")
         return int(given)

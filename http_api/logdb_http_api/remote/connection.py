@@ -1,6 +1,6 @@
 """Requests to a server: connections that are kept, several servers, and what may be tried again.
 
-Knows HTTP/1.1 by the standard library's client, TLS and credentials.  Does not know what is asked.
+Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``exchanging``).
 
 A request goes to the server that answered last.  Where the connection breaks, it is asked again, of the next server,
 with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
@@ -10,27 +10,27 @@ Threading: any number of threads, each with a connection of its own while it ask
 """
 
 import base64
-import http.client
+import contextlib
 import os
 import random
 import select
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
+from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
 
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
-_LINE_SIZE_BYTES_MAX = 1 << 16
 _IDLE_COUNT_MAX = 8  # connections kept for later
 _AHEAD_COUNT_MAX = 8
-_SMALL_SIZE_BYTES = 16 << 10  # of a body that is copied rather than sent by itself
 ANSWER_SIZE_BYTES_MAX = 64 << 20
 
 
@@ -64,6 +64,16 @@ class Address(NamedTuple):
     port: int | None
     prefix: str
 
+    @property
+    def default_port(self) -> int:
+        return 443 if self.tls else 80
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as ``Host`` says them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
+        return host if self.port in (None, self.default_port) else f"{host}:{self.port}"
+
     @classmethod
     def of(cls, url: str) -> "Address":
         """Parse a URL.
@@ -88,73 +98,44 @@ def credentials_of(url: str) -> tuple[str | None, str | None]:
     return (None if parts.username is None else unquote(parts.username)), (None if parts.password is None else unquote(parts.password))
 
 
-class _Response(http.client.HTTPResponse):
-    """An answer before which the server may say (102) that it will take a while."""
-
-    def __init__(self, *args: Any, on_waiting: Callable[[], object], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._on_waiting = on_waiting
-
-    def _read_status(self) -> tuple[str, int, str]:
-        while True:
-            version, status, reason = super()._read_status()  # type: ignore[misc]
-            if status != http.HTTPStatus.PROCESSING:
-                return version, status, reason
-            while self.fp.readline(_LINE_SIZE_BYTES_MAX).strip():
-                pass
-            self._on_waiting()
-
-
-class _SentAtOnce(http.client.HTTPConnection):
-    """Sends a small body together with the headers, in one packet; the library's own way takes two."""
-
-    body_follows = False
-    _held: bytes = b""
-
-    def send(self, data: Any) -> None:
-        if self.body_follows:
-            self._held, self.body_follows = data, False
-        else:
-            held, self._held = self._held, b""
-            super().send(b"".join((held, data)) if held else data)
-
-
-class _SentAtOnceTls(_SentAtOnce, http.client.HTTPSConnection):
-    """The same over TLS."""
-
-
 class Connection:
     """One connection to one server, for one request at a time."""
 
     def __init__(self, address: Address, security: Security, timeout_s: float) -> None:
-        self.address, self._security = address, security
-        if address.tls:
-            context = security.context or ssl.create_default_context()
-            self._http: _SentAtOnce = _SentAtOnceTls(address.host, address.port, timeout=timeout_s, context=context)
-        else:
-            self._http = _SentAtOnce(address.host, address.port, timeout=timeout_s)
-        self._http.connect()
+        """Connect.
+
+        Raises:
+            OSError: That does not go.
+            ValueError: The credentials are none that HTTP can carry.
+        """
+        self.address = address
+        sock = socket.create_connection((address.host, address.port or address.default_port), timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.tls:
+                context = security.context or ssl.create_default_context()
+                sock = context.wrap_socket(sock, server_hostname=address.host)
+            self._http = Exchanging(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
+        except BaseException:
+            sock.close()
+            raise
 
     def is_usable(self) -> bool:
         """Whether it is still open and nothing came that nobody asked for."""
-        sock = self._http.sock
-        return sock is not None and not select.select((sock,), (), (), 0)[0]
+        return self._http.lasts and not self._http.has_more and not select.select((self._http,), (), (), 0)[0]
 
     def send(self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
-        self._http.sock.settimeout(timeout_s)
-        self._http.body_follows = body is not None and 0 < len(body) <= _SMALL_SIZE_BYTES
-        self._http.request(method, self.address.prefix + path, body, {**headers, **self._security.headers()})
+        self._http.send(method, self.address.prefix + path, body, headers, timeout_s)
 
-    def begin(self, on_waiting: Callable[[], object]) -> http.client.HTTPResponse:
+    def begin(self, on_waiting: Callable[[], object]) -> Head:
         """The begin of the answer to what was sent: status and headers.
 
         Args:
             on_waiting: Called when the server says that the answer waits for others.
         """
-        self._http.response_class = partial(_Response, on_waiting=on_waiting)  # type: ignore[assignment]
-        return self._http.getresponse()
+        return self._http.head(on_waiting)
 
-    def receive(self, response: http.client.HTTPResponse, size_bytes_max: int, into: "bytearray | None") -> Answer:
+    def receive(self, head: Head, size_bytes_max: int, into: "bytearray | None") -> Answer:
         """The whole of an answer that has begun.
 
         Args:
@@ -163,37 +144,19 @@ class Connection:
         Raises:
             InvalidAnswer: It is longer than ``size_bytes_max``.
         """
-        length = response.length
-        if length is not None and length > size_bytes_max:
+        try:
+            body = self._http.body(head, size_bytes_max, into)
+        except TooLong as error:
             self.close()
-            raise InvalidAnswer(self.address.url, f"an answer of {length} bytes, at most {size_bytes_max} are taken")
-        body: bytes | memoryview
-        if into is not None and length is not None and length <= len(into) and response.status < 400:
-            body = memoryview(into)[:length]
-            at = 0
-            while at < length:
-                count = response.readinto(body[at:])
-                if not count:
-                    raise http.client.IncompleteRead(b"", length - at)
-                at += count
-        else:
-            body = response.read(size_bytes_max + 1)
-            if len(body) > size_bytes_max:
-                self.close()
-                raise InvalidAnswer(self.address.url, f"an answer of more than {size_bytes_max} bytes")
-            if length is not None and len(body) < length:
-                raise http.client.IncompleteRead(b"", length - len(body))
-        response.close()
-        return Answer(self.address.url, response.status, response.headers, body)
+            raise InvalidAnswer(self.address.url, f"{error}, at most {size_bytes_max} bytes are taken") from None
+        if not self._http.lasts:
+            self.close()
+        return Answer(self.address.url, head.status, head.headers, body)
 
     def cut(self) -> None:
         """Wake whoever waits for it: nothing will come."""
-        sock = self._http.sock
-        if sock is not None:
-            try:
-                sock.shutdown(2)
-            except OSError:
-                return
+        with contextlib.suppress(OSError):
+            self._http.cut()
 
     def close(self) -> None:
         self._http.close()
@@ -345,28 +308,28 @@ class Exchange:
         self._patience_s = connections.timeout_s + patience_ms / 1000
         self._until, self._waited_for = time.monotonic() + self._patience_s, False
         self._connection: Connection | None = None
-        self._response: http.client.HTTPResponse | None = None
+        self._response: Head | None = None
         self._failure: Exception | None = None
         self._sent = False  # perhaps
         self.repeated = False  # whether an earlier try may have been carried out
         self._pause_s = _PAUSE_S_MIN
         try:
             self._send()
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self._failure = error
 
     def begun(self) -> Answer | None:
         """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
         try:
             response = self._begin()
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self._failure = error
             return None
         assert self._connection is not None
         url = self._connection.address.url
-        return Answer(url, response.status, response.headers, b"") if response.status == http.HTTPStatus.OK else None
+        return Answer(url, response.status, response.headers, b"") if response.status == HTTPStatus.OK else None
 
-    def _begin(self) -> http.client.HTTPResponse:
+    def _begin(self) -> Head:
         if self._failure is not None:
             error, self._failure = self._failure, None
             raise error
@@ -401,7 +364,7 @@ class Exchange:
             connection = self._connection
             assert connection is not None
             answer = connection.receive(response, self._size_bytes_max, self._into)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self._lost(error)
             return None
         except LogdbError:

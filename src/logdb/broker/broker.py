@@ -224,6 +224,7 @@ class Broker:
         """Delete a topic, and what groups have committed of it."""
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
+        self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
         self._store.delete_topic(name)
         for shard in self._groups.all():
             shard.tell(TopicsDeleted(topics=frozenset((name,))))

@@ -1,0 +1,302 @@
+"""Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
+
+import pytest
+
+import logdb
+from logdb.errors import Closed
+from logdb_http_api.door import HttpDoor
+from support.batches import Rec, encode_batch
+from support.builders import until
+from support.certificates import Authority
+from support.security import secure
+from support.serving import served
+from support.wire import wire
+
+PATH = "/logdb/v1/topics/t/partitions/0/batches"
+TYPE = {"Content-Type": "application/vnd.logdb.batches"}
+SMALL = encode_batch([Rec(value=b"a")])
+LARGE = encode_batch([Rec(value=bytes(1000))] * 3000)
+
+
+@pytest.fixture
+def usual(monkeypatch):
+    """The paths of the requests that went through aiohttp."""
+    paths = []
+    serve = HttpDoor._serve
+
+    async def counted(door, http):
+        paths.append(http.path)
+        return await serve(door, http)
+
+    monkeypatch.setattr(HttpDoor, "_serve", counted)
+    return paths
+
+
+@pytest.fixture
+def server(tmp_path, usual):
+    with served(tmp_path / "db", body_timeout_ms=400, keep_alive_ms=700, body_bytes_max=8 << 20) as it:
+        it.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        yield it
+
+
+@pytest.fixture
+def line(server):
+    with wire(server.url) as it:
+        yield it
+
+
+def request(body, query="", path=PATH):
+    return (
+        f"POST {path}{query} HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+
+
+def door_of(server):
+    return server.server._doors[0]
+
+
+def until_at_rest(server):
+    """Wait until nothing is under way, and nobody holds memory."""
+    door = door_of(server)
+    until(lambda: (door.under_way, door.memory.taken_bytes, +door.appending) == (0, 0, {}), "the door to be at rest")
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "path", "status"),
+    [
+        (SMALL, "", PATH, 200),
+        (SMALL, "?durability=fsync", PATH, 200),
+        (LARGE, "", PATH, 200),
+        (b"", "", PATH, 200),
+        (SMALL, "?expected_offset=77", PATH, 412),
+        (LARGE, "?expected_offset=77", PATH, 412),
+        (b"no batches at all", "", PATH, 422),
+        (SMALL, "", PATH.replace("/t/", "/nothing/"), 404),
+        (LARGE, "", PATH.replace("/0/", "/5/"), 404),
+    ],
+)
+def test_the_answer_is_the_usual_one(server, line, usual, body, query, path, status):
+    line.send(request(body, query, path))
+    express = line.read()
+    assert not usual, "it went past aiohttp"
+    through = line.ask("POST", path + query, body, TYPE | {"Content-Length": str(len(body)), "X-Else": "1"})
+    assert usual == [path], "and this did not"
+    assert express.status == through.status == status
+    assert express.headers.keys() == through.headers.keys()
+    if status != 200:
+        assert express.json == through.json
+        assert server.database.log("t").end_offset == 0
+    else:
+        count = express.json["next_offset"] - express.json["base_offset"]
+        assert through.json == {"base_offset": count, "next_offset": 2 * count}
+    until_at_rest(server)
+
+
+def test_what_comes_in_pieces_is_whole_and_the_next_request_is_another(server, line, usual):
+    one = request(LARGE)
+    for begin, end in ((0, 10), (10, 200), (200, 70_000), (70_000, 1_500_000)):
+        line.send(one[begin:end])
+    line.send(one[1_500_000:] + request(SMALL) + request(LARGE) + b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert [line.read().json for _ in range(3)] == [
+        {"base_offset": 0, "next_offset": 3000},
+        {"base_offset": 3000, "next_offset": 3001},
+        {"base_offset": 3001, "next_offset": 6001},
+    ]
+    assert line.read().status == 200
+    assert [len(record.value) for record in server.database.log("t").read(2998)][:4] == [1000, 1000, 1, 1000]
+    until_at_rest(server)
+
+
+def test_requests_take_turns_with_those_of_aiohttp(line, usual):
+    for at in range(3):
+        line.send(request(SMALL))
+        assert line.read().json["base_offset"] == 2 * at
+        assert line.ask("POST", PATH, SMALL, TYPE | {"X-Else": "1"}).json["base_offset"] == 2 * at + 1
+    assert len(usual) == 3
+
+
+def test_a_body_that_does_not_come_is_given_up(server, line):
+    line.send(request(LARGE)[:300_000])
+    said = line.read()
+    assert (said.status, said.headers["connection"]) == (408, "close")
+    assert line.is_closed()
+    until_at_rest(server)
+    assert server.database.log("t").end_offset == 0
+
+
+def test_who_is_refused_half_way_gets_to_read_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("logdb_http_api.memory._WAIT_S", 0.05)
+    with served(tmp_path / "db", memory_bytes_max=8 << 20) as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 8 << 20})
+        body = request(encode_batch([Rec(value=bytes(1000))] * 5000))
+        line.send(body[:100_000])
+        memory = door_of(server).memory
+        until(lambda: memory.taken_bytes, "the body to be begun")
+        memory.taken_bytes += 7 << 20  # as if others had come
+        line.send(body[100_000:])
+        said = line.read()
+        memory.taken_bytes -= 7 << 20
+        assert (said.status, said.headers["connection"], said.headers["retry-after"]) == (503, "close", "1")
+        assert line.is_closed()
+        until_at_rest(server)
+        assert server.database.log("t").end_offset == 0
+
+
+def test_who_leaves_leaves_nothing(server, usual):
+    with wire(server.url) as line:
+        line.send(request(LARGE)[:300_000])
+    with wire(server.url) as line:
+        line.send(request(SMALL))
+        assert line.read().json == {"base_offset": 0, "next_offset": 1}
+    until_at_rest(server)
+    assert server.database.log("t").end_offset == 1
+    assert not usual
+
+
+def test_too_much_is_refused_before_it_is_read(line):
+    line.send(request(bytes(9 << 20))[:1000])
+    assert line.read().status == 413
+
+
+def test_an_idle_connection_is_closed(line, usual):
+    line.send(request(SMALL))
+    line.read()
+    assert line.is_closed()
+    assert not usual
+
+
+def test_a_name_of_the_internet_is_refused_at_the_loopback(server, line):
+    line.send(request(SMALL).replace(b"Host: x", b"Host: pages.example.org"))
+    assert line.read().status == 403
+    assert server.database.log("t").end_offset == 0
+
+
+def test_who_has_to_say_who_they_are_does(server, line, usual):
+    secure(server.database.path, users={"ann": "a long password"})
+    line.send(request(SMALL))
+    assert line.read().status == 401
+    assert usual == [PATH]
+
+
+def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, caplog):
+    def fail(*args, **options):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", fail)
+    for body in (SMALL, LARGE):
+        line.send(request(body))
+        said = line.read()
+        assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
+    assert "a secret" in caplog.text
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
+    line.send(request(SMALL))
+    said = line.read()
+    assert (said.status, said.headers["retry-after"]) == (503, "1")
+
+
+def test_the_access_log_knows_all(tmp_path, usual):
+    with served(tmp_path / "db", access_log=True) as server, wire(server.url) as line:
+        server.database.create_topic("t")
+        line.send(request(SMALL))
+        assert line.read().status == 200
+    assert usual == [PATH]
+
+
+def appends_of_a_client(url, usual, **options):
+    """Appends of many sizes by logdb's own client, none of which goes through aiohttp, and what is read back."""
+    with logdb.open(url, **options) as db:
+        db.create_topic("of_a_client", config={"max.message.bytes": 4 << 20})
+        log = db.log("of_a_client")
+        log.append(b"first")  # the producer is one from here on
+        usual.clear()
+        wanted = [b"first"]
+        for count, size_bytes in ((1, 10), (500, 500), (1, 3 << 20), (20_000, 200), (1, 0)):
+            values = [bytes([at % 251]) * size_bytes for at in range(count)]
+            assert log.append_many(values) == range(len(wanted), len(wanted) + count)
+            wanted += values
+        assert not usual
+        assert [record.value for record in log.read(0)] == wanted
+
+
+def test_logdb_s_own_client_goes_past_aiohttp(server, usual):
+    appends_of_a_client(server.url, usual)
+
+
+def test_over_tls(tmp_path, usual):
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.server()
+    with served(tmp_path / "db", tls_cert=certificate, tls_key=key) as server:
+        appends_of_a_client(server.url, usual, ca_file=authority.file)
+        until_at_rest(server)
+
+
+# ---------------------------------------------------------------- out
+
+
+def fetch(offset=0, max_bytes=65_536, more="", path=PATH):
+    return f"{path}?offset={offset}&max_bytes={max_bytes}{more}"
+
+
+def asked(target):
+    return f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (fetch(), 200),
+        (fetch(max_bytes=1), 200),
+        (fetch(3001), 200),
+        (fetch(6001), 200),
+        (fetch(max_bytes=8 << 20), 200),
+        (fetch(max_bytes=8 << 20, more="&isolation_level=read_committed"), 200),
+        (fetch(6002), 416),
+        (fetch(path=PATH.replace("/t/", "/nothing/")), 404),
+        (fetch(path=PATH.replace("/0/", "/5/")), 404),
+    ],
+)
+def test_an_answer_to_a_fetch_is_the_usual_one(server, line, usual, target, status):
+    log = server.database.log("t")
+    for batches in (LARGE, SMALL, LARGE):
+        log.append_batches(batches)
+    line.send(asked(target))
+    express = line.read()
+    assert not usual, "it went past aiohttp"
+    through = line.ask("GET", target, headers={"X-Else": "1"})
+    assert len(usual) == 1, "and this did not"
+    assert express.status == through.status == status
+    assert express.body == through.body
+    assert express.headers | {"date": ""} == through.headers | {"date": ""}
+    line.send(asked(target))
+    assert line.read().body == through.body, "and the connection goes on"
+    until_at_rest(server)
+
+
+def test_who_reads_slowly_gets_it_all_and_who_leaves_costs_nothing(server):
+    log = server.database.log("t")
+    for _ in range(5):
+        log.append_batches(LARGE)
+    for read_bytes in (100, 1 << 20):
+        with wire(server.url) as line:
+            line.send(asked(fetch(max_bytes=8 << 20)))
+            line._read.read(read_bytes)
+        until_at_rest(server)
+    with wire(server.url) as line:
+        line.send(asked(fetch(max_bytes=8 << 20)))
+        size_bytes = len(line.read().body)
+        assert 6_000_000 < size_bytes <= 8 << 20
+        line.send(asked(fetch()) + asked(fetch(14_999)))
+        assert [line.read().status for _ in range(2)] == [200, 200]
+    until_at_rest(server)
+
+
+def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, caplog):
+    def fail(*args, **options):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.log", fail)
+    line.send(asked(fetch()))
+    said = line.read()
+    assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
+    assert "a secret" in caplog.text
