@@ -191,8 +191,7 @@ class Log(AppendableLog):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-        for grown in self._watchers:
-            grown.set()
+        self.wake()
 
     def _make_whole(self, segment: Segment) -> None:
         """After a write that an exception from outside cut short."""
@@ -529,8 +528,7 @@ class Log(AppendableLog):
         for segment in self._segments:
             segment.retire()
         self._point.retire()
-        for grown in self._watchers:
-            grown.set()
+        self.wake()
         return lost
 
     def _unsynced_bytes(self) -> int:

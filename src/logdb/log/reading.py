@@ -516,6 +516,11 @@ class ReadableLog(BatchBuilder):
         with self._watch_lock:
             self._watchers = (*self._watchers, grown)
 
+    def wake(self) -> None:
+        """Set what watches: there is something to be looked at."""
+        for grown in self._watchers:
+            grown.set()
+
     def unwatch(self, grown: Signal) -> None:
         with self._watch_lock:
             self._watchers = tuple(known for known in self._watchers if known is not grown)

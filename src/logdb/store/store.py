@@ -372,6 +372,8 @@ class Store:
                 return
             failures = self._abandon() if self._writer is None else self._writer.close()
             self._state.end()
+        for log in list(self._state.logs.values()):  # who waits was woken as it closed, perhaps before this was the end
+            log.wake()
         if failures:
             raise CloseIncomplete(self.path, sum(count for count, _ in failures), failures[0][1])
 
