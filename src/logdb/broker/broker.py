@@ -458,6 +458,8 @@ class Broker:
 
     def _check_partition(self, partition: TopicPartition) -> None:
         """Raises UnknownTopic, UnknownPartition."""
+        if self._store.log_in_use(*partition) is not None:
+            return
         count = self._store.partition_count(partition.topic)
         if not 0 <= partition.partition < count:
             raise UnknownPartition(*partition, count)
