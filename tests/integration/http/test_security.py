@@ -23,6 +23,7 @@ from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quota
 from logdb.broker.security_file import Token
 from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, NotAuthorized, ServerUnavailable
+from support.builders import until
 from support.certificates import Authority
 from support.security import secure
 from support.serving import served
@@ -158,8 +159,7 @@ def test_a_flood_of_wrong_passwords_holds_up_nobody_at_another_address(path, mon
         for attacker in attackers:
             attacker.start()
         try:
-            while len(statuses) < 200:
-                time.sleep(0.01)
+            until(lambda: len(statuses) >= 200, "the flood", 300)
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30, source_address=("127.0.0.2", 0))
             began_s = time.monotonic()
             connection.request("GET", "/topics", headers={"Authorization": server.by("alice", PASSWORD).authorization})
@@ -308,8 +308,7 @@ def test_draining_does_not_wait_for_quotas(path):
         producer = threading.Thread(target=lambda: statuses.append(status_of(root, body=body, content_type=JSON_V2)))
         end_offset = server.database.log("t", 0).end_offset
         producer.start()
-        while server.database.log("t", 0).end_offset == end_offset:
-            time.sleep(0.005)
+        until(lambda: server.database.log("t", 0).end_offset != end_offset, "the record", 300)
         began_s = time.monotonic()
     producer.join()
     assert statuses == [200]

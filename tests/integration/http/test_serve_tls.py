@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from support.builders import until
 from support.certificates import Authority
 from support.security import secure
 
@@ -54,9 +54,8 @@ def test_sighup_has_the_certificate_read_again(tmp_path):
         old = serial_number(url, context)
         authority.server()
         process.send_signal(signal.SIGHUP)
-        until = time.monotonic() + 30
-        while (new := serial_number(url, context)) == old and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: serial_number(url, context) != old, "the new certificate")
+        new = serial_number(url, context)
         assert new != old
         files.cert.write_bytes(b"broken")
         process.send_signal(signal.SIGHUP)
