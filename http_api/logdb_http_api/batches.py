@@ -6,7 +6,7 @@ Knows the routes and their headers.  Does not look into a batch: the log checks 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
+Appended = TypeVar("Appended")
 _ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
 _PARTITION_COUNT_MAX = 1000
@@ -133,7 +134,7 @@ def appends_at_once(door: Door, where: TopicPartition, durability: Durability | 
     return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
 
 
-async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], range]) -> range:
+async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], Appended]) -> Appended:
     """Append off the loop."""
     door.appending[where] += 1
     try:

@@ -15,6 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
 from logdb_http_api.limits import Limits, connections_possible
+from logdb_http_api.pipelined import Pipelined
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class Connection(RequestHandler):
         try:
             answer = await answering
         except ConnectionError:
+            self.abort()
             return
         self.say(answer)
         if self.transport is not None:
@@ -147,6 +149,12 @@ class Connection(RequestHandler):
                 raise ConnectionResetError("the client is gone")
             await _Receiving(self, self.transport, room, self._all.limits.body_timeout_ms / 1000).over
             self._unread_bytes -= len(room)
+
+    def pipelined(self) -> Pipelined | None:
+        """The socket for a thread; None: it is of no use past the loop, for TLS or for answers that are still to be sent."""
+        if self.transport is None or self.transport.get_extra_info("sslcontext") is not None or self.transport.get_write_buffer_size():
+            return None
+        return Pipelined(self.transport.get_extra_info("socket").dup())
 
     def _process_keepalive(self) -> None:
         if self.busy:  # of which aiohttp may not know

@@ -16,6 +16,7 @@ where the log reads it.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -34,6 +35,7 @@ from logdb_http_api import batches
 from logdb_http_api.authentication import host_name, is_at_loopback, is_of_internet
 from logdb_http_api.connections import Connection
 from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.pipelined import Pipelined
 from logdb_http_api.request import Door
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ _LENGTH = re.compile(r"[0-9]{1,10}")
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
+_IN_TURN_COUNT_MAX = 16  # requests of one client that a thread takes before it is anybody's
 _ALONE_BYTES = 64 << 10  # an answer from here on is not copied together with its head
 
 
@@ -137,11 +140,7 @@ class Express:
             connection.run(self._receive(connection, asked, body), asked.size_bytes - len(body))
             return True
         connection.begin()
-        try:
-            answer = _answer(self._append(connection, asked, body))
-        except Exception as error:  # noqa: BLE001 -- whoever asks is told
-            answer = _refusal(error)
-        connection.say(answer)
+        connection.say(self._append_and_answer(connection, asked, body))
         return True
 
     def _take_fetch(self, connection: Connection, head: bytes) -> bool:
@@ -194,6 +193,44 @@ class Express:
         session = self._door.gate.session(ANONYMOUS, connection.host)
         return session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
 
+    def _append_in_turn(self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined | None) -> bytes:
+        """Append what was received, and what the client sends next; returns what is left to be said.
+
+        Raises:
+            ConnectionError: The client is gone.
+        """
+        answer = self._append_and_answer(connection, asked, memoryview(buffer)[: asked.size_bytes])
+        if pipelined is None:
+            return answer
+        with contextlib.closing(pipelined):
+            for _ in range(_IN_TURN_COUNT_MAX):
+                if self._door.draining or not pipelined.answer(answer):
+                    return answer
+                following = self._take_next(asked, buffer, pipelined)
+                if following is None:
+                    return b""
+                answer = self._append_and_answer(connection, following, memoryview(buffer)[: following.size_bytes])
+        return answer
+
+    def _take_next(self, asked: Append, buffer: bytearray, pipelined: Pipelined) -> Append | None:
+        """The next request, if it goes where the one before it went, fits into its memory, and has come."""
+        head = pipelined.head()
+        following = self._append_of(head) if head else None
+        if following is None or following.where != asked.where or following.size_bytes > len(buffer):
+            return None
+        if following.of_internet != asked.of_internet or self._door.draining or self._door.gate.authentication:
+            return None
+        if not pipelined.has(len(head) + following.size_bytes):
+            return None
+        pipelined.take(len(head), memoryview(buffer)[: following.size_bytes])
+        return following
+
+    def _append_and_answer(self, connection: Connection, asked: Append, body: Buffer) -> bytes:
+        try:
+            return _answer(self._append(connection, asked, body))
+        except Exception as error:  # noqa: BLE001 -- whoever asks is told
+            return _refusal(error)
+
     async def _receive(self, connection: Connection, asked: Append, begun: memoryview) -> bytes:
         """Receive the rest of a body and append it; returns the answer.
 
@@ -214,10 +251,11 @@ class Express:
                 taken_bytes += step_bytes
                 await connection.receive(body[at:taken_bytes])
                 at = taken_bytes
-            offsets = await batches.append_in_thread(door, asked.where, partial(self._append, connection, asked, body))
+            appending = partial(self._append_in_turn, connection, asked, buffer, connection.pipelined())
+            answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
-            return _answer(offsets)
+            return answer
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 -- as above

@@ -301,13 +301,24 @@ class Exchange:
         size_bytes_max: int = ANSWER_SIZE_BYTES_MAX,
         into: "bytearray | None" = None,
         on_waiting: Callable[[], object] = lambda: None,
+        behind: "Exchange | None" = None,
     ) -> None:
+        """Send it.
+
+        Args:
+            safe, patience_ms: See ``Connections.request``.
+            size_bytes_max: Of the answer's body.
+            into, on_waiting: See ``Connection.receive`` and ``begin``.
+            behind: One that was sent before and will be answered before, over the same connection where that lasts.
+        """
         self._connections, self._method, self._path, self._body = connections, method, path, body
         self._headers = headers or {}
         self._safe, self._size_bytes_max, self._into, self._on_waiting = safe, size_bytes_max, into, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
         self._until, self._waited_for = time.monotonic() + self._patience_s, False
         self._connection: Connection | None = None
+        self._behind = behind
+        self._followed: Connection | None = None  # on which another request was sent meanwhile
         self._response: Head | None = None
         self._failure: Exception | None = None
         self._sent = False  # perhaps
@@ -375,15 +386,23 @@ class Exchange:
             self._connections.drop(connection, broken=True)
             self._wait(refusal(answer), None)
             return None
-        self._connections.give_back(connection)
+        if connection is not self._followed:
+            self._connections.give_back(connection)
         return answer
 
     def _send(self) -> None:
         left_s = max(0.001, self._until - time.monotonic())
         self._sent = False
-        connection = self._connection = self._connections.take(left_s)
+        behind, self._behind = self._behind, None
+        connection = None if behind is None else behind._follow()
+        self._connection = connection = connection or self._connections.take(left_s)
         self._sent = True
         connection.send(self._method, self._path, self._body, self._headers, left_s)
+
+    def _follow(self) -> Connection | None:
+        """The connection for a request behind this one, whose it is from then on; None: there is none any more."""
+        self._followed = self._connection
+        return self._connection
 
     def _lost(self, error: Exception) -> None:
         """The connection broke: wait before the next try, or give up."""

@@ -30,7 +30,7 @@ from logdb.model import (
 from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
-from logdb_http_api.remote.writing import Identity, Upload
+from logdb_http_api.remote.writing import BATCHES_MAX, Identity, Memory, Upload
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,11 +48,12 @@ class RemoteLog:
         self._session, self.topic, self.partition = session, topic, partition
         self._path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}"
         self._config = LogConfig.of(info.config, "interval")
-        self._builder = Batches(topic, self._config, min(batch_size, self._config.max_message_bytes), session.clock)
+        batch_size = min(batch_size, self._config.max_message_bytes)
+        self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
         self._turn = threading.Lock()
-        self._memory = (bytearray(), bytearray())  # of batches under way
+        self._memory = Memory()
         self.gone = False  # its topic was deleted
 
     def __repr__(self) -> str:
@@ -152,7 +153,7 @@ class RemoteLog:
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
-        """As ``PartitionLog.append_many``.  What is over five batches goes out in several requests.
+        """As ``PartitionLog.append_many``.  What is over two batches goes out in several requests.
 
         Raises:
             UnexpectedOffset: Also where another session appended between two of them; ``offsets`` says what of the call

@@ -2,22 +2,27 @@
 
 Knows how records become batches, and requests of them.  Does not know where they lie when they are written.
 
-The log remembers the last five batches of a producer, so a request has no more.  What it answered with an error that
-leaves open whether the batches are in the log ends the producer: the next one's sequences begin at 0 again.
+The log remembers the last five batches of a producer, so no more are under way: two requests of two.  What it answered with
+an error that leaves open whether the batches are in the log ends the producer: the next one's sequences begin at 0 again.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
 
+BATCHES_MAX = 2
+"""Of a request."""
+_REQUESTS_MAX = 2
+_MEMORY_COUNT = _REQUESTS_MAX + 1
+_FOLLOWED_BYTES_MIN = 256 << 10  # a server reads less than that in one go, what follows it included
 _SEQUENCE_MASK = 2**31 - 1
 _HEADERS = {"Content-Type": BATCHES}
 _ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # to the letter, as our server writes it
@@ -54,8 +59,35 @@ class Identity:
         self._producer = None
 
 
+class Memory:
+    """Where batches stay that are under way, for they may have to be sent again."""
+
+    def __init__(self) -> None:
+        self._rooms = deque(bytearray() for _ in range(_MEMORY_COUNT))
+
+    def copy(self, batches: memoryview) -> memoryview:
+        """A copy, which stays while two more are made."""
+        self._rooms.rotate()
+        room = self._rooms[0]
+        if len(room) < len(batches):
+            room += bytes(len(batches) - len(room))
+        view = memoryview(room)[: len(batches)]
+        view[:] = batches
+        return view
+
+
+class UnderWay(NamedTuple):
+    """A request whose answer is still to come."""
+
+    exchange: Exchange
+    record_count: int
+    size_bytes: int
+
+
 class Upload:
-    """The batches of one call: while the server works on some, the next ones are built.
+    """The batches of one call: while the server works on some, the next ones are built, and sent behind them.
+
+    The first request is alone, for its answer says at which offsets the others have to come.
 
     Attributes:
         offsets: What was appended so far.
@@ -67,7 +99,7 @@ class Upload:
         path: str,
         identity: Identity,
         config: LogConfig,
-        memory: tuple[bytearray, bytearray],
+        memory: Memory,
         *,
         expected_offset: int | None,
         durability: str | None,
@@ -75,36 +107,38 @@ class Upload:
         self._connections, self._path, self._identity = connections, path, identity
         self._codec = COMPRESSION_TYPES.index(config.compression_type)
         self._expected_offset, self._durability = expected_offset, durability
-        self._exchange: Exchange | None = None
-        self._record_count = 0
-        self._memory, self._spare = memory
+        self._under_way: deque[UnderWay] = deque()
+        self._memory = memory
         self.offsets: range | None = None
 
     def add(self, batches: memoryview, record_count: int) -> None:
         """Send batches that were just built, in as many requests as it takes."""
         for part, count in _parts(batches, record_count):
-            copy = self._copied(part)
-            self._identity.stamp(copy, self._record_count)
+            copy = self._memory.copy(part)
+            self._identity.stamp(copy, self._under_way_count)
             body = convert.compress_batches(copy, self._codec) if self._codec else copy
-            self.finish()
+            while self._under_way and not self._may_follow():
+                self._finish_one()
             self._send(body, count)
 
-    def _copied(self, batches: memoryview) -> memoryview:
-        """A copy that stays until the request after the next: what is under way may have to be sent again."""
-        self._memory, self._spare = self._spare, self._memory
-        if len(self._memory) < len(batches):
-            self._memory += bytes(len(batches) - len(self._memory))
-        view = memoryview(self._memory)[: len(batches)]
-        view[:] = batches
-        return view
+    @property
+    def _under_way_count(self) -> int:
+        """Of records."""
+        return sum(request.record_count for request in self._under_way)
+
+    def _may_follow(self) -> bool:
+        """Whether a request may go out before what is under way is answered."""
+        last = self._under_way[-1]
+        return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and last.size_bytes >= _FOLLOWED_BYTES_MIN
 
     def _send(self, body: Buffer, record_count: int) -> None:
-        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop
+        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + self._under_way_count
         given = {"expected_offset": expected_offset, "durability": self._durability}
         query = {name: value for name, value in given.items() if value is not None}
         path = f"{self._path}?{urlencode(query)}" if query else self._path
-        self._record_count = record_count
-        self._exchange = Exchange(self._connections, "POST", path, body, _HEADERS)
+        behind = self._under_way[-1].exchange if self._under_way else None
+        exchange = Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
+        self._under_way.append(UnderWay(exchange, record_count, len(body)))
 
     def finish(self) -> None:
         """Wait until what was sent is acknowledged.
@@ -112,22 +146,23 @@ class Upload:
         Raises:
             whatever the server refused it with.
         """
-        exchange, self._exchange = self._exchange, None
-        if exchange is None:
-            return
+        while self._under_way:
+            self._finish_one()
+
+    def _finish_one(self) -> None:
+        exchange, record_count, _ = self._under_way.popleft()
         try:
             answer = exchange.answer()
             usual = _ANSWER.fullmatch(answer.body)
             said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
-            if said.next_offset - said.base_offset != self._record_count:
-                raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {self._record_count} records")
+            if said.next_offset - said.base_offset != record_count:
+                raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
         except UnexpectedOffset:
             raise  # none of them is in the log
         except BaseException:
             self._identity.end()
             raise
-        self._identity.advance(self._record_count)
-        self._record_count = 0
+        self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
 
     def note(self, error: LogdbError) -> None:
@@ -139,14 +174,13 @@ class Upload:
 
     def abandon(self) -> None:
         """The call has failed: wait for nothing more."""
-        if self._exchange is not None:
-            self._exchange.abandon()
-            self._exchange = None
+        while self._under_way:
+            self._under_way.pop().exchange.abandon()
             self._identity.end()
 
 
 def _parts(batches: memoryview, record_count: int) -> Iterator[tuple[memoryview, int]]:
-    """Runs of at most five batches, and how many records each has."""
+    """Runs of as many batches as a request may have, and how many records each has."""
     if record_count == 1:
         yield batches, 1
         return

@@ -10,7 +10,7 @@ from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooL
 from logdb.model import OFFSET_MAX, LogConfig
 
 BATCHES_MAX = 5
-"""In a buffer: the log remembers as many of a producer, and a buffer is sent again as a whole."""
+"""Of a producer that may be under way: the log remembers as many."""
 
 
 def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
@@ -26,10 +26,16 @@ def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
 
 
 class Batches(BatchBuilder):
-    """Builds batches, and hands each full buffer of them to ``take``: at most five, uint8[n], borrowed, and how many records."""
+    """Builds batches, and hands each full buffer of them to ``take``: uint8[n], borrowed, and how many records.
 
-    def __init__(self, topic: str, config: LogConfig, batch_size: int, clock: Callable[[], int] | None) -> None:
-        write_size = BATCHES_MAX * batch_size
+    Args:
+        batch_count: Full batches in a buffer.
+    """
+
+    def __init__(
+        self, topic: str, config: LogConfig, batch_size: int, clock: Callable[[], int] | None, *, batch_count: int = BATCHES_MAX
+    ) -> None:
+        write_size = batch_count * batch_size
         super().__init__(next_offset=0, leader_epoch=-1, batch_size=batch_size, write_size=write_size, group_size=1 << 30, clock=clock)
         self._topic, self._batch_size = topic, batch_size
         self.take: Callable[[memoryview, int], None] | None = None

@@ -1,10 +1,15 @@
 """Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
+import threading
+import time
+
 import pytest
 
 import logdb
 from logdb.errors import Closed
 from logdb_http_api.door import HttpDoor
+from logdb_http_api.express import Express
+from logdb_http_api.pipelined import Pipelined
 from support.batches import Rec, encode_batch
 from support.builders import until
 from support.certificates import Authority
@@ -106,6 +111,110 @@ def test_what_comes_in_pieces_is_whole_and_the_next_request_is_another(server, l
     assert line.read().status == 200
     assert [len(record.value) for record in server.database.log("t").read(2998)][:4] == [1000, 1000, 1, 1000]
     until_at_rest(server)
+
+
+# ---------------------------------------------------------------- one behind the other
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Sizes of the bodies that a thread took behind the one it was at."""
+    sizes = []
+    take = Pipelined.take
+
+    def counted(pipelined, head_bytes, body):
+        sizes.append(len(body))
+        take(pipelined, head_bytes, body)
+
+    monkeypatch.setattr(Pipelined, "take", counted)
+    return sizes
+
+
+@pytest.fixture
+def send_all(line, monkeypatch):
+    """Send requests of which the first is appended once the last was sent."""
+    sent = threading.Event()
+    append = Express._append
+
+    def held(*args):
+        sent.wait()
+        return append(*args)
+
+    def send(*requests):
+        sent.clear()
+        line.send(b"".join(requests))
+        sent.set()
+
+    monkeypatch.setattr(Express, "_append", held)
+    return send
+
+
+def test_what_lies_ready_behind_a_request_is_appended_by_its_thread(server, line, usual, taken, send_all):
+    other = PATH.replace("/0/", "/1/")
+    server.database.alter_topic("t", partitions=2)
+    send_all(request(LARGE), request(SMALL), request(SMALL, "?expected_offset=5"), request(SMALL), request(SMALL, path=other))
+    said = [line.read() for _ in range(5)]
+    assert [one.status for one in said] == [200, 200, 412, 200, 200]
+    assert [one.json["base_offset"] for one in said if one.status == 200] == [0, 3000, 3001, 0]
+    assert taken == [len(SMALL)] * 3, "the last is of another partition"
+    assert not usual
+    until_at_rest(server)
+
+
+def test_a_thread_takes_so_many_in_a_row_and_the_loop_the_others(server, line, taken, send_all):
+    send_all(request(LARGE), *[request(SMALL)] * 20)
+    assert [line.read().json["base_offset"] for _ in range(21)] == [0, *range(3000, 3020)]
+    assert len(taken) == 16
+    until_at_rest(server)
+
+
+def test_other_requests_behind_one_are_answered(line, usual, taken, send_all):
+    send_all(request(LARGE), request(SMALL).replace(b"Host: x", b"Host: x\r\nX-Else: 1"), request(SMALL), asked("/health/live"))
+    assert [line.read().status for _ in range(4)] == [200] * 4
+    assert not taken
+    assert usual == [PATH, PATH, "/health/live"]
+
+
+def test_a_larger_one_than_there_is_memory_for_is_the_loop_s(server, line, taken):
+    line.send(request(LARGE) + request(LARGE + LARGE))
+    assert [line.read().json["base_offset"] for _ in range(2)] == [0, 3000]
+    assert not taken
+    until_at_rest(server)
+
+
+def test_who_leaves_with_requests_behind_one_leaves_nothing_half(server, send_all, line):
+    send_all(request(LARGE), request(SMALL), request(SMALL))
+    line.close()
+    log = server.database.log("t")
+    until(lambda: log.end_offset >= 3000, "the first to be appended")
+    until_at_rest(server)
+    assert [len(record.value) for record in log.read(2999)][1:] == [1] * (log.end_offset - 3000)
+
+
+def test_one_of_which_not_all_comes_is_the_loop_s(server, line, taken):
+    whole = request(LARGE)
+    line.send(whole + whole[:5000])
+    assert line.read().json["base_offset"] == 0
+    time.sleep(0.1)  # the thread has given it up by then
+    line.send(whole[5000:])
+    assert line.read().json["base_offset"] == 3000
+    assert not taken
+    until_at_rest(server)
+
+
+def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
+    with served(tmp_path / "db") as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        append = Express._append
+
+        def ending(express, *args):
+            express._door.draining = True
+            return append(express, *args)
+
+        monkeypatch.setattr(Express, "_append", ending)
+        line.send(request(LARGE) + request(SMALL))
+        assert line.read().status == 200
+        assert not taken
 
 
 def test_requests_take_turns_with_those_of_aiohttp(line, usual):

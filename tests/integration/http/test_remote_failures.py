@@ -71,6 +71,25 @@ def test_many_records_and_each_answer_is_lost_once(db, proxy):
     assert values(db) == expected
 
 
+def test_two_requests_are_under_way_on_one_connection_once_it_is_known_where_the_first_went(server, monkeypatch):
+    send, before, connections = Upload._send, [], set()
+
+    def counted(upload, body, record_count):
+        before.append(len(upload._under_way))
+        send(upload, body, record_count)
+        connections.add(upload._under_way[-1].exchange._connection)
+
+    monkeypatch.setattr(Upload, "_send", counted)
+    with logdb.open(server.url) as db:
+        expected = [os.urandom(1000) for _ in range(6000)]
+        assert db.log("t").append_many(expected) == range(6000)
+        assert before[:2] == [0, 0]
+        assert set(before[2:-1]) == {1}
+        assert len(connections) == 1
+        assert len(db._base.connections._idle) == 1, "it is kept for later"
+        assert values(db) == expected
+
+
 def test_a_producer_whose_answers_are_lost(db, proxy):
     with db.producer(linger_ms=0, batch_size=1000) as producer:
         proxy.marked, proxy.cut_answers = b"/batches", 5
@@ -363,7 +382,7 @@ def test_another_writer_between_two_requests_of_a_call(server):
         send, sent = Upload._send, []
 
         def interleaved(upload, body, record_count):
-            if sent:
+            if len(sent) == 1:
                 other.append_many([b"other"])
             sent.append(record_count)
             send(upload, body, record_count)
