@@ -51,7 +51,7 @@ _RETRY_S = "1"
 
 
 class Authenticator:
-    """Finds out who makes the requests of one door.  Used on one event loop."""
+    """Finds out who makes the requests of one door.  Used on one event loop; ``recognized`` in any thread."""
 
     def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
         """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
