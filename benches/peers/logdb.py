@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benches.peers import not_importable
@@ -20,7 +20,7 @@ from benches.workload import BATCH_COUNT, LARGE_BATCH_COUNT, Keys, Measure, Valu
 
 if TYPE_CHECKING:
     from logdb import Log
-    from logdb.model import Durability
+    from logdb.model import ConfigValue, Durability
 
 _READY_COUNT = 100
 _READ_SIZE_BYTES = 1 << 20
@@ -36,15 +36,17 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def _log(work: Work, durability: "Durability" = "os", batch_size: int = 16_384) -> "Iterator[Log]":
+def _log(
+    work: Work, durability: "Durability" = "os", batch_size: int = 16_384, config: "Mapping[str, ConfigValue] | None" = None
+) -> "Iterator[Log]":
     """The one partition of a new database; on leaving, everything appended is read back and counted."""
     import logdb
 
     with logdb.open(str(work.directory), durability=durability, batch_size=batch_size) as db:
-        db.create_topic("t", config={"max.message.bytes": 4 << 20})
+        db.create_topic("t", config=config)
         log = db.log("t")
         yield log
-        work.check(_scan_values(log))
+        work.check(scan_records(log))
 
 
 def append(work: Work) -> Measure:
@@ -175,7 +177,7 @@ def _send(work: Work, *, called_back: bool) -> Measure:
         seconds = time.perf_counter() - began
         if called_back and delivered != work.count:
             raise Wrong(f"{delivered} of {work.count} records were delivered")
-        met = [_scan_values(db.log("t", partition)) for partition in range(4)]
+        met = [scan_records(db.log("t", partition)) for partition in range(4)]
         work.check((sum(count for count, _ in met), sum(size_bytes for _, size_bytes in met)))
     return rate(work.count, seconds)
 
@@ -200,7 +202,7 @@ def send_interval(work: Work) -> Measure:
                 producer.send("t", value, key)
             producer.flush()
         seconds = time.perf_counter() - began
-        work.check(_scan_values(db.log("t")))
+        work.check(scan_records(db.log("t")))
     return rate(work.count, seconds)
 
 
@@ -217,7 +219,7 @@ def send_transactional(work: Work) -> Measure:
                 for key, value in zip(keys[first : first + _TRANSACTION_COUNT], values[first : first + _TRANSACTION_COUNT], strict=True):
                     tx.send("t", value, key)
         seconds = time.perf_counter() - began
-        work.check(_scan_values(db.log("t")))
+        work.check(scan_records(db.log("t")))
     return rate(work.count, seconds)
 
 
@@ -322,7 +324,7 @@ def _ready(work: Work) -> list[bytes]:
 def append_ready(work: Work) -> Measure:
     """What a door does: batches of other makers are checked, placed and written."""
     ready = _ready(work)
-    with _log(work) as log:
+    with _log(work, config={"max.message.bytes": 4 << 20}) as log:  # a batch of 1,000 records of 1 KiB is over the default
         began = work.start()
         for number in range(work.count // BATCH_COUNT):
             log.append_batches(ready[number % len(ready)])
@@ -358,15 +360,22 @@ def _filled(work: Work) -> "Iterator[Log]":
     """A log with all records, opened anew by a reader."""
     import logdb
 
-    with logdb.open(str(work.directory), durability="os") as db:
-        db.create_topic("t")
-        for keys, values in work.batches():
-            db.log("t").append_many(values, keys=keys)
+    fill(work, str(work.directory))
     with logdb.open(str(work.directory), mode="r") as db:
         yield db.log("t")
 
 
-def _scan_values(log: "Log") -> tuple[int, int]:
+def fill(work: Work, path: str) -> None:
+    """Make a database with all records in its one partition."""
+    import logdb
+
+    with logdb.open(path, durability="os") as db:
+        db.create_topic("t")
+        for keys, values in work.batches():
+            db.log("t").append_many(values, keys=keys)
+
+
+def scan_records(log: "Log") -> tuple[int, int]:
     count = size_bytes = 0
     records: Iterator[Any] = log.read(0)  # no value is None here
     for record in records:
@@ -387,7 +396,7 @@ def _scan_all(log: "Log") -> tuple[int, int]:
 
 def scan_values(work: Work) -> Measure:
     with _filled(work) as log:
-        return work.passes(lambda: _scan_values(log))
+        return work.passes(lambda: scan_records(log))
 
 
 def scan_all(work: Work) -> Measure:
@@ -443,18 +452,18 @@ def group_iterate(work: Work) -> Measure:
 
 
 def _arrow(work: Work, columns: list[str] | None) -> Measure:
+    with _filled(work) as log:
+        return work.passes(lambda: scan_arrow(log, columns))
+
+
+def scan_arrow(log: "Log", columns: list[str] | None) -> tuple[int, int]:
     import pyarrow.compute as pc
 
-    with _filled(work) as log:
-
-        def one() -> tuple[int, int]:
-            count = size_bytes = 0
-            for batch in log.read_arrow(0, columns=columns):
-                count += batch.num_rows
-                size_bytes += pc.sum(pc.binary_length(batch.column("value"))).as_py()
-            return count, size_bytes
-
-        return work.passes(one)
+    count = size_bytes = 0
+    for batch in log.read_arrow(0, columns=columns):
+        count += batch.num_rows
+        size_bytes += pc.sum(pc.binary_length(batch.column("value"))).as_py()
+    return count, size_bytes
 
 
 def arrow_value(work: Work) -> Measure:
@@ -528,7 +537,7 @@ def compact(work: Work) -> Measure:
         began = work.start()
         db.compact("t")
         seconds = time.perf_counter() - began
-        met = _scan_values(log)
+        met = scan_records(log)
         work.check(met, len(set(keys)))
         return rate(work.count, seconds)
 
@@ -560,7 +569,7 @@ def snapshot(work: Work) -> Measure:
         writer.join()
     with logdb.open(str(target), mode="r") as frozen:
         segment_count = frozen.describe_topic("t").partitions[0].segment_count
-        work.check(_scan_values(frozen.log("t")))
+        work.check(scan_records(frozen.log("t")))
         return Measure(seconds * 1e3, "ms", f"{segment_count} segments")
 
 

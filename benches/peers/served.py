@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from benches.peers import not_importable
+from benches.peers.logdb import fill, scan_arrow, scan_records
 from benches.workload import LARGE_BATCH_COUNT, Measure, Work, Wrong, rate
 
 if TYPE_CHECKING:
@@ -62,18 +63,20 @@ def _log(work: Work) -> "Iterator[Log]":
     import logdb
 
     with _served(work) as (url, _), logdb.open(url) as db:
-        db.create_topic("t", config={"max.message.bytes": 4 << 20})
+        db.create_topic("t")
         log = db.log("t")
         yield log
-        work.check(_scan(log))
+        work.check(scan_records(log))
 
 
 @contextlib.contextmanager
 def _filled(work: Work) -> "Iterator[Log]":
-    with _log(work) as log:
-        for keys, values in work.batches(LARGE_BATCH_COUNT):
-            log.append_many(values, keys=keys)
-        yield log
+    """A log with all records, written by the library beforehand: the same files as those that are read in the process."""
+    import logdb
+
+    fill(work, str(work.directory / "db"))
+    with _served(work) as (url, _), logdb.open(url) as db:
+        yield db.log("t")
 
 
 def append_many(work: Work) -> Measure:
@@ -86,29 +89,14 @@ def append_many(work: Work) -> Measure:
         return rate(work.count, time.perf_counter() - began)
 
 
-def _scan(log: Any) -> tuple[int, int]:
-    count = size_bytes = 0
-    for record in log.read(0):
-        size_bytes += len(record.value)
-        count += 1
-    return count, size_bytes
-
-
 def scan_values(work: Work) -> Measure:
     with _filled(work) as log:
-        return work.passes(lambda: _scan(log))
+        return work.passes(lambda: scan_records(log))
 
 
 def arrow_value(work: Work) -> Measure:
-    import pyarrow.compute
-
-    def one() -> tuple[int, int]:
-        batches = list(log.read_arrow(0, columns=["value"]))
-        sizes = (pyarrow.compute.sum(pyarrow.compute.binary_length(batch.column("value"))).as_py() for batch in batches)
-        return sum(batch.num_rows for batch in batches), sum(sizes)
-
     with _filled(work) as log:
-        return work.passes(one)
+        return work.passes(lambda: scan_arrow(log, ["value"]))
 
 
 def append(work: Work) -> Measure:
@@ -161,7 +149,7 @@ def stream_json(work: Work) -> Measure:
         good = reports.count(b'"error_code":200')
         if good != work.count:
             raise Wrong(f"{good} reports of success for {work.count} records")
-        work.check((db.log("t").end_offset, work.count * work.value_size))
+        work.check(scan_records(db.log("t")))
         return rate(work.count, seconds)
 
 
