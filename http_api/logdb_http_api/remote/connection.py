@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
-from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, ServerUnavailable
+from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
 
@@ -328,6 +328,9 @@ class Exchange:
             self._send()
         except OSError as error:
             self._failure = error
+        except BaseException:  # also from outside (Ctrl-C)
+            self.abandon()
+            raise
 
     def begun(self) -> Answer | None:
         """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
@@ -378,7 +381,7 @@ class Exchange:
         except OSError as error:
             self._lost(error)
             return None
-        except LogdbError:
+        except BaseException:  # also from outside (Ctrl-C)
             self.abandon()
             raise
         self._connection = self._response = None
@@ -400,7 +403,9 @@ class Exchange:
         connection.send(self._method, self._path, self._body, self._headers, left_s)
 
     def _follow(self) -> Connection | None:
-        """The connection for a request behind this one, whose it is from then on; None: there is none any more."""
+        """The connection for a request behind this one, whose it is from then on; None: there is none, or it broke."""
+        if self._failure is not None:
+            return None
         self._followed = self._connection
         return self._connection
 

@@ -68,10 +68,9 @@ class Memory:
     def copy(self, batches: memoryview) -> memoryview:
         """A copy, which stays while two more are made."""
         self._rooms.rotate()
-        room = self._rooms[0]
-        if len(room) < len(batches):
-            room += bytes(len(batches) - len(room))
-        view = memoryview(room)[: len(batches)]
+        if len(self._rooms[0]) < len(batches):
+            self._rooms[0] = bytearray(len(batches))  # another one: an error that somebody keeps has a view of the one before
+        view = memoryview(self._rooms[0])[: len(batches)]
         view[:] = batches
         return view
 
@@ -137,8 +136,12 @@ class Upload:
         query = {name: value for name, value in given.items() if value is not None}
         path = f"{self._path}?{urlencode(query)}" if query else self._path
         behind = self._under_way[-1].exchange if self._under_way else None
-        exchange = Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
-        self._under_way.append(UnderWay(exchange, record_count, len(body)))
+        try:
+            exchange = Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
+            self._under_way.append(UnderWay(exchange, record_count, len(body)))
+        except BaseException:  # from outside (Ctrl-C): perhaps all of it was sent
+            self._identity.end()
+            raise
 
     def finish(self) -> None:
         """Wait until what was sent is acknowledged.
@@ -150,20 +153,19 @@ class Upload:
             self._finish_one()
 
     def _finish_one(self) -> None:
-        exchange, record_count, _ = self._under_way.popleft()
+        exchange, record_count, _ = self._under_way[0]  # it stays until it is known what became of it: see abandon
         try:
             answer = exchange.answer()
-            usual = _ANSWER.fullmatch(answer.body)
-            said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
-            if said.next_offset - said.base_offset != record_count:
-                raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
         except UnexpectedOffset:
-            raise  # none of them is in the log
-        except BaseException:
-            self._identity.end()
+            self._under_way.popleft()  # none of them is in the log
             raise
+        usual = _ANSWER.fullmatch(answer.body)
+        said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
+        if said.next_offset - said.base_offset != record_count:
+            raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
+        self._under_way.popleft()
 
     def note(self, error: LogdbError) -> None:
         """Say in an error that ended the call what of it was appended before."""
@@ -173,7 +175,7 @@ class Upload:
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 
     def abandon(self) -> None:
-        """The call has failed: wait for nothing more."""
+        """The call has failed: wait for nothing more; nobody knows whether the log has what is under way."""
         while self._under_way:
             self._under_way.pop().exchange.abandon()
             self._identity.end()
