@@ -1,6 +1,7 @@
 """What a client does when the server, or the way to it, fails: nothing is lost, nothing is there twice."""
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -412,6 +413,28 @@ def test_a_child_opens_its_own(server):
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert log.append(b"parent") == 2
+
+
+def test_a_child_of_which_the_parent_is_appending_is_told_so_too(server):
+    with logdb.open(server.url) as db:
+        log = db.log("t")
+
+        def records():
+            yield b"a"
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                signal.alarm(10)  # instead of waiting for ever
+                try:
+                    log.append(b"child")
+                except Forked:
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            yield b"b"
+
+        assert log.append_many(records()) == range(2)
 
 
 def test_credentials_are_nowhere_to_be_seen(server, monkeypatch):
