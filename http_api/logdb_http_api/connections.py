@@ -20,6 +20,7 @@ from logdb_http_api.pipelined import Pipelined
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
+_STATUS = b"HTTP/1.1 "
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
 
 
@@ -89,7 +90,11 @@ class Connection(RequestHandler):
         return name[0] if isinstance(name, tuple) else ""
 
     def say(self, answer: bytes) -> None:
-        """Answer the request that began; nothing can follow one whose body was not read to its end."""
+        """Answer the request that began; nothing can follow one whose body was not read to its end.
+
+        Args:
+            answer: The whole, or the end of one that was sent by other ways.
+        """
         self.end()
         self._next_keepalive_close_time = self.said_s + self._keepalive_timeout
         if self.transport is None:
@@ -97,7 +102,7 @@ class Connection(RequestHandler):
         if not self._unread_bytes and not self._all.draining:
             self.transport.write(answer)
             return
-        self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) if answer.startswith(_STATUS) else answer)
         if self._unread_bytes:
             self.transport.set_protocol(_Dropping(self, self._unread_bytes))
             self.transport.resume_reading()

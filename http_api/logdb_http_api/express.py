@@ -52,6 +52,7 @@ _FETCH = re.compile(
 )
 _HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)")
 _LENGTH = re.compile(r"[0-9]{1,10}")
+_HEAD_BYTES_MAX = 2048
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
@@ -126,7 +127,7 @@ class Express:
     def take(self, connection: Connection, data: bytes) -> bool:
         """Take the request that begins with ``data``; False: it is aiohttp's."""
         if data.startswith(b"POST /logdb/v1/topics/"):
-            return self._take_append(connection, data, data.find(_END) + len(_END))
+            return self._take_append(connection, data, data.find(_END, 0, _HEAD_BYTES_MAX) + len(_END))
         if data.startswith(b"GET /logdb/v1/topics/") and data.find(_END) + len(_END) == len(data):
             return self._take_fetch(connection, data)
         return False
@@ -194,7 +195,7 @@ class Express:
         return session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
 
     def _append_in_turn(self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined | None) -> bytes:
-        """Append what was received, and what the client sends next; returns what is left to be said.
+        """Append what was received, and what the client sends next; returns what is left to be said, which may be the end of an answer.
 
         Raises:
             ConnectionError: The client is gone.
@@ -204,11 +205,13 @@ class Express:
             return answer
         with contextlib.closing(pipelined):
             for _ in range(_IN_TURN_COUNT_MAX):
-                if self._door.draining or not pipelined.answer(answer):
-                    return answer
-                following = self._take_next(asked, buffer, pipelined)
+                try:
+                    unsent = answer if self._door.draining else pipelined.answer(answer)
+                    following = None if unsent else self._take_next(asked, buffer, pipelined)
+                except OSError as error:  # a ConnectionError, or that its network is gone
+                    raise ConnectionAbortedError(str(error)) from error
                 if following is None:
-                    return b""
+                    return unsent
                 answer = self._append_and_answer(connection, following, memoryview(buffer)[: following.size_bytes])
         return answer
 

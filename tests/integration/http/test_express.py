@@ -217,6 +217,68 @@ def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
         assert not taken
 
 
+class Narrow:
+    """A socket that takes forty bytes at once."""
+
+    def __init__(self, sock):
+        self._sock = sock
+
+    def send(self, data, flags):
+        return self._sock.send(data[:40], flags)
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    made = Pipelined.__init__
+    monkeypatch.setattr(Pipelined, "__init__", lambda pipelined, sock: made(pipelined, Narrow(sock)))
+
+
+def test_who_reads_slowly_gets_the_rest_of_an_answer_from_the_loop(server, narrow, line, taken):
+    for at in range(2):
+        line.send(request(LARGE))
+        assert line.read().json["base_offset"] == 3000 * at
+    until_at_rest(server)
+
+
+def test_the_rest_of_an_answer_is_not_changed_by_the_end_of_the_server(tmp_path, narrow, monkeypatch):
+    with served(tmp_path / "db") as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        answer = Pipelined.answer
+
+        def ending(pipelined, said):
+            unsent = answer(pipelined, said)
+            connections = door_of(server)._connections
+            connections.loop.call_soon_threadsafe(setattr, connections, "draining", True)
+            return unsent
+
+        monkeypatch.setattr(Pipelined, "answer", ending)
+        line.send(request(LARGE))
+        said = line.read()
+        assert (said.status, said.json) == (200, {"base_offset": 0, "next_offset": 3000})
+        assert "connection" not in said.headers
+        assert line.is_closed()
+
+
+def test_a_connection_that_fails_behind_an_answer_gets_no_other(server, line, monkeypatch):
+    def fail(pipelined):
+        raise TimeoutError("its network is gone")
+
+    monkeypatch.setattr(Pipelined, "head", fail)
+    line.send(request(LARGE))
+    assert line.read().status == 200
+    assert line.is_closed()
+    until_at_rest(server)
+
+
+def test_a_long_head_is_aiohttp_s(server, line, usual):
+    line.send(request(SMALL).replace(b"Host: x", b"Host: x\r\nAccept-Encoding: " + b"x" * 3000))
+    assert line.read().status == 200
+    assert usual == [PATH]
+
+
 def test_requests_take_turns_with_those_of_aiohttp(line, usual):
     for at in range(3):
         line.send(request(SMALL))
