@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
+from logdb.broker.guarded import GuardedSession
+from logdb.codec import convert
 from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb_http_api.remote import connection
 from logdb_http_api.remote.connection import Exchange
@@ -328,6 +330,38 @@ def test_a_server_that_is_killed_under_its_clients(tmp_path):  # noqa: C901 -- t
         count = reader.end_offset
         assert [record.value for record in reader.read(0)] == [b"%d" % number * 50 for number in range(count)]
         assert seen == list(range(db.log("sent").end_offset))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_crash_in_the_middle_of_a_request(server, proxy, monkeypatch, others):
+    """The log keeps the first batch of two; perhaps another appends before the request comes again."""
+    produce, kept = GuardedSession.produce, []
+
+    def crashing(session, topic, partition, batches, **options):
+        if not kept and len(batches) > 300_000:
+            first, _ = next(convert.headers(memoryview(batches)))
+            kept.append(produce(session, topic, partition, bytes(first), **options))
+            if others:
+                server.database.append("t", b"of another")
+            raise RuntimeError("as if it was killed: nobody gets this")
+        return produce(session, topic, partition, batches, **options)
+
+    monkeypatch.setattr(GuardedSession, "produce", crashing)
+    expected = [os.urandom(1000) for _ in range(3000)]
+    with logdb.open(proxy.url) as db:
+        log = db.log("t")
+        proxy.marked, proxy.cut_answers = b"/batches", 1
+        if others:
+            with pytest.raises(UnexpectedOffset) as raised:
+                log.append_many(expected)
+            assert raised.value.offsets == kept[0]
+            assert values(db) == [*expected[: len(kept[0])], b"of another"]
+            assert log.append(b"next") == len(kept[0]) + 1
+        else:
+            assert log.append_many(expected) == range(3000)
+            assert values(db) == expected
+    assert 0 < len(kept[0]) < 1000
+    assert proxy.cut_count == 1
 
 
 # ---------------------------------------------------------------- no server, another server
