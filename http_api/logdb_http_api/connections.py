@@ -156,10 +156,13 @@ class Connection(RequestHandler):
             self._unread_bytes -= len(room)
 
     def pipelined(self) -> Pipelined | None:
-        """The socket for a thread; None: it is of no use past the loop, for TLS or for answers that are still to be sent."""
+        """The socket for a thread; None: there is none, or it is of no use past the loop, for TLS or for answers not sent yet."""
         if self.transport is None or self.transport.get_extra_info("sslcontext") is not None or self.transport.get_write_buffer_size():
             return None
-        return Pipelined(self.transport.get_extra_info("socket").dup())
+        try:
+            return Pipelined(self.transport.get_extra_info("socket").dup())
+        except OSError:  # no descriptor is left
+            return None
 
     def _process_keepalive(self) -> None:
         if self.busy:  # of which aiohttp may not know

@@ -56,6 +56,7 @@ _HEAD_BYTES_MAX = 2048
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
+_AT_SOCKETS_COUNT_MAX = 32  # threads that have a descriptor of their client's
 _IN_TURN_COUNT_MAX = 16  # requests of one client that a thread takes before it is anybody's
 _ALONE_BYTES = 64 << 10  # an answer from here on is not copied together with its head
 
@@ -254,7 +255,8 @@ class Express:
                 taken_bytes += step_bytes
                 await connection.receive(body[at:taken_bytes])
                 at = taken_bytes
-            appending = partial(self._append_in_turn, connection, asked, buffer, connection.pipelined())
+            pipelined = connection.pipelined() if door.appending.total() < _AT_SOCKETS_COUNT_MAX else None
+            appending = partial(self._append_in_turn, connection, asked, buffer, pipelined)
             answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer

@@ -1,7 +1,9 @@
 """Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
+import errno
 import threading
 import time
+from asyncio.trsock import TransportSocket
 
 import pytest
 
@@ -215,6 +217,17 @@ def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
         line.send(request(LARGE) + request(SMALL))
         assert line.read().status == 200
         assert not taken
+
+
+@pytest.mark.parametrize("few", ["the door's", "the process's"])
+def test_without_a_descriptor_for_the_thread_the_loop_does_it_all(line, taken, send_all, monkeypatch, few):
+    if few == "the door's":
+        monkeypatch.setattr("logdb_http_api.express._AT_SOCKETS_COUNT_MAX", 0)
+    else:
+        monkeypatch.setattr(TransportSocket, "dup", lambda sock: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many")))
+    send_all(request(LARGE), request(SMALL))
+    assert [line.read().json["base_offset"] for _ in range(2)] == [0, 3000]
+    assert not taken
 
 
 class Narrow:
