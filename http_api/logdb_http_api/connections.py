@@ -137,7 +137,7 @@ class Connection(RequestHandler):
         for part in parts:
             view = memoryview(part)
             for at in range(0, len(view), _SLICE_BYTES):
-                if self.transport is None:
+                if self.transport is None or self.transport.is_closing():
                     raise ConnectionResetError("the client is gone")
                 self.transport.write(view[at : at + _SLICE_BYTES])
                 await self._drain_helper()

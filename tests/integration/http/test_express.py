@@ -1,6 +1,8 @@
 """Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
 import errno
+import socket
+import struct
 import threading
 import time
 from asyncio.trsock import TransportSocket
@@ -9,6 +11,7 @@ import pytest
 
 import logdb
 from logdb.errors import Closed
+from logdb_http_api.batches import Reading
 from logdb_http_api.door import HttpDoor
 from logdb_http_api.express import Express
 from logdb_http_api.pipelined import Pipelined
@@ -473,6 +476,26 @@ def test_who_reads_slowly_gets_it_all_and_who_leaves_costs_nothing(server):
         line.send(asked(fetch()) + asked(fetch(14_999)))
         assert [line.read().status for _ in range(2)] == [200, 200]
     until_at_rest(server)
+
+
+def test_who_leaves_before_the_answer_is_sent_none(server, monkeypatch, caplog):
+    log = server.database.log("t")
+    for _ in range(2):
+        log.append_batches(LARGE)
+    read, left = Reading.read, threading.Event()
+
+    def held(*args):
+        read(*args)
+        left.wait()
+
+    monkeypatch.setattr(Reading, "read", held)
+    with wire(server.url) as line:
+        line.send(asked(fetch(max_bytes=8 << 20)))
+        until(lambda: door_of(server).under_way, "the fetch to be begun")
+        line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    left.set()
+    until_at_rest(server)
+    assert not caplog.records, "asyncio says so of each write to a connection that is gone"
 
 
 def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, caplog):
