@@ -51,7 +51,7 @@ _FETCH = re.compile(
     r" HTTP/1\.1"
 )
 _HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)|(Authorization): ((?:Basic|Bearer) [!-~]+)")
-_AUTHORIZATION = b"\r\nAuthorization: "
+_AUTHORIZATION = b"authorization"  # in lower case
 _LENGTH = re.compile(r"[0-9]{1,10}")
 _HEAD_BYTES_MAX = 2048
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
@@ -163,7 +163,7 @@ class Express:
         return True
 
     def _append_of(self, head: bytes) -> Append | None:
-        return append_of(head) if _AUTHORIZATION in head else self._known(head)  # nobody's password is kept
+        return append_of(head) if _AUTHORIZATION in head.lower() else self._known(head)  # nobody's password is kept
 
     def _has_room(self, size_bytes: int) -> bool:
         """Whether a request of that size waits for no others."""

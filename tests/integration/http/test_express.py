@@ -446,6 +446,16 @@ def test_a_token_that_is_revoked_in_between_is_none(server, line, taken, secured
     assert not taken
 
 
+@pytest.mark.parametrize("header", ["Authorization: Bearer x", "authorization: Bearer x", "Authorization:Bearer x", "AUTHORIZATION: x"])
+def test_a_head_that_says_who_asks_is_not_remembered(server, line, header):
+    express_ = door_of(server)._connections.express.__self__
+    line.send(request(SMALL))
+    assert line.read().status == 200
+    line.send(request(SMALL).replace(b"Host: x", f"Host: x\r\n{header}".encode()))
+    assert line.read().status == 200
+    assert express_._known.cache_info().currsize == 1
+
+
 def test_a_client_with_a_password_goes_past_aiohttp(server, usual):
     secure(server.database.path, users={"ann": "a long password"}, super_users=["ann"])
     appends_of_a_client(server.url, usual, user="ann", password="a long password")
