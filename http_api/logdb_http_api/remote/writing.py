@@ -68,10 +68,9 @@ class Memory:
     def copy(self, batches: memoryview) -> memoryview:
         """A copy, which stays while two more are made."""
         self._rooms.rotate()
-        room = self._rooms[0]
-        if len(room) < len(batches):
-            room += bytes(len(batches) - len(room))
-        view = memoryview(room)[: len(batches)]
+        if len(self._rooms[0]) < len(batches):
+            self._rooms[0] = bytearray(len(batches))  # not made longer: an error that somebody keeps may hold a view of it
+        view = memoryview(self._rooms[0])[: len(batches)]
         view[:] = batches
         return view
 
