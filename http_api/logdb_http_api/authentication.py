@@ -18,11 +18,11 @@ one, and of those there are at most ``_WAITING_MAX``: whoever floods a server wi
 
 import asyncio
 import base64
+import contextlib
 import ipaddress
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
@@ -51,7 +51,7 @@ _RETRY_S = "1"
 
 
 class Authenticator:
-    """Finds out who makes the requests of one door.  Used on one event loop."""
+    """Finds out who makes the requests of one door.  Used on one event loop; ``recognized`` in any thread."""
 
     def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
         """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
@@ -78,6 +78,8 @@ class Authenticator:
         if route.path in OPEN_PATHS:
             return ANONYMOUS
         given, host = http.headers.get("Authorization"), http.remote or ""
+        if (known := self.recognized(given, http.get_extra_info("peercert"))) is not None:
+            return known
         scheme, _, credentials = (given or "").partition(" ")
         if scheme.lower() == "bearer":
             return self._gate.authenticate_token(credentials.strip(), host)
@@ -88,9 +90,25 @@ class Authenticator:
         except AuthenticationFailed as error:
             self._gate.not_authenticated(host, None, error)
             raise
-        if (known := self._gate.remembered(user, password)) is not None:
-            return known
         return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
+
+    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Principal | None:
+        """Who makes a request, if that shows at once; nothing is noted of who is not recognized.
+
+        Args:
+            given: ``Authorization``.
+            certificate: That of the connection.
+        """
+        with contextlib.suppress(AuthenticationFailed):
+            if not self._gate.authentication:
+                return ANONYMOUS
+            if given is None:
+                return principal_of(certificate, self._certificate_rule) if certificate else None
+            scheme, _, credentials = given.partition(" ")
+            if scheme.lower() == "bearer":
+                return self._gate.owner(credentials.strip())
+            return self._gate.remembered(*_user_and_password(scheme, credentials.strip()))
+        return None
 
     def _without_authorization(self, http: web.BaseRequest, route: Route) -> Principal:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
@@ -107,7 +125,7 @@ class Authenticator:
             authenticate = self._gate.authenticate_password
             return await asyncio.get_running_loop().run_in_executor(self._threads, authenticate, user, password, host)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _turn(self, address: str) -> AsyncIterator[None]:
         """Wait until fewer than ``_PER_ADDRESS`` others of an address are at it."""
         turns = self._turns.setdefault(address, _Turns())

@@ -6,7 +6,7 @@ Knows asyncio's protocols and aiohttp's.  Does not know requests.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -87,6 +87,11 @@ class Connection(RequestHandler):
         """The client's address."""
         name = self.peername
         return name[0] if isinstance(name, tuple) else ""
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The client's, as ``SSLSocket.getpeercert`` returns it."""
+        return None if self._wire is None else self._wire.get_extra_info("peercert")
 
     def say(self, answer: bytes) -> None:
         """Answer the request that began; nothing can follow one whose body was not read to its end."""

@@ -150,7 +150,7 @@ class HttpDoor:
         loop = asyncio.get_running_loop()
         self.waits = self.gate.waits()
         self._router = Router(self.routes)
-        express = None if self._access_log else Express(self).take
+        express = None if self._access_log else Express(self, self._authenticator).take
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept, scheme = self._connections.accept, "http"
         self._beginnings = None if self._certificate is None else Beginnings(self._certificate, accept)

@@ -1,7 +1,7 @@
 """Record batches in and out past aiohttp: what one record costs a server is mostly the way through it.
 
 Knows the requests that logdb's own client makes for them, to the letter.  Does not know any other: aiohttp gets those, and these
-too where more is to be found out than whether the log takes the batches, such as who asks, or whether there is room.
+too where more is to be found out than whether the log takes the batches, such as whether a password is right, or whether there is room.
 
     POST /logdb/v1/topics/t/partitions/0/batches?expected_offset=7 HTTP/1.1
     Host: localhost:8080
@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 
 from aiohttp.helpers import rfc822_formatted_time
 
-from logdb.broker.principals import ANONYMOUS
+from logdb.broker.guarded import GuardedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, TopicPartition
 from logdb_http_api import batches
-from logdb_http_api.authentication import host_name, is_at_loopback, is_of_internet
+from logdb_http_api.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
 from logdb_http_api.connections import Connection
 from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.pipelined import Pipelined
@@ -50,7 +50,8 @@ _FETCH = re.compile(
     rf"GET {_PATH}\?offset=(?P<offset>[0-9]{{1,19}})&max_bytes=(?P<max_bytes>[0-9]{{1,10}})(?P<committed>&isolation_level=read_committed)?"
     r" HTTP/1\.1"
 )
-_HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)")
+_HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)|(Authorization): ((?:Basic|Bearer) [!-~]+)")
+_AUTHORIZATION = b"\r\nAuthorization: "
 _LENGTH = re.compile(r"[0-9]{1,10}")
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
@@ -60,21 +61,23 @@ _ALONE_BYTES = 64 << 10  # an answer from here on is not copied together with it
 
 
 class Append(NamedTuple):
-    """What a head asks: where batches go, how, how many bytes of them follow, and whether of a server on the Internet."""
+    """What a head asks: where batches go, how, and how many bytes of them follow; of a server on the Internet or not, and for whom."""
 
     where: TopicPartition
     durability: Any
     expected_offset: int | None
     size_bytes: int
     of_internet: bool
+    authorization: str | None = None
 
 
 class Fetch(NamedTuple):
-    """What a head asks: what is to be read, and whether of a server on the Internet."""
+    """What a head asks: what is to be read; of a server on the Internet or not, and for whom."""
 
     wanted: batches.Wanted
     isolation_level: IsolationLevel
     of_internet: bool
+    authorization: str | None = None
 
 
 def append_of(head: bytes) -> Append | None:
@@ -87,26 +90,27 @@ def append_of(head: bytes) -> Append | None:
     if not _LENGTH.fullmatch(length) or durability not in (None, *DURABILITY_LEVELS) or (expected_offset or 0) > OFFSET_MAX:
         return None
     where = TopicPartition(request["topic"], int(request["partition"]))
-    return Append(where, durability, expected_offset, int(length), is_of_internet(host))
+    return Append(where, durability, expected_offset, int(length), is_of_internet(host), headers.get("Authorization"))
 
 
 def fetch_of(head: bytes) -> Fetch | None:
     """As ``append_of``, of fetches."""
     request, headers, host = _parts(_FETCH, head)
-    if request is None or not headers.keys() <= {"Host", "Accept-Encoding"} or not host:
+    if request is None or not headers.keys() <= {"Host", "Accept-Encoding", "Authorization"} or not host:
         return None
     offset, max_bytes = int(request["offset"]), int(request["max_bytes"])
     if offset > OFFSET_MAX or not 1 <= max_bytes <= batches.FETCH_BYTES_MAX:
         return None
     wanted = batches.Wanted(request["topic"], int(request["partition"]), offset, max_bytes)
-    return Fetch(wanted, "read_committed" if request["committed"] else "read_uncommitted", is_of_internet(host))
+    isolation_level: IsolationLevel = "read_committed" if request["committed"] else "read_uncommitted"
+    return Fetch(wanted, isolation_level, is_of_internet(host), headers.get("Authorization"))
 
 
 def _parts(request: re.Pattern[str], head: bytes) -> tuple[re.Match[str] | None, dict[str, str], str]:
     """The request line, the headers and the name of the server; None: a line is none that is known."""
     first, *lines = head[: -len(_END)].decode("latin-1").split("\r\n")
     found = [_HEADER.fullmatch(line) for line in lines]
-    headers = {one[1]: one[2] for one in found if one is not None}
+    headers = {one[1] or one[3]: one[2] or one[4] for one in found if one is not None}
     if len(headers) < len(lines):
         return None, {}, ""
     try:
@@ -118,9 +122,9 @@ def _parts(request: re.Pattern[str], head: bytes) -> tuple[re.Match[str] | None,
 class Express:
     """The batches of one door, in and out.  Used on its event loop."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        self._append_of = lru_cache(_KNOWN_COUNT)(append_of)
+    def __init__(self, door: Door, authenticator: Authenticator) -> None:
+        self._door, self._authenticator = door, authenticator
+        self._known = lru_cache(_KNOWN_COUNT)(append_of)
         self._spare = bytearray()  # of the body before
 
     def take(self, connection: Connection, data: bytes) -> bool:
@@ -133,36 +137,53 @@ class Express:
 
     def _take_append(self, connection: Connection, data: bytes, begin: int) -> bool:
         asked = self._append_of(data[:begin]) if begin >= len(_END) else None
-        if asked is None or begin + asked.size_bytes < len(data) or not self._is_plain(connection, asked.size_bytes, asked.of_internet):
+        if asked is None or begin + asked.size_bytes < len(data) or not self._has_room(asked.size_bytes):
+            return False
+        session = self._session(connection, asked)
+        if session is None:
             return False
         body = memoryview(data)[begin:]
         if len(body) < asked.size_bytes or not batches.appends_at_once(self._door, asked.where, asked.durability, len(body)):
-            connection.run(self._receive(connection, asked, body), asked.size_bytes - len(body))
+            connection.run(self._receive(connection, session, asked, body), asked.size_bytes - len(body))
             return True
         connection.begin()
-        connection.say(self._append_and_answer(connection, asked, body))
+        connection.say(_append(session, asked, body))
         return True
 
     def _take_fetch(self, connection: Connection, head: bytes) -> bool:
         asked = fetch_of(head)
-        if asked is None or not self._is_plain(connection, asked.wanted.max_bytes, asked.of_internet):
+        if asked is None or not self._has_room(asked.wanted.max_bytes):
             return False
-        connection.run(self._fetch(connection, asked), 0)
+        session = self._session(connection, asked)
+        if session is None:
+            return False
+        connection.run(self._fetch(connection, session, asked), 0)
         return True
 
-    def _is_plain(self, connection: Connection, size_bytes: int, of_internet: bool) -> bool:
-        """Whether there is nothing to be found out but what the log says."""
+    def _append_of(self, head: bytes) -> Append | None:
+        return append_of(head) if _AUTHORIZATION in head else self._known(head)  # nobody's password is kept
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """Whether a request of that size waits for no others."""
         door = self._door
         return not (
             door.draining
             or door.under_way >= door.limits.requests_max
             or size_bytes > door.limits.body_bytes_max
             or not door.memory.has_room(size_bytes)
-            or door.gate.authentication
-            or (of_internet and is_at_loopback(connection.sockname))
         )
 
-    async def _fetch(self, connection: Connection, asked: Fetch) -> bytes:
+    def _session(self, connection: Connection, asked: Append | Fetch) -> GuardedSession | None:
+        """For whoever asks; None: it takes longer to find out who that is, they are refused, or have quotas."""
+        gate = self._door.gate
+        if asked.of_internet and not gate.authentication and is_at_loopback(connection.sockname):
+            return None
+        principal = self._authenticator.recognized(asked.authorization, connection.certificate)
+        if principal is None or gate.quotas.limits(principal):
+            return None
+        return gate.session(principal, connection.host)
+
+    async def _fetch(self, connection: Connection, session: GuardedSession, asked: Fetch) -> bytes:
         """Read, and send what is more than a little; returns the end of the answer.
 
         Raises:
@@ -174,7 +195,7 @@ class Express:
             try:
                 await door.memory.take(wanted.max_bytes)
                 taken_bytes = wanted.max_bytes
-                read = partial(reading.read, door.gate.session(ANONYMOUS, connection.host), wanted.max_bytes, asked.isolation_level)
+                read = partial(reading.read, session, wanted.max_bytes, asked.isolation_level)
                 await asyncio.get_running_loop().run_in_executor(door.executor, read)
                 if reading.error is not None:
                     raise reading.error
@@ -189,49 +210,44 @@ class Express:
             door.memory.give_back(taken_bytes)
             door.under_way -= 1
 
-    def _append(self, connection: Connection, asked: Append, body: Buffer) -> range:
-        session = self._door.gate.session(ANONYMOUS, connection.host)
-        return session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
-
-    def _append_in_turn(self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined | None) -> bytes:
+    def _append_in_turn(
+        self, connection: Connection, session: GuardedSession, asked: Append, buffer: bytearray, pipelined: Pipelined | None
+    ) -> bytes:
         """Append what was received, and what the client sends next; returns what is left to be said.
 
         Raises:
             ConnectionError: The client is gone.
         """
-        answer = self._append_and_answer(connection, asked, memoryview(buffer)[: asked.size_bytes])
+        answer = _append(session, asked, memoryview(buffer)[: asked.size_bytes])
         if pipelined is None:
             return answer
         with contextlib.closing(pipelined):
             for _ in range(_IN_TURN_COUNT_MAX):
                 if self._door.draining or not pipelined.answer(answer):
                     return answer
-                following = self._take_next(asked, buffer, pipelined)
+                following = self._take_next(connection, asked, buffer, pipelined)
                 if following is None:
                     return b""
-                answer = self._append_and_answer(connection, following, memoryview(buffer)[: following.size_bytes])
+                answer = _append(*following, memoryview(buffer)[: following[1].size_bytes])
         return answer
 
-    def _take_next(self, asked: Append, buffer: bytearray, pipelined: Pipelined) -> Append | None:
+    def _take_next(
+        self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined
+    ) -> tuple[GuardedSession, Append] | None:
         """The next request, if it goes where the one before it went, fits into its memory, and has come."""
         head = pipelined.head()
         following = self._append_of(head) if head else None
-        if following is None or following.where != asked.where or following.size_bytes > len(buffer):
-            return None
-        if following.of_internet != asked.of_internet or self._door.draining or self._door.gate.authentication:
+        if following is None or following.where != asked.where or following.size_bytes > len(buffer) or self._door.draining:
             return None
         if not pipelined.has(len(head) + following.size_bytes):
             return None
+        session = self._session(connection, following)
+        if session is None:
+            return None
         pipelined.take(len(head), memoryview(buffer)[: following.size_bytes])
-        return following
+        return session, following
 
-    def _append_and_answer(self, connection: Connection, asked: Append, body: Buffer) -> bytes:
-        try:
-            return _answer(self._append(connection, asked, body))
-        except Exception as error:  # noqa: BLE001 -- whoever asks is told
-            return _refusal(error)
-
-    async def _receive(self, connection: Connection, asked: Append, begun: memoryview) -> bytes:
+    async def _receive(self, connection: Connection, session: GuardedSession, asked: Append, begun: memoryview) -> bytes:
         """Receive the rest of a body and append it; returns the answer.
 
         Raises:
@@ -251,7 +267,7 @@ class Express:
                 taken_bytes += step_bytes
                 await connection.receive(body[at:taken_bytes])
                 at = taken_bytes
-            appending = partial(self._append_in_turn, connection, asked, buffer, connection.pipelined())
+            appending = partial(self._append_in_turn, connection, session, asked, buffer, connection.pipelined())
             answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
@@ -265,7 +281,12 @@ class Express:
             door.under_way -= 1
 
 
-def _answer(offsets: range) -> bytes:
+def _append(session: GuardedSession, asked: Append, body: Buffer) -> bytes:
+    """Append; returns the answer."""
+    try:
+        offsets = session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
+    except Exception as error:  # noqa: BLE001 -- whoever asks is told
+        return _refusal(error)
     body = b'{"base_offset":%d,"next_offset":%d}' % (offsets.start, offsets.stop)
     return _head(200, "application/json", len(body), {}) + body
 

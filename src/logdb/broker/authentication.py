@@ -145,10 +145,16 @@ class Authentication:
         Raises:
             AuthenticationFailed: Nobody's, or it has expired.
         """
+        owner = self.owner(token)
+        if owner is None:
+            raise AuthenticationFailed("the token is unknown, was revoked, or has expired")
+        return owner
+
+    def owner(self, token: str) -> Principal | None:
+        """Whose token it is; None: nobody's, or it has expired."""
         try:
             known = self._tokens.get(token_hash(token)) if len(token) <= _PASSWORD_LENGTH_MAX else None
         except UnicodeEncodeError:
-            known = None
-        if known is None or (known.expires_ms is not None and known.expires_ms <= self._io.clock_ms()):
-            raise AuthenticationFailed("the token is unknown, was revoked, or has expired")
-        return known.owner
+            return None
+        is_good = known is not None and (known.expires_ms is None or known.expires_ms > self._io.clock_ms())
+        return known.owner if known is not None and is_good else None

@@ -152,6 +152,11 @@ class Gate:
         self._refresh()
         return self._authentication.remembered(user, password)
 
+    def owner(self, token: str) -> Principal | None:
+        """Whose token it is, if it is anybody's; nothing is noted of one that is not."""
+        self._refresh()
+        return self._authentication.owner(token)
+
     def authenticate_token(self, token: str, host: str) -> Principal:
         """Whose token it is.
 

@@ -74,6 +74,10 @@ class Quotas:
             if quotas != self._quotas:
                 self._quotas, self._buckets = quotas, {}
 
+    def limits(self, principal: Principal) -> bool:
+        """Whether a principal may do only so much of something."""
+        return bool(self._quotas) and self._of(principal) != _NO_QUOTA
+
     def charge(self, principal: Principal, resource: Resource, amount: int) -> int:
         """Count what a principal did; returns for how many ms its answer is to be held back."""
         if not self._quotas:

@@ -1,14 +1,19 @@
 """Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
+import base64
 import threading
 import time
 
 import pytest
 
 import logdb
+from logdb.broker.credentials import new_token, token_hash
+from logdb.broker.principals import Principal
+from logdb.broker.quotas import Quota
+from logdb.broker.security_file import Token
 from logdb.errors import Closed
+from logdb_http_api import express
 from logdb_http_api.door import HttpDoor
-from logdb_http_api.express import Express
 from logdb_http_api.pipelined import Pipelined
 from support.batches import Rec, encode_batch
 from support.builders import until
@@ -83,17 +88,17 @@ def until_at_rest(server):
 )
 def test_the_answer_is_the_usual_one(server, line, usual, body, query, path, status):
     line.send(request(body, query, path))
-    express = line.read()
+    past = line.read()
     assert not usual, "it went past aiohttp"
     through = line.ask("POST", path + query, body, TYPE | {"Content-Length": str(len(body)), "X-Else": "1"})
     assert usual == [path], "and this did not"
-    assert express.status == through.status == status
-    assert express.headers.keys() == through.headers.keys()
+    assert past.status == through.status == status
+    assert past.headers.keys() == through.headers.keys()
     if status != 200:
-        assert express.json == through.json
+        assert past.json == through.json
         assert server.database.log("t").end_offset == 0
     else:
-        count = express.json["next_offset"] - express.json["base_offset"]
+        count = past.json["next_offset"] - past.json["base_offset"]
         assert through.json == {"base_offset": count, "next_offset": 2 * count}
     until_at_rest(server)
 
@@ -134,7 +139,7 @@ def taken(monkeypatch):
 def send_all(line, monkeypatch):
     """Send requests of which the first is appended once the last was sent."""
     sent = threading.Event()
-    append = Express._append
+    append = express._append
 
     def held(*args):
         sent.wait()
@@ -145,7 +150,7 @@ def send_all(line, monkeypatch):
         line.send(b"".join(requests))
         sent.set()
 
-    monkeypatch.setattr(Express, "_append", held)
+    monkeypatch.setattr(express, "_append", held)
     return send
 
 
@@ -205,13 +210,13 @@ def test_one_of_which_not_all_comes_is_the_loop_s(server, line, taken):
 def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
     with served(tmp_path / "db") as server, wire(server.url) as line:
         server.database.create_topic("t", config={"max.message.bytes": 4 << 20})
-        append = Express._append
+        append = express._append
 
-        def ending(express, *args):
-            express._door.draining = True
-            return append(express, *args)
+        def ending(*args):
+            server.server._doors[0].draining = True
+            return append(*args)
 
-        monkeypatch.setattr(Express, "_append", ending)
+        monkeypatch.setattr(express, "_append", ending)
         line.send(request(LARGE) + request(SMALL))
         assert line.read().status == 200
         assert not taken
@@ -286,6 +291,99 @@ def test_who_has_to_say_who_they_are_does(server, line, usual):
     line.send(request(SMALL))
     assert line.read().status == 401
     assert usual == [PATH]
+
+
+# ---------------------------------------------------------------- for somebody
+
+
+@pytest.fixture
+def secured(server):
+    """Authentication is on: the tokens of ann, who may write and read t, of ben, who may nothing, and of cat, who has a quota."""
+    secrets = {name: new_token() for name in ("ann", "ben", "cat")}
+    tokens = [Token(name, Principal("User", name), token_hash(secret), 0, None) for name, secret in secrets.items()]
+    secure(
+        server.database.path,
+        *("Allow ann@* Write Topic t", "Allow ann@* Read Topic t", "Allow cat@* Write Topic t"),
+        users={"ann": "a long password"},
+        tokens=tokens,
+        quotas={Principal("User", "cat"): Quota(produce_bytes=1 << 30)},
+    )
+    return {name: f"Bearer {secret}" for name, secret in secrets.items()}
+
+
+def by(given, asked):
+    """A request with who asks it."""
+    return asked.replace(b"Host: x\r\n", b"Host: x\r\nAuthorization: " + given.encode() + b"\r\n")
+
+
+def test_a_token_is_looked_at_without_aiohttp(server, line, usual, secured):
+    for name, status in (("ann", 200), ("ben", 403)):
+        for one in (request(SMALL), request(LARGE), asked(fetch(0, 1))):
+            line.send(by(secured[name], one))
+            past = line.read()
+            assert not usual, "it went past aiohttp"
+            line.send(by(secured[name], one).replace(b"Host: x", b"Host: x\r\nX-Else: 1"))
+            through = line.read()
+            assert len(usual) == 1, "and this did not"
+            usual.clear()
+            assert past.status == through.status == status
+            assert past.headers.keys() == through.headers.keys()
+    until_at_rest(server)
+
+
+def test_who_has_quotas_is_held_back_by_aiohttp(line, usual, secured):
+    line.send(by(secured["cat"], request(SMALL)))
+    assert line.read().status == 200
+    assert usual == [PATH]
+
+
+def test_a_password_is_hashed_once_and_recognized_then(server, line, usual, secured):
+    given = "Basic " + base64.b64encode(b"ann:a long password").decode()
+    for _ in range(3):
+        line.send(by(given, request(SMALL)))
+        assert line.read().status == 200
+    assert usual == [PATH]
+
+
+def test_who_is_not_recognized_is_counted_once(server, line, usual, secured):
+    for given in ("Bearer nothing", "Basic " + base64.b64encode(b"ann:wrong").decode(), "Basic %%%"):
+        line.send(by(given, request(SMALL)))
+        assert line.read().status == 401
+    assert usual == [PATH] * 3
+    assert door_of(server).gate.metrics.counts().failed_authentications == 3
+
+
+def test_a_token_that_is_revoked_in_between_is_none(server, line, taken, secured, monkeypatch):
+    append = express._append
+
+    def revoking(*args):
+        answer = append(*args)
+        secure(server.database.path, users={"ann": "a long password"})
+        return answer
+
+    monkeypatch.setattr(express, "_append", revoking)
+    given = secured["ann"]
+    line.send(by(given, request(LARGE)) + by(given, request(SMALL)))
+    assert [line.read().status for _ in range(2)] == [200, 401]
+    assert not taken
+
+
+def test_a_client_with_a_password_goes_past_aiohttp(server, usual):
+    secure(server.database.path, users={"ann": "a long password"}, super_users=["ann"])
+    appends_of_a_client(server.url, usual, user="ann", password="a long password")
+
+
+def test_a_client_with_a_certificate_goes_past_aiohttp(tmp_path, usual):
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.server()
+    ann = authority.client("ann")
+    with served(tmp_path / "db", tls_cert=certificate, tls_key=key, tls_client_ca=authority.file) as server:
+        secure(server.database.path, super_users=["ann"])
+        appends_of_a_client(server.url, usual, ca_file=authority.file, cert_file=ann.cert, key_file=ann.key)
+        until_at_rest(server)
+
+
+# ---------------------------------------------------------------- what goes wrong
 
 
 def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, caplog):
@@ -370,13 +468,13 @@ def test_an_answer_to_a_fetch_is_the_usual_one(server, line, usual, target, stat
     for batches in (LARGE, SMALL, LARGE):
         log.append_batches(batches)
     line.send(asked(target))
-    express = line.read()
+    past = line.read()
     assert not usual, "it went past aiohttp"
     through = line.ask("GET", target, headers={"X-Else": "1"})
     assert len(usual) == 1, "and this did not"
-    assert express.status == through.status == status
-    assert express.body == through.body
-    assert express.headers | {"date": ""} == through.headers | {"date": ""}
+    assert past.status == through.status == status
+    assert past.body == through.body
+    assert past.headers | {"date": ""} == through.headers | {"date": ""}
     line.send(asked(target))
     assert line.read().body == through.body, "and the connection goes on"
     until_at_rest(server)

@@ -7,6 +7,7 @@ from logdb_http_api.batches import Wanted
 from logdb_http_api.express import Append, Fetch, append_of, fetch_of
 
 PATH = "/logdb/v1/topics/t.a-b_c/partitions/7/batches"
+HOST = "Host: localhost:8080"
 LINES = ("Host: localhost:8080", "Content-Type: application/vnd.logdb.batches", "Content-Length: 147")
 
 
@@ -28,6 +29,15 @@ def test_what_the_client_says(query, durability, expected_offset):
     wanted = Append(TopicPartition("t.a-b_c", 7), durability, expected_offset, 147, False)
     assert append_of(head(*LINES, path=PATH + query)) == wanted
     assert append_of(head(*reversed(LINES), "Accept-Encoding: identity", path=PATH + query)) == wanted
+
+
+@pytest.mark.parametrize("given", ["Bearer x", "Basic YTpi"])
+def test_who_asks(given):
+    asked = append_of(head(*LINES, f"Authorization: {given}"))
+    assert asked == Append(TopicPartition("t.a-b_c", 7), None, None, 147, False, given)
+    fetch = fetch_of(head(HOST, f"Authorization: {given}", method="GET", path=f"{PATH}?offset=1&max_bytes=1"))
+    assert fetch is not None
+    assert fetch.authorization == given
 
 
 def test_a_name_of_the_internet_is_one():
@@ -76,7 +86,9 @@ def test_queries_for_aiohttp(query):
         head(*LINES, "Content-Length: 148"),
         head(*LINES, "Transfer-Encoding: chunked"),
         head(*LINES, "Content-Encoding: gzip"),
-        head(*LINES, "Authorization: Bearer x"),
+        head(*LINES, "Authorization: Negotiate x"),
+        head(*LINES, "Authorization: Bearer x y"),
+        head(*LINES, "Authorization: Bearer x", "Authorization: Bearer x"),
         head(*LINES, "Sec-Fetch-Site: cross-site"),
         head(*LINES, "Expect: 100-continue"),
         head(*LINES, "Connection: close"),
@@ -90,9 +102,6 @@ def test_queries_for_aiohttp(query):
 )
 def test_heads_for_aiohttp(given):
     assert append_of(given) is None
-
-
-HOST = "Host: localhost:8080"
 
 
 @pytest.mark.parametrize(("more", "isolation_level"), [("", "read_uncommitted"), ("&isolation_level=read_committed", "read_committed")])
@@ -117,7 +126,7 @@ def test_a_fetch_of_the_client(more, isolation_level):
         head(HOST, method="GET", path=f"{PATH}?offset=1&max_bytes=1", version="HTTP/1.0"),
         head(method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
         head(HOST, "Content-Length: 0", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
-        head(HOST, "Authorization: Bearer x", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
+        head(HOST, "Authorization: Digest x", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
         head(HOST, "Sec-Fetch-Site: cross-site", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
         head(HOST, "Connection: close", method="GET", path=f"{PATH}?offset=1&max_bytes=1"),
     ],
