@@ -14,8 +14,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from logdb.broker.principals import Principal
-from logdb.log.isolation import IsolationLevel
-from logdb.model import TopicPartition
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
 from logdb_http_api import documents, encoding
 from logdb_http_api.errors import ApiError
 
@@ -35,8 +35,6 @@ R = TypeVar("R")
 
 _PROGRESS_BYTES = 64 << 10
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-_DURABILITY_LEVELS = ("os", "interval", "fsync")
 
 
 class Door(Protocol):
@@ -202,11 +200,12 @@ class Request:
         return given
 
     def isolation_level(self) -> IsolationLevel:
-        level: IsolationLevel = self.one_of("isolation_level", _ISOLATION_LEVELS) or "read_uncommitted"
+        level: IsolationLevel = self.one_of("isolation_level", ISOLATION_LEVELS) or "read_uncommitted"
         return level
 
-    def durability(self) -> Any:
-        return self.one_of("durability", _DURABILITY_LEVELS)
+    def durability(self) -> Durability | None:
+        level: Durability | None = self.one_of("durability", DURABILITY_LEVELS)
+        return level
 
     # ------------------------------------------------------------ the body
 

@@ -167,7 +167,7 @@ class RemoteLog:
 
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Have records built, and what is built sent."""
-        _check_level(durability)
+        level = _level(durability)
         self._check()
         with self._turn:
             upload = Upload(
@@ -177,7 +177,7 @@ class RemoteLog:
                 self._config,
                 self._memory,
                 expected_offset=expected_offset,
-                durability=durability,
+                durability=level,
             )
             self._builder.take = upload.add
             try:
@@ -196,8 +196,7 @@ class RemoteLog:
 
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
-        _check_level(durability)
-        return self._session.produce(self.topic, self.partition, batches, durability=durability, expected_offset=expected_offset)  # type: ignore[arg-type]
+        return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
         self._session.connections.request("POST", f"{self._path}/flush?sync={'true' if sync else 'false'}", patience_ms=600_000)
@@ -286,6 +285,11 @@ class RemoteLog:
         self._session.watching.unwatch(self._where, grown)
 
 
-def _check_level(durability: str | None) -> None:
-    if durability is not None and durability not in DURABILITY_LEVELS:
-        raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")
+def _level(durability: str | None) -> Durability | None:
+    """Raises ValueError for a level that there is not."""
+    if durability is None:
+        return None
+    for known in DURABILITY_LEVELS:
+        if durability == known:
+            return known
+    raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")

@@ -22,7 +22,7 @@ BATCHES_MAX = 2
 """Of a request."""
 _REQUESTS_MAX = 2
 _MEMORY_COUNT = _REQUESTS_MAX + 1
-_FOLLOWED_BYTES_MIN = 256 << 10  # a server reads less than that in one go, what follows it included
+_FOLLOWED_BYTES_MIN = 256 << 10  # what is smaller could come to the server together with the next, which is slower for both (``express``)
 _SEQUENCE_MASK = 2**31 - 1
 _HEADERS = {"Content-Type": BATCHES}
 _ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # to the letter, as our server writes it
