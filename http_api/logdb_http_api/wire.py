@@ -57,7 +57,7 @@ def decode(wanted: Any, value: Any, where: str = "value") -> Any:
     if origin is typing.Literal:
         return _checked(value in parts, value, where, f"one of {', '.join(map(repr, parts))}")
     if origin in (dict, Mapping):
-        pairs = decode(list[tuple[parts[0], parts[1]]], value, where)  # type: ignore[valid-type]  # a type that is a value
+        pairs = decode(list[tuple[parts[0], parts[1]]], value, where)  # type: ignore[valid-type]
         return dict(pairs)
     if origin is tuple and parts[-1:] != (Ellipsis,):
         _checked(isinstance(value, list) and len(value) == len(parts), value, where, f"a list of {len(parts)}")

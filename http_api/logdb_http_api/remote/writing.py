@@ -69,7 +69,7 @@ class Memory:
         """A copy, which stays while two more are made."""
         self._rooms.rotate()
         if len(self._rooms[0]) < len(batches):
-            self._rooms[0] = bytearray(len(batches))  # not made longer: an error that somebody keeps may hold a view of it
+            self._rooms[0] = bytearray(len(batches))  # another one: an error that somebody keeps has a view of the one before
         view = memoryview(self._rooms[0])[: len(batches)]
         view[:] = batches
         return view
