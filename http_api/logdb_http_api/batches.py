@@ -260,10 +260,7 @@ async def fetch_many(request: Request) -> web.StreamResponse:
 
     A frame's header has what the headers of a fetch of one partition say, or an error.
     """
-    try:
-        wanted: FetchMany = wire.decode(FetchMany, await request.json(), "fetch")
-    except wire.Malformed as error:
-        raise ApiError(422, 422, str(error)) from None
+    wanted: FetchMany = await request.decoded(FetchMany)
     if len(wanted.partitions) > _PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.partitions)} partitions are wanted, {_PARTITION_COUNT_MAX} are allowed")
     if not all(1 <= size_bytes <= FETCH_BYTES_MAX for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions))):
