@@ -30,7 +30,7 @@ from logdb.model import (
 from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
-from logdb_http_api.remote.writing import BATCHES_MAX, Identity, Memory, Upload
+from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,7 +49,7 @@ class RemoteLog:
         self._path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}"
         self._config = LogConfig.of(info.config, "interval")
         batch_size = min(batch_size, self._config.max_message_bytes)
-        self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=BATCHES_MAX)
+        self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
         self._turn = threading.Lock()
