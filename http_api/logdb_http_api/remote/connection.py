@@ -168,7 +168,7 @@ class Connections:
     def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int) -> None:
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
-        self._security, self._timeout_s = security, timeout_ms / 1000
+        self._security, self.timeout_s = security, timeout_ms / 1000
         self._at = 0
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -234,7 +234,7 @@ class Connections:
                 return self._lent(connection)
             connection.close()
         address = self._addresses[self._at % len(self._addresses)]
-        return self._lent(Connection(address, self._security, min(timeout_s, self._timeout_s)))
+        return self._lent(Connection(address, self._security, min(timeout_s, self.timeout_s)))
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
@@ -265,10 +265,6 @@ class Connections:
         """Try the next server from now on, if this is the one that is tried."""
         if address is None or self._addresses[self._at % len(self._addresses)] == address:
             self._at += 1
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
 
     def close(self) -> None:
         """End all that is under way."""
