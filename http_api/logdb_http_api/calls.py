@@ -137,7 +137,7 @@ async def _outcome(request: Request, future: "Future[Any]") -> Any:
 
 async def _join_group(request: Request) -> web.StreamResponse:
     """A member that is not told its id, because its client went away, is taken out again."""
-    arguments = await _arguments(request, "join_group") | {"client_host": request.http.remote or "unknown"}
+    arguments = await _arguments(request, "join_group")
     joined = await request.call(request.session.join_group, **arguments)
     try:
         return answer(wire.encode(await _outcome(request, joined)))

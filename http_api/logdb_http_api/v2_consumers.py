@@ -98,7 +98,7 @@ def _list(kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
         ApiError: It is none, or has numbers that cannot be; 422.
     """
     try:
-        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]
+        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]  # a type that is a value
     except wire.Malformed as error:
         raise ApiError(422, 422, str(error)) from None
     for at, item in enumerate(items):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
-from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, ServerUnavailable
+from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
 
@@ -176,7 +176,7 @@ class Connections:
     def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int) -> None:
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
-        self._security, self._timeout_s = security, timeout_ms / 1000
+        self._security, self.timeout_s = security, timeout_ms / 1000
         self._at = 0
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -242,7 +242,7 @@ class Connections:
                 return self._lent(connection)
             connection.close()
         address = self._addresses[self._at % len(self._addresses)]
-        return self._lent(Connection(address, self._security, min(timeout_s, self._timeout_s)))
+        return self._lent(Connection(address, self._security, min(timeout_s, self.timeout_s)))
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
@@ -273,10 +273,6 @@ class Connections:
         """Try the next server from now on, if this is the one that is tried."""
         if address is None or self._addresses[self._at % len(self._addresses)] == address:
             self._at += 1
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
 
     def close(self) -> None:
         """End all that is under way."""
@@ -336,6 +332,9 @@ class Exchange:
             self._send()
         except OSError as error:
             self._failure = error
+        except BaseException:  # also from outside (Ctrl-C)
+            self.abandon()
+            raise
 
     def begun(self) -> Answer | None:
         """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
@@ -386,7 +385,7 @@ class Exchange:
         except OSError as error:
             self._lost(error)
             return None
-        except LogdbError:
+        except BaseException:  # also from outside (Ctrl-C)
             self.abandon()
             raise
         self._connection = self._response = None
@@ -408,7 +407,9 @@ class Exchange:
         connection.send(self._method, self._path, self._body, self._headers, left_s)
 
     def _follow(self) -> Connection | None:
-        """The connection for a request behind this one, whose it is from then on; None: there is none any more."""
+        """The connection for a request behind this one, whose it is from then on; None: there is none, or it broke."""
+        if self._failure is not None:
+            return None
         self._followed = self._connection
         return self._connection
 

@@ -58,6 +58,18 @@ def test_a_conditional_append(server):
     assert (status, said["error_code"], said["error"], said["fields"]["end_offset"]) == (412, 41201, "UnexpectedOffset", 1)
 
 
+def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):
+    server.database.alter_topic("t", config={"durability": "os"})  # nothing else syncs
+    log = server.database.log("t")
+    flush = "/logdb/v1/topics/t/partitions/0/flush"
+    for query, synced_offset in (("?sync=false", 0), ("?sync=true", 2), ("", 3)):
+        server.call(path(durability="os"), batch(b"a"), content_type=TYPE)
+        assert server.call(flush + query, b"")[0] == 200
+        assert log.point.offset == synced_offset, query
+    status, said = server.call(f"{flush}?sync=no", b"")
+    assert (status, said["message"]) == (422, "sync='no': allowed are true, false")
+
+
 def test_a_small_append_beside_large_ones(server):
     """Those on the loop and those in threads keep the order of one client, whoever is first."""
     large, done = batch(*[b"L" * 1000] * 900), []
