@@ -20,6 +20,7 @@ from logdb_http_api.pipelined import Pipelined
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
+_STATUS = b"HTTP/1.1 "
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
 
 
@@ -94,7 +95,11 @@ class Connection(RequestHandler):
         return None if self._wire is None else self._wire.get_extra_info("peercert")
 
     def say(self, answer: bytes) -> None:
-        """Answer the request that began; nothing can follow one whose body was not read to its end."""
+        """Answer the request that began; nothing can follow one whose body was not read to its end.
+
+        Args:
+            answer: The whole, or the end of one that was sent by other ways.
+        """
         self.end()
         self._next_keepalive_close_time = self.said_s + self._keepalive_timeout
         if self.transport is None:
@@ -102,7 +107,7 @@ class Connection(RequestHandler):
         if not self._unread_bytes and not self._all.draining:
             self.transport.write(answer)
             return
-        self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+        self.transport.write(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) if answer.startswith(_STATUS) else answer)
         if self._unread_bytes:
             self.transport.set_protocol(_Dropping(self, self._unread_bytes))
             self.transport.resume_reading()
@@ -137,7 +142,7 @@ class Connection(RequestHandler):
         for part in parts:
             view = memoryview(part)
             for at in range(0, len(view), _SLICE_BYTES):
-                if self.transport is None:
+                if self.transport is None or self.transport.is_closing():
                     raise ConnectionResetError("the client is gone")
                 self.transport.write(view[at : at + _SLICE_BYTES])
                 await self._drain_helper()
@@ -156,10 +161,13 @@ class Connection(RequestHandler):
             self._unread_bytes -= len(room)
 
     def pipelined(self) -> Pipelined | None:
-        """The socket for a thread; None: it is of no use past the loop, for TLS or for answers that are still to be sent."""
+        """The socket for a thread; None: there is none, or it is of no use past the loop, for TLS or for answers not sent yet."""
         if self.transport is None or self.transport.get_extra_info("sslcontext") is not None or self.transport.get_write_buffer_size():
             return None
-        return Pipelined(self.transport.get_extra_info("socket").dup())
+        try:
+            return Pipelined(self.transport.get_extra_info("socket").dup())
+        except OSError:  # no descriptor is left
+            return None
 
     def _process_keepalive(self) -> None:
         if self.busy:  # of which aiohttp may not know

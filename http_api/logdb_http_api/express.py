@@ -51,11 +51,13 @@ _FETCH = re.compile(
     r" HTTP/1\.1"
 )
 _HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)|(Authorization): ((?:Basic|Bearer) [!-~]+)")
-_AUTHORIZATION = b"\r\nAuthorization: "
+_AUTHORIZATION = b"authorization"  # in lower case
 _LENGTH = re.compile(r"[0-9]{1,10}")
+_HEAD_BYTES_MAX = 2048
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
+_AT_SOCKETS_COUNT_MAX = 32  # threads that have a descriptor of their client's
 _IN_TURN_COUNT_MAX = 16  # requests of one client that a thread takes before it is anybody's
 _ALONE_BYTES = 64 << 10  # an answer from here on is not copied together with its head
 
@@ -133,7 +135,7 @@ class Express:
     def take(self, connection: Connection, data: bytes) -> bool:
         """Take the request that begins with ``data``; False: it is aiohttp's."""
         if data.startswith(b"POST /logdb/v1/topics/"):
-            return self._take_append(connection, data, data.find(_END) + len(_END))
+            return self._take_append(connection, data, data.find(_END, 0, _HEAD_BYTES_MAX) + len(_END))
         if data.startswith(b"GET /logdb/v1/topics/") and data.find(_END) + len(_END) == len(data):
             return self._take_fetch(connection, data)
         return False
@@ -164,7 +166,7 @@ class Express:
         return True
 
     def _append_of(self, head: bytes) -> Append | None:
-        return append_of(head) if _AUTHORIZATION in head else self._known(head)  # nobody's password is kept
+        return append_of(head) if _AUTHORIZATION in head.lower() else self._known(head)  # nobody's password is kept
 
     def _has_room(self, size_bytes: int) -> bool:
         """Whether a request of that size waits for no others."""
@@ -216,7 +218,7 @@ class Express:
     def _append_in_turn(
         self, connection: Connection, session: GuardedSession, asked: Append, buffer: bytearray, pipelined: Pipelined | None
     ) -> bytes:
-        """Append what was received, and what the client sends next; returns what is left to be said.
+        """Append what was received, and what the client sends next; returns what is left to be said, which may be the end of an answer.
 
         Raises:
             ConnectionError: The client is gone.
@@ -226,11 +228,13 @@ class Express:
             return answer
         with contextlib.closing(pipelined):
             for _ in range(_IN_TURN_COUNT_MAX):
-                if self._door.draining or not pipelined.answer(answer):
-                    return answer
-                following = self._take_next(connection, asked, buffer, pipelined)
+                try:
+                    unsent = answer if self._door.draining else pipelined.answer(answer)
+                    following = None if unsent else self._take_next(connection, asked, buffer, pipelined)
+                except OSError as error:  # a ConnectionError, or that its network is gone
+                    raise ConnectionAbortedError(str(error)) from error
                 if following is None:
-                    return b""
+                    return unsent
                 answer = _append(*following, memoryview(buffer)[: following[1].size_bytes])
         return answer
 
@@ -270,7 +274,8 @@ class Express:
                 taken_bytes += step_bytes
                 await connection.receive(body[at:taken_bytes])
                 at = taken_bytes
-            appending = partial(self._append_in_turn, connection, session, asked, buffer, connection.pipelined())
+            pipelined = connection.pipelined() if door.appending.total() < _AT_SOCKETS_COUNT_MAX else None
+            appending = partial(self._append_in_turn, connection, session, asked, buffer, pipelined)
             answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer

@@ -23,19 +23,16 @@ class Pipelined:
         self._sock, self._poll, self._ready_bytes = sock, select.poll(), array.array("i", [0])
         self._poll.register(sock, select.POLLIN)
 
-    def answer(self, answer: bytes) -> bool:
-        """Answer the request that is under way; False: the client reads no answers, and was sent nothing of this one.
+    def answer(self, answer: bytes) -> bytes:
+        """Answer the request that is under way; returns what of it could not be sent, for the client does not read.
 
         Raises:
-            ConnectionError: The client is gone, or was sent half of it.
+            OSError: The client is gone.
         """
         try:
-            sent_bytes = self._sock.send(answer, socket.MSG_DONTWAIT)
+            return answer[self._sock.send(answer, socket.MSG_DONTWAIT) :]
         except BlockingIOError:
-            return False
-        if sent_bytes < len(answer):
-            raise ConnectionAbortedError("the client reads no answers")
-        return True
+            return answer
 
     def head(self) -> bytes:
         """The head of the next request with the empty line at its end, which stays where it is; empty: it did not come, or is long."""
@@ -63,7 +60,7 @@ class Pipelined:
         """Take the next request, all of which has come.
 
         Raises:
-            ConnectionError: It has not.
+            OSError: It has not.
         """
         self._fill(memoryview(bytearray(head_bytes)))
         self._fill(body)

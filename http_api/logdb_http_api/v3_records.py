@@ -166,7 +166,7 @@ class _Stream:
 )
 @of_cluster
 async def produce_batch(request: Request) -> web.StreamResponse:
-    body = await read_object(request)
+    body = await read_object(request, "entries")
     entries = _entries(body)
     records = await request.call(_Records, request)
     reports = await request.call(records.append, entries, _entry_row)

@@ -24,10 +24,18 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
-from logdb.errors import Closed, Forked, InvalidAnswer, LogdbError, ServerUnavailable
+from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
 
+_FINAL_ALERTS = (
+    "UNKNOWN_CA",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_UNKNOWN",
+    "UNSUPPORTED_CERTIFICATE",
+)
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 _IDLE_COUNT_MAX = 8  # connections kept for later
 _AHEAD_COUNT_MAX = 8
@@ -324,6 +332,9 @@ class Exchange:
             self._send()
         except OSError as error:
             self._failure = error
+        except BaseException:  # also from outside (Ctrl-C)
+            self.abandon()
+            raise
 
     def begun(self) -> Answer | None:
         """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
@@ -374,7 +385,7 @@ class Exchange:
         except OSError as error:
             self._lost(error)
             return None
-        except LogdbError:
+        except BaseException:  # also from outside (Ctrl-C)
             self.abandon()
             raise
         self._connection = self._response = None
@@ -396,7 +407,9 @@ class Exchange:
         connection.send(self._method, self._path, self._body, self._headers, left_s)
 
     def _follow(self) -> Connection | None:
-        """The connection for a request behind this one, whose it is from then on; None: there is none any more."""
+        """The connection for a request behind this one, whose it is from then on; None: there is none, or it broke."""
+        if self._failure is not None:
+            return None
         self._followed = self._connection
         return self._connection
 
@@ -408,13 +421,13 @@ class Exchange:
         else:
             self._connections.fail_over(None)
         self._connections.check_open()
+        if isinstance(error, ssl.SSLError) and _is_final(error):
+            raise ServerUnavailable(self._connections.urls, str(error)) from error
         if self._sent:
             self.repeated = True
             if not self._safe:
                 reason = f"{str(error) or type(error).__name__}; whether it was carried out is not known"
                 raise ServerUnavailable(self._connections.urls, reason) from error
-        if isinstance(error, ssl.SSLCertVerificationError):
-            raise ServerUnavailable(self._connections.urls, str(error)) from error
         self._wait(error, error)
 
     def _wait(self, reason: Exception, cause: Exception | None) -> None:
@@ -430,3 +443,9 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.drop(connection)
+
+
+def _is_final(error: ssl.SSLError) -> bool:
+    """Whether the next try fails as well: one of the two does not trust the other's certificate, or no TLS is spoken there."""
+    reason = error.reason or ""
+    return isinstance(error, ssl.SSLCertVerificationError) or reason == "WRONG_VERSION_NUMBER" or reason.endswith(_FINAL_ALERTS)

@@ -169,6 +169,7 @@ class RemoteLog:
         """Have records built, and what is built sent."""
         level = _level(durability)
         self._check()
+        self._session.check_open()  # before the lock: a forked child has it as it was, held by a thread that is not there
         with self._turn:
             upload = Upload(
                 self._session.connections,

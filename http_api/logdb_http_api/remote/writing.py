@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
-from logdb.errors import InvalidAnswer, LogdbError, UnexpectedOffset
+from logdb.errors import InvalidAnswer, LogdbError, OutOfOrderSequence, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
@@ -80,7 +80,7 @@ class UnderWay(NamedTuple):
 
     exchange: Exchange
     record_count: int
-    size_bytes: int
+    body: Buffer
 
 
 class Upload:
@@ -128,16 +128,24 @@ class Upload:
     def _may_follow(self) -> bool:
         """Whether a request may go out before what is under way is answered."""
         last = self._under_way[-1]
-        return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and last.size_bytes >= _FOLLOWED_BYTES_MIN
+        return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and len(last.body) >= _FOLLOWED_BYTES_MIN
 
     def _send(self, body: Buffer, record_count: int) -> None:
-        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + self._under_way_count
+        behind = self._under_way[-1].exchange if self._under_way else None
+        try:
+            exchange = self._exchange(body, behind)
+            self._under_way.append(UnderWay(exchange, record_count, body))
+        except BaseException:  # from outside (Ctrl-C): perhaps all of it was sent
+            self._identity.end()
+            raise
+
+    def _exchange(self, body: Buffer, behind: Exchange | None = None) -> Exchange:
+        under_way_count = 0 if behind is None else self._under_way_count
+        expected_offset = self._expected_offset if self.offsets is None else self.offsets.stop + under_way_count
         given = {"expected_offset": expected_offset, "durability": self._durability}
         query = {name: value for name, value in given.items() if value is not None}
         path = f"{self._path}?{urlencode(query)}" if query else self._path
-        behind = self._under_way[-1].exchange if self._under_way else None
-        exchange = Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
-        self._under_way.append(UnderWay(exchange, record_count, len(body)))
+        return Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
 
     def finish(self) -> None:
         """Wait until what was sent is acknowledged.
@@ -149,18 +157,30 @@ class Upload:
             self._finish_one()
 
     def _finish_one(self) -> None:
-        exchange, record_count, _ = self._under_way.popleft()
+        exchange, record_count, body = self._under_way[0]  # it stays until it is known what became of it: see abandon
         try:
-            answer = exchange.answer()
-            usual = _ANSWER.fullmatch(answer.body)
-            said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
-            if said.next_offset - said.base_offset != record_count:
-                raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
+            try:
+                self._acknowledge(exchange, record_count)
+            except OutOfOrderSequence:
+                if not exchange.repeated:
+                    raise
+                self._finish_apart(body)
         except UnexpectedOffset:
-            raise  # none of them is in the log
-        except BaseException:
-            self._identity.end()
+            self._under_way.popleft()  # nothing of what was not acknowledged is in the log
             raise
+        self._under_way.popleft()
+
+    def _finish_apart(self, body: Buffer) -> None:
+        """Send the batches of a request one by one: a crash has kept the first of them, and others may have appended since."""
+        for image, head in convert.headers(memoryview(body)):
+            self._acknowledge(self._exchange(image), head.record_count)
+
+    def _acknowledge(self, exchange: Exchange, record_count: int) -> None:
+        answer = exchange.answer()
+        usual = _ANSWER.fullmatch(answer.body)
+        said: Appended = answer.decoded(Appended) if usual is None else Appended(int(usual[1]), int(usual[2]))
+        if said.next_offset - said.base_offset != record_count:
+            raise InvalidAnswer(answer.url, f"offsets {tuple(said)} for {record_count} records")
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
 
@@ -172,7 +192,7 @@ class Upload:
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 
     def abandon(self) -> None:
-        """The call has failed: wait for nothing more."""
+        """The call has failed: wait for nothing more; nobody knows whether the log has what is under way."""
         while self._under_way:
             self._under_way.pop().exchange.abandon()
             self._identity.end()

@@ -7,6 +7,7 @@ Threading: any number of threads; a batch of a producer is checked under the bui
 
 import threading
 from collections.abc import Callable
+from itertools import islice
 
 from logdb.codec import FSYNC, INTERVAL, OS, convert
 from logdb.codec.control import ControlType
@@ -16,7 +17,7 @@ from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
 from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.reading import ReadableLog
-from logdb.log.transactions import Admission, Duplicate, Transactions
+from logdb.log.transactions import Admission, Begun, Duplicate, Transactions
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch, TopicPartition
 
 GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
@@ -41,6 +42,7 @@ class AppendableLog(ReadableLog):
 
         Batches with a producer id are checked against what the log knows of the producer.  All of a call that are among
         its last five are not appended again: the call returns their offsets, once they are what its level asks for.
+        Where that holds for the first of them only, and the log ends with these, the others are appended.
         Transactional ones begin the producer's transaction on this partition.
 
         Args:
@@ -57,7 +59,7 @@ class AppendableLog(ReadableLog):
             RecordTooLarge: A batch is over ``max.message.bytes``.
             ProducerFenced: A newer epoch of the producer was here.
             OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
-                a call are known, and others not.
+                a call are known, and the others do not follow on them.
             InvalidTransactionState: It has a transaction open here, and these are not in it.
             UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
 
@@ -89,12 +91,28 @@ class AppendableLog(ReadableLog):
         except Duplicate as known:
             offsets = known.offsets
         except UnexpectedOffset:  # a try again comes too late for its own original
-            found = None if internal else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            try:
+                found = None if internal else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            except Begun as begun:
+                return self._append_rest(batches, begun, durability)
             if found is None:
                 raise
             offsets = found
+        except Begun as begun:
+            return self._append_rest(batches, begun, durability)
         self._acknowledge(offsets.stop, durability)
         return offsets
+
+    def _append_rest(self, batches: memoryview, begun: Begun, durability: str | None) -> range:
+        """Append what a crash kept of a call, if nothing has come between."""
+        begun_size_bytes = sum(len(image) for image, _ in islice(convert.headers(batches), begun.batch_count))
+        try:
+            rest = self._append_group(batches[begun_size_bytes:], begun.offsets.stop, durability, internal=False)
+        except UnexpectedOffset:
+            raise begun.refusal from None
+        if rest.start != begun.offsets.stop:
+            raise begun.refusal
+        return range(begun.offsets.start, rest.stop)
 
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
         """End a producer's transaction on this partition; for the coordinator of transactions.

@@ -34,6 +34,16 @@ class Duplicate(Exception):
         self.offsets = offsets
 
 
+class Begun(Exception):
+    """The first batches of the call are in the log, or accepted for it, and the others are not: a crash came between them.
+
+    ``refusal``: what to raise where the others cannot follow on them any more.
+    """
+
+    def __init__(self, offsets: range, batch_count: int, refusal: OutOfOrderSequence) -> None:
+        self.offsets, self.batch_count, self.refusal = offsets, batch_count, refusal
+
+
 class Transactions:
     """What a log that is written to knows of its producers.
 
@@ -77,15 +87,22 @@ class Transactions:
         """The offsets of batches that are all known; None if none of them is.
 
         Raises:
-            OutOfOrderSequence: Some are.
+            Begun: The first of them are.
+            OutOfOrderSequence: Others are.
         """
-        batches = repeated(self.accepted.producers, [batch.header for batch in produced])
+        heads = [batch.header for batch in produced]
+        batches = repeated(self.accepted.producers, heads)
         if not batches:
             return None
-        if len(batches) < batch_count:
-            head = produced[0].header
-            raise OutOfOrderSequence(*self._where, head.producer_id, head.base_sequence, self._known(head.producer_id).next_sequence)
-        return range(batches[0].first_offset, batches[-1].last_offset + 1)
+        offsets, count = range(batches[0].first_offset, batches[-1].last_offset + 1), len(batches)
+        if count == batch_count:
+            return offsets
+        refusal = OutOfOrderSequence(
+            *self._where, heads[0].producer_id, heads[0].base_sequence, self._known(heads[0].producer_id).next_sequence
+        )
+        if len(heads) == batch_count and len(repeated(self.accepted.producers, heads[:count])) == count:
+            raise Begun(offsets, count, refusal)
+        raise refusal
 
     def _expire(self, now_ms: int) -> None:
         """Forget now and then who sent nothing for long; under the gate, as all that changes ``accepted``."""

@@ -1,7 +1,11 @@
 """Appends and fetches past aiohttp are answered as those are that go through it, and leave connection, memory and limits as those do."""
 
 import base64
+import errno
+import socket
+import struct
 import threading
+from asyncio.trsock import TransportSocket
 
 import pytest
 
@@ -12,6 +16,7 @@ from logdb.broker.quotas import Quota
 from logdb.broker.security_file import Token
 from logdb.errors import Closed
 from logdb_http_api import express
+from logdb_http_api.batches import Reading
 from logdb_http_api.door import HttpDoor
 from logdb_http_api.pipelined import Pipelined
 from support.batches import Rec, encode_batch
@@ -230,6 +235,79 @@ def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
         assert not taken
 
 
+@pytest.mark.parametrize("few", ["the door's", "the process's"])
+def test_without_a_descriptor_for_the_thread_the_loop_does_it_all(line, taken, send_all, monkeypatch, few):
+    if few == "the door's":
+        monkeypatch.setattr("logdb_http_api.express._AT_SOCKETS_COUNT_MAX", 0)
+    else:
+        monkeypatch.setattr(TransportSocket, "dup", lambda sock: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many")))
+    send_all(request(LARGE), request(SMALL))
+    assert [line.read().json["base_offset"] for _ in range(2)] == [0, 3000]
+    assert not taken
+
+
+class Narrow:
+    """A socket that takes forty bytes at once."""
+
+    def __init__(self, sock):
+        self._sock = sock
+
+    def send(self, data, flags):
+        return self._sock.send(data[:40], flags)
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    made = Pipelined.__init__
+    monkeypatch.setattr(Pipelined, "__init__", lambda pipelined, sock: made(pipelined, Narrow(sock)))
+
+
+def test_who_reads_slowly_gets_the_rest_of_an_answer_from_the_loop(server, narrow, line, taken):
+    for at in range(2):
+        line.send(request(LARGE))
+        assert line.read().json["base_offset"] == 3000 * at
+    until_at_rest(server)
+
+
+def test_the_rest_of_an_answer_is_not_changed_by_the_end_of_the_server(tmp_path, narrow, monkeypatch):
+    with served(tmp_path / "db") as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        answer = Pipelined.answer
+
+        def ending(pipelined, said):
+            unsent = answer(pipelined, said)
+            connections = door_of(server)._connections
+            connections.loop.call_soon_threadsafe(setattr, connections, "draining", True)
+            return unsent
+
+        monkeypatch.setattr(Pipelined, "answer", ending)
+        line.send(request(LARGE))
+        said = line.read()
+        assert (said.status, said.json) == (200, {"base_offset": 0, "next_offset": 3000})
+        assert "connection" not in said.headers
+        assert line.is_closed()
+
+
+def test_a_connection_that_fails_behind_an_answer_gets_no_other(server, line, monkeypatch):
+    def fail(pipelined):
+        raise TimeoutError("its network is gone")
+
+    monkeypatch.setattr(Pipelined, "head", fail)
+    line.send(request(LARGE))
+    assert line.read().status == 200
+    assert line.is_closed()
+    until_at_rest(server)
+
+
+def test_a_long_head_is_aiohttp_s(server, line, usual):
+    line.send(request(SMALL).replace(b"Host: x", b"Host: x\r\nAccept-Encoding: " + b"x" * 3000))
+    assert line.read().status == 200
+    assert usual == [PATH]
+
+
 def test_requests_take_turns_with_those_of_aiohttp(line, usual):
     for at in range(3):
         line.send(request(SMALL))
@@ -376,6 +454,16 @@ def test_a_token_that_is_revoked_in_between_is_none(server, line, taken, secured
     assert not taken
 
 
+@pytest.mark.parametrize("header", ["Authorization: Bearer x", "authorization: Bearer x", "Authorization:Bearer x", "AUTHORIZATION: x"])
+def test_a_head_that_says_who_asks_is_not_remembered(server, line, header):
+    express_ = door_of(server)._connections.express.__self__
+    line.send(request(SMALL))
+    assert line.read().status == 200
+    line.send(request(SMALL).replace(b"Host: x", f"Host: x\r\n{header}".encode()))
+    assert line.read().status == 200
+    assert express_._known.cache_info().currsize == 1
+
+
 def test_a_client_with_a_password_goes_past_aiohttp(server, usual):
     secure(server.database.path, users={"ann": "a long password"}, super_users=["ann"])
     appends_of_a_client(server.url, usual, user="ann", password="a long password")
@@ -504,6 +592,26 @@ def test_who_reads_slowly_gets_it_all_and_who_leaves_costs_nothing(server):
         line.send(asked(fetch()) + asked(fetch(14_999)))
         assert [line.read().status for _ in range(2)] == [200, 200]
     until_at_rest(server)
+
+
+def test_who_leaves_before_the_answer_is_sent_none(server, monkeypatch, caplog):
+    log = server.database.log("t")
+    for _ in range(2):
+        log.append_batches(LARGE)
+    read, left = Reading.read, threading.Event()
+
+    def held(*args):
+        read(*args)
+        left.wait()
+
+    monkeypatch.setattr(Reading, "read", held)
+    with wire(server.url) as line:
+        line.send(asked(fetch(max_bytes=8 << 20)))
+        until(lambda: door_of(server).under_way, "the fetch to be begun")
+        line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    left.set()
+    until_at_rest(server)
+    assert not caplog.records, "asyncio says so of each write to a connection that is gone"
 
 
 def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, caplog):

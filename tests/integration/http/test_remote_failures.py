@@ -1,6 +1,7 @@
 """What a client does when the server, or the way to it, fails: nothing is lost, nothing is there twice."""
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -9,9 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
+from logdb.broker.guarded import GuardedSession
+from logdb.codec import convert
 from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb_http_api.remote import connection
+from logdb_http_api.remote.connection import Exchange
 from logdb_http_api.remote.writing import Upload
+from support.builders import until
 from support.proxy import proxied, served_elsewhere
 from support.serving import served
 
@@ -99,6 +104,76 @@ def test_two_requests_are_under_way_on_one_connection_once_it_is_known_where_the
         assert len(connections) == 1
         assert len(db._base.connections._idle) == 1, "it is kept for later"
         assert values(db) == expected
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Have Ctrl-C come at the end of so many calls to come of a method of connections."""
+
+    def interrupt(name, count=1):
+        left, method = [count], getattr(connection.Connection, name)
+
+        def called(each, *args):
+            result = method(each, *args)
+            if left[0]:
+                left[0] -= 1
+                raise KeyboardInterrupt
+            return result
+
+        monkeypatch.setattr(connection.Connection, name, called)
+
+    return interrupt
+
+
+@pytest.mark.parametrize("moment", ["send", "begin", "receive"])
+def test_an_append_that_ctrl_c_ends_takes_none_with_it(server, interrupted, moment):
+    with logdb.open(server.url) as db:
+        log = db.log("t")
+        log.append(b"a")
+        interrupted(moment)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(b"b")
+        until(lambda: server.database.log("t").end_offset == 2, "what was sent to be appended")
+        assert log.append(b"c") == 2
+        assert values(db) == [b"a", b"b", b"c"]
+        assert not db._base.connections._busy, "and its connection is closed"
+
+
+@pytest.mark.parametrize("moment", ["send", "begin", "receive"])
+def test_a_request_that_ctrl_c_ends_keeps_no_connection(server, interrupted, moment):
+    with logdb.open(server.url) as db:
+        interrupted(moment)
+        with pytest.raises(KeyboardInterrupt):
+            db.topics()
+        assert not db._base.connections._busy
+
+
+def test_an_error_that_is_kept_keeps_no_memory_from_growing(db):
+    log = db.log("t")
+    log.append(b"a")
+    with pytest.raises(UnexpectedOffset) as kept:
+        log.append(b"b", expected_offset=77)
+    assert [log.append(bytes(1000)) for _ in range(4)] == [1, 2, 3, 4]
+    assert kept.value.__traceback__ is not None
+
+
+def test_nothing_is_sent_behind_what_could_not_be_sent(server, monkeypatch):
+    send, behind = connection.Connection.send, []
+
+    def broken(each, *args):
+        if not behind:
+            behind.append(each)
+            raise TimeoutError("only half of it went")
+        behind.append(each)
+        send(each, *args)
+
+    with logdb.open(server.url) as db:
+        connections = db._base.connections
+        monkeypatch.setattr(connection.Connection, "send", broken)
+        first = Exchange(connections, "GET", "/health/live")
+        second = Exchange(connections, "GET", "/health/ready", behind=first)
+        assert [each.answer().status for each in (first, second)] == [200, 200]
+        assert behind[0] not in behind[1:]
 
 
 def test_a_producer_whose_answers_are_lost(db, proxy):
@@ -268,6 +343,38 @@ def test_a_server_that_is_killed_under_its_clients(tmp_path):  # noqa: C901 -- t
         assert seen == list(range(db.log("sent").end_offset))
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_a_crash_in_the_middle_of_a_request(server, proxy, monkeypatch, others):
+    """The log keeps the first batch of two; perhaps another appends before the request comes again."""
+    produce, kept = GuardedSession.produce, []
+
+    def crashing(session, topic, partition, batches, **options):
+        if not kept and len(batches) > 300_000:
+            first, _ = next(convert.headers(memoryview(batches)))
+            kept.append(produce(session, topic, partition, bytes(first), **options))
+            if others:
+                server.database.append("t", b"of another")
+            raise RuntimeError("as if it was killed: nobody gets this")
+        return produce(session, topic, partition, batches, **options)
+
+    monkeypatch.setattr(GuardedSession, "produce", crashing)
+    expected = [os.urandom(1000) for _ in range(3000)]
+    with logdb.open(proxy.url) as db:
+        log = db.log("t")
+        proxy.marked, proxy.cut_answers = b"/batches", 1
+        if others:
+            with pytest.raises(UnexpectedOffset) as raised:
+                log.append_many(expected)
+            assert raised.value.offsets == kept[0]
+            assert values(db) == [*expected[: len(kept[0])], b"of another"]
+            assert log.append(b"next") == len(kept[0]) + 1
+        else:
+            assert log.append_many(expected) == range(3000)
+            assert values(db) == expected
+    assert 0 < len(kept[0]) < 1000
+    assert proxy.cut_count == 1
+
+
 # ---------------------------------------------------------------- no server, another server
 
 
@@ -351,6 +458,28 @@ def test_a_child_opens_its_own(server):
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert log.append(b"parent") == 2
+
+
+def test_a_child_of_which_the_parent_is_appending_is_told_so_too(server):
+    with logdb.open(server.url) as db:
+        log = db.log("t")
+
+        def records():
+            yield b"a"
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                signal.alarm(10)  # instead of waiting for ever
+                try:
+                    log.append(b"child")
+                except Forked:
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            yield b"b"
+
+        assert log.append_many(records()) == range(2)
 
 
 def test_credentials_are_nowhere_to_be_seen(server, monkeypatch):

@@ -93,6 +93,32 @@ def test_several_batches_of_a_call_are_known_together(log):
     assert values(log) == [b"0", b"1", b"between", b"2", b"3"]
 
 
+@pytest.mark.parametrize("expected_offset", [None, 1])
+@pytest.mark.parametrize("kept_count", [1, 2])
+def test_what_a_crash_has_cut_off_of_a_call_is_appended_when_the_call_comes_again(log, expected_offset, kept_count):
+    log.append(b"plain")
+    call = [batch([b"%d" % n], 7, 0, n) for n in range(3)]
+    for kept in call[:kept_count]:
+        log.append_batches(kept)
+    for _ in range(2):
+        assert log.append_batches(b"".join(call), expected_offset=expected_offset) == range(1, 4)
+    assert values(log) == [b"plain", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("expected_offset", [None, 0])
+def test_what_cannot_follow_on_the_begin_of_its_call_any_more_is_refused(log, expected_offset):
+    first, second, third = (batch([b"%d" % n], 7, 0, n) for n in range(3))
+    log.append_batches(first)
+    with pytest.raises(OutOfOrderSequence):
+        log.append_batches(first + third, expected_offset=expected_offset)
+    with pytest.raises(OutOfOrderSequence):
+        log.append_batches(second + first, expected_offset=expected_offset)
+    log.append(b"between")
+    with pytest.raises(OutOfOrderSequence):
+        log.append_batches(first + second, expected_offset=expected_offset)
+    assert values(log) == [b"0", b"between"]
+
+
 def test_what_is_refused_leaves_everything_as_it_was(log):
     sender = Sender(log, epoch=1)
     sender.send(b"a")
