@@ -263,8 +263,9 @@ async def fetch_many(request: Request) -> web.StreamResponse:
     wanted: FetchMany = await request.decoded(FetchMany)
     if len(wanted.partitions) > _PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.partitions)} partitions are wanted, {_PARTITION_COUNT_MAX} are allowed")
-    if not all(1 <= size_bytes <= FETCH_BYTES_MAX for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions))):
-        raise ApiError(422, 422, f"max_bytes: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
+    for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions)):
+        if not 1 <= size_bytes <= FETCH_BYTES_MAX:
+            raise ApiError(422, 422, f"max_bytes={size_bytes}: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
     parts: list[Buffer] = []
     for read in await _fetch(request, wanted):
         if read.error is not None:

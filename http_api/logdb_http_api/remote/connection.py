@@ -1,6 +1,6 @@
 """Requests to a server: connections that are kept, several servers, and what may be tried again.
 
-Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``exchanging``).
+Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``http_socket``).
 
 A request goes to the server that answered last.  Where the connection breaks, it is asked again, of the next server,
 with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
-from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
+from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
 
 _FINAL_ALERTS = (
     "UNKNOWN_CA",
@@ -123,7 +123,7 @@ class Connection:
             if address.tls:
                 context = security.context or ssl.create_default_context()
                 sock = context.wrap_socket(sock, server_hostname=address.host)
-            self._http = Exchanging(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
+            self._http = HttpSocket(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
         except BaseException:
             sock.close()
             raise

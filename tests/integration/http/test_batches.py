@@ -208,13 +208,15 @@ def test_several_partitions_in_one_request(server):
     ]  # fmt: skip
     _, body = server.call("/logdb/v1/fetch", {"partitions": wanted[:2], "max_bytes": 1})
     assert [bool(frame.batches) for frame in framing.frames(body)] == [True, False], "one batch at least, of the first that has one"
-    for bad in (
-        {"partitions": 1},
-        {"partitions": [{"topic": "t"}]},
-        {"partitions": [], "max_bytes": 0},
-        {"partitions": [], "wait_ms": "x"},
+    for bad, why in (
+        ({"partitions": 1}, "the body.partitions"),
+        ({"partitions": [{"topic": "t"}]}, "the body.partitions[0]"),
+        ({"partitions": [], "max_bytes": 0}, "max_bytes=0: wanted is a whole number in [1, 67108864]"),
+        ({"partitions": [{"topic": "t", "partition": 0, "offset": 0, "max_bytes": -7}]}, "max_bytes=-7: wanted is a whole number in"),
+        ({"partitions": [], "wait_ms": "x"}, "the body.wait_ms"),
     ):
-        assert server.call("/logdb/v1/fetch", bad)[0] == 422
+        status, said = server.call("/logdb/v1/fetch", bad)
+        assert (status, said["message"][: len(why)]) == (422, why)
 
 
 def test_a_server_of_a_directory_that_another_process_writes_to(tmp_path, server):
