@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
-Appended = TypeVar("Appended")
+R = TypeVar("R")
 _ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
 _PARTITION_COUNT_MAX = 1000
@@ -134,7 +134,7 @@ def appends_at_once(door: Door, where: TopicPartition, durability: Durability | 
     return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
 
 
-async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], Appended]) -> Appended:
+async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], R]) -> R:
     """Append off the loop."""
     door.appending[where] += 1
     try:
@@ -260,14 +260,12 @@ async def fetch_many(request: Request) -> web.StreamResponse:
 
     A frame's header has what the headers of a fetch of one partition say, or an error.
     """
-    try:
-        wanted: FetchMany = wire.decode(FetchMany, await request.json(), "fetch")
-    except wire.Malformed as error:
-        raise ApiError(422, 422, str(error)) from None
+    wanted: FetchMany = await request.decoded(FetchMany)
     if len(wanted.partitions) > _PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.partitions)} partitions are wanted, {_PARTITION_COUNT_MAX} are allowed")
-    if not all(1 <= size_bytes <= FETCH_BYTES_MAX for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions))):
-        raise ApiError(422, 422, f"max_bytes: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
+    for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions)):
+        if not 1 <= size_bytes <= FETCH_BYTES_MAX:
+            raise ApiError(422, 422, f"max_bytes={size_bytes}: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
     parts: list[Buffer] = []
     for read in await _fetch(request, wanted):
         if read.error is not None:

@@ -19,7 +19,7 @@ from logdb.broker.security import Keeper
 from logdb.client.session import Session
 from logdb.coordinator import events
 from logdb.log import isolation
-from logdb_http_api import wire
+from logdb_http_api import documents, wire
 from logdb_http_api.errors import ApiError
 from logdb_http_api.request import Request, answer
 from logdb_http_api.routing import Routes
@@ -108,9 +108,8 @@ async def _arguments(request: Request, name: str) -> dict[str, Any]:
     """
     parameters, required, _ = SHAPES[name]
     given = await request.json()
-    if not isinstance(given, dict) or given.keys() - parameters.keys() or required - given.keys():
-        wanted = ", ".join(sorted(parameters)) or "nothing"
-        raise ApiError(422, 422, f"{name}: wanted is an object of {wanted}, with at least {', '.join(sorted(required)) or 'nothing'}")
+    if wrong := documents.wrong_fields(given, sorted(parameters), sorted(required)):
+        raise ApiError(422, 422, f"{name}: the body {wrong}")
     try:
         return {key: wire.decode(parameters[key], value, key) for key, value in given.items()}
     except wire.Malformed as error:
@@ -138,7 +137,7 @@ async def _outcome(request: Request, future: "Future[Any]") -> Any:
 
 async def _join_group(request: Request) -> web.StreamResponse:
     """A member that is not told its id, because its client went away, is taken out again."""
-    arguments = await _arguments(request, "join_group") | {"client_host": request.http.remote or "unknown"}
+    arguments = await _arguments(request, "join_group")
     joined = await request.call(request.session.join_group, **arguments)
     try:
         return answer(wire.encode(await _outcome(request, joined)))

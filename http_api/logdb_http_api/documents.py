@@ -7,6 +7,7 @@ Sizes are those of CPython's objects: an empty object or array takes 20 to 60 ti
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from logdb.model import Buffer
@@ -66,6 +67,17 @@ def _check_depth(data: Buffer) -> None:
         structure = shorter
     if structure:
         raise ValueError(f"it is deeper than {DEPTH_MAX}, or not balanced")
+
+
+def wrong_fields(value: object, allowed: Collection[str], required: Collection[str] = ()) -> str | None:
+    """Why a value is not an object of these fields, beginning with a verb; None: it is one."""
+    if not isinstance(value, dict):
+        return f"is {value!r:.80}, wanted is an object of {', '.join(allowed) or 'no fields'}"
+    if unknown := [name for name in value if name not in allowed]:
+        return f"has a field {unknown[0]!r:.80}, allowed are {', '.join(allowed) or 'none'}"
+    if missing := [name for name in required if name not in value]:
+        return f"lacks {', '.join(missing)}"
+    return None
 
 
 def refuse_constant(name: str) -> NoReturn:

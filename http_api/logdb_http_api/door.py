@@ -8,7 +8,8 @@ Knows aiohttp, and how many requests there may be.  Does not know what a route d
     routing.py         method and path -> route
     request.py         what a handler is given; the body within bounds
     sending.py         what it returns, as fast as the client reads
-    express.py         record batches in and out, past all of these
+    express.py         record batches in and out, past routing, request and sending
+    pipelined.py       what its client sends behind them
 """
 
 import asyncio

@@ -51,11 +51,6 @@ class Offer(NamedTuple):
     copied: Copied
 
 
-def _check(request: Request) -> None:
-    """Raise unless whoever asks may have a backup."""
-    request.session.need_backup()
-
-
 @routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
 async def reports(request: Request) -> web.StreamResponse:
     """One line each."""
@@ -80,7 +75,7 @@ async def verify(request: Request) -> web.StreamResponse:
 async def make(request: Request) -> web.StreamResponse:
     """Answered when it is made: its id, and how much is in it.  With the outline of an earlier one it is what that lacks."""
     backups = request.door.backups
-    _check(request)
+    request.session.need_backup()
     outline = await request.body(request.door.limits.json_bytes_max)
     if outline:
         request.require(BACKUP)
@@ -134,7 +129,7 @@ def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copie
 @routes.get("/logdb/v1/backups/{id}", "Download a backup", needs=("ClusterAction Cluster",), gives={BACKUP: bytes})
 async def download(request: Request) -> web.StreamResponse:
     """The file, or the range of it that is asked for."""
-    _check(request)
+    request.session.need_backup()
     path, tag = request.door.backups.find(request.path("id")), f'"{request.path("id")}"'
     size_bytes = (await request.call(os.stat, path)).st_size
     headers = {"Accept-Ranges": "bytes", "ETag": tag}
@@ -188,7 +183,7 @@ class _Piece(payload.Payload):
 @routes.delete("/logdb/v1/backups/{id}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})
 async def remove(request: Request) -> web.StreamResponse:
     """Nobody wants it any more."""
-    _check(request)
+    request.session.need_backup()
     backups = request.door.backups
     backups.find(request.path("id"))
     await backups.remove(request.path("id"))

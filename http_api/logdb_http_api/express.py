@@ -23,14 +23,14 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiohttp.helpers import rfc822_formatted_time
 
 from logdb.broker.guarded import GuardedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
-from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, TopicPartition
+from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
 from logdb_http_api import batches
 from logdb_http_api.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
 from logdb_http_api.connections import Connection
@@ -66,7 +66,7 @@ class Append(NamedTuple):
     """What a head asks: where batches go, how, and how many bytes of them follow; of a server on the Internet or not, and for whom."""
 
     where: TopicPartition
-    durability: Any
+    durability: Durability | None
     expected_offset: int | None
     size_bytes: int
     of_internet: bool
@@ -122,7 +122,10 @@ def _parts(request: re.Pattern[str], head: bytes) -> tuple[re.Match[str] | None,
 
 
 class Express:
-    """The batches of one door, in and out.  Used on its event loop."""
+    """The batches of one door, in and out.
+
+    Threading: the door's event loop, but for ``_append_in_turn`` and what it calls, which is for the thread that appends.
+    """
 
     def __init__(self, door: Door, authenticator: Authenticator) -> None:
         self._door, self._authenticator = door, authenticator

@@ -147,7 +147,8 @@ class Following:
             except (ValueError, RecursionError) as error:
                 if frames:
                     return
-                raise SerializationError(f"{self._topic}-{partition} at offset {record.offset}: {error}") from None
+                where = f"{self._topic}-{partition} at offset {record.offset}"
+                raise SerializationError(f"{where}: {error}", topic=self._topic, partition=partition, offset=record.offset) from None
             self._offsets[partition] = record.offset + 1
             frames += sse.frame(data, identity=record.offset if self._partition is not None else self._position())
         self._offsets[partition] = end

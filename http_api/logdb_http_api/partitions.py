@@ -4,7 +4,7 @@ Knows routes and what they answer, which the remote log reads.  Does not know ho
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -75,7 +75,7 @@ class Epoch(NamedTuple):
 )
 async def look(request: Request) -> web.StreamResponse:
     """States in the order of the positions; null where there is no such partition for whoever asks."""
-    wanted: Look = decoded(Look, await request.json())
+    wanted: Look = await request.decoded(Look)
     if len(wanted.positions) > PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
     if wanted.timeout_ms > 0:
@@ -83,18 +83,6 @@ async def look(request: Request) -> web.StreamResponse:
         if not found:
             await request.wait(wanted.positions, min(wanted.timeout_ms, WAIT_MS_MAX), isolation_level=wanted.isolation_level)
     return answer(wire.encode(await request.call(_states, request.session, wanted)))
-
-
-def decoded(kind: type, value: object) -> Any:
-    """What a body says.
-
-    Raises:
-        ApiError: It is none of ``kind``; 422.
-    """
-    try:
-        return wire.decode(kind, value, "the body")
-    except wire.Malformed as error:
-        raise ApiError(422, 422, str(error)) from None
 
 
 def _states(session: Session, wanted: Look) -> list[PartitionState | None]:
@@ -159,5 +147,5 @@ async def transactions(request: Request) -> web.StreamResponse:
 async def flush(request: Request) -> web.StreamResponse:
     """Answered once it is; with ``sync=false`` once the operating system has it."""
     log = await _log(request)
-    await request.call(log.flush, request.query("sync") != "false")
+    await request.call(log.flush, request.flag("sync", default=True))
     return answer({})

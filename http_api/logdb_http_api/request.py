@@ -14,9 +14,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from logdb.broker.principals import Principal
-from logdb.log.isolation import IsolationLevel
-from logdb.model import TopicPartition
-from logdb_http_api import documents, encoding
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
+from logdb_http_api import documents, encoding, wire
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ R = TypeVar("R")
 
 _PROGRESS_BYTES = 64 << 10
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-_DURABILITY_LEVELS = ("os", "interval", "fsync")
 
 
 class Door(Protocol):
@@ -201,12 +199,22 @@ class Request:
             raise ApiError(422, 422, f"{name}={given[:40]!r}: allowed are {', '.join(allowed)}")
         return given
 
+    def flag(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false`` in the query.
+
+        Raises:
+            ApiError: It is neither; 422.
+        """
+        given = self.one_of(name, ("true", "false"))
+        return default if given is None else given == "true"
+
     def isolation_level(self) -> IsolationLevel:
-        level: IsolationLevel = self.one_of("isolation_level", _ISOLATION_LEVELS) or "read_uncommitted"
+        level: IsolationLevel = self.one_of("isolation_level", ISOLATION_LEVELS) or "read_uncommitted"
         return level
 
-    def durability(self) -> Any:
-        return self.one_of("durability", _DURABILITY_LEVELS)
+    def durability(self) -> Durability | None:
+        level: Durability | None = self.one_of("durability", DURABILITY_LEVELS)
+        return level
 
     # ------------------------------------------------------------ the body
 
@@ -316,6 +324,17 @@ class Request:
         elif "Content-Type" in self.http.headers:
             self.require("application/json")
         return documents.parse(await self.body(size_bytes_max or self.door.limits.json_bytes_max))
+
+    async def decoded(self, kind: Any) -> Any:
+        """The body as a value of that type, from JSON as ``wire`` has it.
+
+        Raises:
+            ApiError: It is none; 422; and as ``json``.
+        """
+        try:
+            return wire.decode(kind, await self.json(), "the body")
+        except wire.Malformed as error:
+            raise ApiError(422, 422, str(error)) from None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:

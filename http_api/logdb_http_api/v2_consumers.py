@@ -86,8 +86,8 @@ async def _body(request: Request, *names: str) -> dict[str, Any]:
     if content_type not in ANY:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(CONTROL)}")
     body = documents.parse(data)
-    if not isinstance(body, dict) or not body.keys() <= set(names):
-        raise ApiError(422, 422, f"the body is to be an object of {', '.join(names)}, and of nothing else")
+    if wrong := documents.wrong_fields(body, names):
+        raise ApiError(422, 422, f"the body {wrong}")
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -98,7 +98,7 @@ def _list(kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
         ApiError: It is none, or has numbers that cannot be; 422.
     """
     try:
-        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]
+        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]  # a type that is a value
     except wire.Malformed as error:
         raise ApiError(422, 422, str(error)) from None
     for at, item in enumerate(items):
@@ -204,6 +204,8 @@ async def subscribe(request: Request) -> web.StreamResponse:
         return no_content()
     if "topic_pattern" in body:
         raise ApiError(409, 40903, "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive")
+    if "topics" not in body:
+        raise ApiError(422, 422, "the body says neither topics nor topic_pattern")
     topics = _list(str, body, "topics")
     await _need(request, topics)
     instance.check_mode("topics")

@@ -135,19 +135,21 @@ def produced(content_type: str, body: Buffer) -> Rows:
     if content_type not in PRODUCED:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is one of {', '.join(PRODUCED)}")
     request = parse(body)
-    if not isinstance(request, dict) or not request.keys() <= _PRODUCE_FIELDS:
-        raise ApiError(422, 422, f"the body is to be an object of {', '.join(sorted(_PRODUCE_FIELDS))}, and of nothing else")
+    if wrong := documents.wrong_fields(request, sorted(_PRODUCE_FIELDS)):
+        raise ApiError(422, 422, f"the body {wrong}")
     records = request.get("records")
     if not isinstance(records, list) or not records:
         raise ApiError(422, 422, f"records is to be a list of at least one record (was {_kind(records)})")
     for at, record in enumerate(records):
         if not isinstance(record, dict) or not record.keys() <= _RECORD_FIELDS:
-            raise ApiError(422, 422, f"records[{at}] is to be an object of key, value, partition, and of nothing else")
+            raise ApiError(422, 422, f"records[{at}] {documents.wrong_fields(record, sorted(_RECORD_FIELDS))}")
     if content_type in WITH_SCHEMA:
         _refuse_schema(WITH_SCHEMA[content_type], request, records)
     partitions = [record.get("partition") for record in records]
     for at, partition in enumerate(partitions):
-        if partition is not None and (type(partition) is not int or partition < 0):
+        if partition is not None and type(partition) is not int:
+            raise ApiError(422, 422, f"records[{at}].partition is {partition!r:.40}, wanted is a whole number")
+        if partition is not None and partition < 0:
             raise ApiError(422, 422, f"records[{at}].partition must be greater than or equal to 0 (was {partition!r:.40})")
     return Rows(_column(content_type, records, "key"), _column(content_type, records, "value"), partitions)
 
@@ -162,7 +164,8 @@ def _column(content_type: str, records: Iterable[Mapping[str, Any]], name: str) 
     except (ValueError, TypeError, RecursionError) as error:
         where = f"records[{len(column)}].{name}"
         if content_type == BINARY:
-            raise ApiError(400, 400, f"Bad Request: {where} is not a valid base64 string: {error}") from None
+            reason = error if isinstance(error, ValueError) else f"it is {value!r:.40}"
+            raise ApiError(400, 400, f"Bad Request: {where} is not a valid base64 string: {reason}") from None
         raise ApiError(422, 42207, f"Error serializing message. {where}: {error}") from None
     return column
 
@@ -242,7 +245,8 @@ class Answer:
             except (ValueError, RecursionError) as error:
                 self.full = True
                 if not texts:
-                    self.refused = SerializationError(f"{topic}-{partition} at offset {offset} is not JSON: {error}")
+                    message = f"{topic}-{partition} at offset {offset} is not JSON: {error}"
+                    self.refused = SerializationError(message, topic=topic, partition=partition, offset=offset)
                 return record
             texts.append(text)
             self.size_bytes = size_bytes

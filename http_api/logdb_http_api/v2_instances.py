@@ -220,9 +220,9 @@ def _give_back(consumer: Consumer, found: Answer) -> None:
             continue  # another member reads it, from what was committed
 
 
-def not_found() -> ApiError:
+def not_found(which: str = "it") -> ApiError:
     """There is no such instance: it was never made, was deleted, was left alone for too long, or is somebody else's."""
-    return ApiError(404, 40403, "Consumer instance not found. It was deleted, expired, or never made by this principal")
+    return ApiError(404, 40403, f"Consumer instance not found. {which} was deleted, expired, or never made by this principal")
 
 
 class Instances:
@@ -271,7 +271,7 @@ class Instances:
         """
         instance = self._all.get(name)
         if instance is None or self._has_expired(name, instance):
-            raise not_found()
+            raise not_found(f"{name.name!r} of group {name.group_id!r}")
         return instance
 
     async def remove(self, name: Id) -> None:

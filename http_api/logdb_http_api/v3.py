@@ -54,6 +54,8 @@ routes = Routes()
 _OPERATIONS = Parameter("include_authorized_operations", bool, "Tell what who asks may do with a topic.")
 _OFFSET_TYPE = Parameter("offset_type", Literal["earliest_and_latest"], "Both is what there is.")
 
+_OF_NEW_TOPIC = ("topic_name", "partitions_count", "replication_factor", "replicas_assignments", "configs", "validate_only")
+
 
 # ---------------------------------------------------------------- clusters and brokers
 
@@ -172,9 +174,9 @@ async def topics(request: Request) -> web.StreamResponse:
 )
 @of_cluster
 async def create_topic(request: Request) -> web.StreamResponse:
-    body = await read_object(request)
+    body = await read_object(request, *_OF_NEW_TOPIC)
     name, partition_count = text(body, "topic_name"), _partition_count(body)
-    config = {text(entry, "name"): entry.get("value") for entry in objects(body, "configs")}
+    config = {text(entry, "name"): entry.get("value") for entry in objects(body, "configs", "name", "value")}
     given = {key: value for key, value in config.items() if value is not None}
     validate_only = flag(body, "validate_only")
     create = request.session.check_new_topic if validate_only else request.session.create_topic
@@ -216,7 +218,7 @@ async def topic(request: Request) -> web.StreamResponse:
 )
 @of_cluster
 async def grow_topic(request: Request) -> web.StreamResponse:
-    count = whole(await read_object(request), "partitions_count")
+    count = whole(await read_object(request, "partitions_count"), "partitions_count")
     if count is None:
         raise malformed("partitions_count", None, "a whole number")
     name = request.path("topic_name")
@@ -328,8 +330,8 @@ def _config(request: Request, topic_name: str, name: str, found: dict[str, Confi
 @routes.add("PUT", CONFIGS + "/{name}", "Set a config of a topic", needs=("AlterConfigs Topic",), body=shapes.NEW_CONFIG, status=204)
 @of_cluster
 async def set_config(request: Request) -> web.StreamResponse:
-    value, name = (await read_object(request)).get("value"), _config_name(request)
-    await request.call(request.session.alter_topic, request.path("topic_name"), config={name: value})
+    body, name = await read_object(request, "value"), _config_name(request)
+    await request.call(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
     return no_content()
 
 
@@ -349,8 +351,8 @@ async def reset_config(request: Request) -> web.StreamResponse:
 )
 @of_cluster
 async def alter_configs(request: Request) -> web.StreamResponse:
-    body = await read_object(request)
-    changes = dict(map(_change, objects(body, "data")))
+    body = await read_object(request, "data", "validate_only")
+    changes = dict(map(_change, objects(body, "data", "name", "value", "operation")))
     alter = request.session.check_topic_configs if flag(body, "validate_only") else request.session.alter_topic
     await request.call(alter, request.path("topic_name"), config=changes)
     return no_content()
@@ -361,7 +363,14 @@ def _change(entry: dict[str, Any]) -> tuple[str, Any]:
     operation = entry.get("operation") or "SET"
     if operation not in ("SET", "DELETE"):
         raise malformed("operation", operation, "SET or DELETE")
-    return text(entry, "name"), None if operation == "DELETE" else entry.get("value")
+    return text(entry, "name"), None if operation == "DELETE" else _new_value(entry)
+
+
+def _new_value(entry: dict[str, Any]) -> Any:
+    """What a config is set to, None: the default.  It has to be said: a body that forgets it resets nothing."""
+    if "value" not in entry:
+        raise malformed("value", None, "a word or a number; null is the default")
+    return entry["value"]
 
 
 # ---------------------------------------------------------------- partitions and replicas

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2_formats import NO_REGISTRY, from_base64, to_json
-from logdb_http_api.v3_resources import malformed, unprocessable
+from logdb_http_api.v3_resources import malformed, require_fields, unprocessable
 
 WITH_SCHEMA = ("AVRO", "JSONSCHEMA", "PROTOBUF")
 _FIELDS = frozenset(("partition_id", "headers", "key", "value", "timestamp"))
@@ -74,6 +74,8 @@ def _embedded(part: Any, name: str) -> tuple[bytes | None, str]:
     embed = _EMBEDDED.get(kind) if type(kind) is str else None
     if embed is None:
         raise _no_type(name, kind)
+    if data is None or len(part) > 2:
+        require_fields(part, name, "type", "data")  # a misspelled "data" is no deletion
     if data is None:
         return None, f',"{name}":{{"type":"{kind}","size":0}}'
     try:
@@ -96,7 +98,8 @@ def _headers(given: Any) -> Headers:
 
 
 def _header(given: Any) -> tuple[str, bytes | None]:
-    name, value = (given.get("name"), given.get("value")) if isinstance(given, dict) else (None, None)
+    require_fields(given, "a header", "name", "value")
+    name, value = given.get("name"), given.get("value")
     if isinstance(name, str):
         with contextlib.suppress(ValueError, TypeError):
             name.encode()

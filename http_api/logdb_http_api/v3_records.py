@@ -146,7 +146,7 @@ class _Stream:
         if self.ended:
             return ""
         reports = self._records.append(self._objects.feed(piece, last=last), row)
-        texts = [one if type(one) is str else f"{{{refusal(one)}}}" for one in reports]  # type: ignore[arg-type]
+        texts = [one if type(one) is str else f"{{{refusal(one)}}}" for one in reports]  # type: ignore[arg-type]  # what is no text is an error
         if self._objects.failure is not None:
             self.ended = True
             texts.append(f"{{{refusal(self._objects.failure)}}}")
@@ -166,7 +166,7 @@ class _Stream:
 )
 @of_cluster
 async def produce_batch(request: Request) -> web.StreamResponse:
-    body = await read_object(request)
+    body = await read_object(request, "entries")
     entries = _entries(body)
     records = await request.call(_Records, request)
     reports = await request.call(records.append, entries, _entry_row)

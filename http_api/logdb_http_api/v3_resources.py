@@ -25,7 +25,7 @@ rest-utils, ``KafkaExceptionMapper``.
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from aiohttp import web
@@ -134,8 +134,8 @@ def collection(request: Request, kind: str, parts: Iterable[object], data: list[
 # ---------------------------------------------------------------- bodies
 
 
-async def read_object(request: Request) -> dict[str, Any]:
-    """The body as a JSON object.
+async def read_object(request: Request, *names: str) -> dict[str, Any]:
+    """The body as a JSON object, with no fields but these.
 
     Raises:
         ApiError: It is none (400), empty (422), or said to be something else (415).
@@ -144,9 +144,14 @@ async def read_object(request: Request) -> dict[str, Any]:
     if not request.http.can_read_body:
         raise unprocessable(42206, "Payload error. Request body is empty. Data is required.")
     body = documents.parse(await request.body(request.door.limits.json_bytes_max), surrogates=True)
-    if not isinstance(body, dict):
-        raise malformed("the body", body, "an object")
-    return body
+    require_fields(body, "the body", *names)
+    return cast(dict[str, Any], body)
+
+
+def require_fields(value: object, where: str, *names: str) -> None:
+    """Raise unless a value is an object with no fields but these; 400.  What is misspelled does not mean the default."""
+    if wrong := documents.wrong_fields(value, names):
+        raise ApiError(400, 400, f"Bad Request: {where} {wrong}")
 
 
 def require_json(request: Request) -> None:
@@ -186,11 +191,13 @@ def text(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """A list of objects, empty where there is none."""
+def objects(body: dict[str, Any], name: str, *names: str) -> list[dict[str, Any]]:
+    """A list of objects with no fields but ``names``, empty where there is none."""
     value = body.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+    if not isinstance(value, list):
         raise malformed(name, value, "a list of objects")
+    for at, item in enumerate(value):
+        require_fields(item, f"{name}[{at}]", *names)
     return value

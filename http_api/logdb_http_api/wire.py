@@ -8,6 +8,7 @@ type that is wanted, numbers for 64 bits, strings for UTF-8.
 import base64
 import dataclasses
 import enum
+import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,7 @@ def decode(wanted: Any, value: Any, where: str = "value") -> Any:
     if origin is typing.Literal:
         return _checked(value in parts, value, where, f"one of {', '.join(map(repr, parts))}")
     if origin in (dict, Mapping):
+        _checked(isinstance(value, list), value, where, "a list of pairs, [[name, value], …]")
         pairs = decode(list[tuple[parts[0], parts[1]]], value, where)  # type: ignore[valid-type]
         return dict(pairs)
     if origin is tuple and parts[-1:] != (Ellipsis,):
@@ -108,11 +110,15 @@ def decode_object(wanted: Any, value: Any, where: str) -> Any:
     hints = _hints(wanted)
     unknown = value.keys() - hints.keys()
     _checked(not unknown, value, where, f"without {', '.join(sorted(unknown))}")
-    fields = {name: decode(hints[name], part, f"{where}.{name}") for name, part in value.items()}
-    try:
-        return wanted(**fields)
-    except TypeError as error:
-        raise Malformed(f"{where}: {error}") from None
+    missing = _required(wanted) - value.keys()
+    _checked(not missing, value, where, f"an object with {', '.join(sorted(missing))}, too")
+    return wanted(**{name: decode(hints[name], part, f"{where}.{name}") for name, part in value.items()})
+
+
+@cache
+def _required(wanted: Any) -> frozenset[str]:
+    """The fields without a default."""
+    return frozenset(one.name for one in inspect.signature(wanted).parameters.values() if one.default is inspect.Parameter.empty)
 
 
 @cache

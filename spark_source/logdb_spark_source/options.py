@@ -15,7 +15,7 @@ from typing import Literal, cast
 from urllib.parse import urlsplit
 
 from logdb.errors import InvalidConfig
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import OFFSET_MAX
 from logdb_spark_source import columns
 from logdb_spark_source.offsets import EARLIEST, LATEST, Bound, parse_offsets, parse_partitions, parse_timestamp, parse_timestamps
@@ -46,7 +46,6 @@ READING = (
 
 _SECRETS = ("user", "password", "token")
 _OF_A_BROKER = re.compile(r"kafka\.|kafkaConsumer\.|fetchOffset\.|groupIdPrefix$", re.IGNORECASE)
-_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _STRATEGIES = ("error", "latest")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY_MS = 15 * 60_000
@@ -93,7 +92,7 @@ class ReadOptions:
             strategy=cast('Literal["error", "latest"]', options.word("startingOffsetsByTimestampStrategy", _STRATEGIES) or "error"),
             fail_on_data_loss=options.flag("failOnDataLoss", default=True),
             include_headers=include_headers,
-            isolation_level=cast("IsolationLevel", options.word(options.either(_ISOLATION), _ISOLATION_LEVELS) or "read_uncommitted"),
+            isolation_level=cast("IsolationLevel", options.word(options.either(_ISOLATION), ISOLATION_LEVELS) or "read_uncommitted"),
             columns=columns.chosen(None if names is None else _listed(names), headers=include_headers),
             min_partitions=options.count("minPartitions"),
             max_records_per_partition=options.count("maxRecordsPerPartition"),

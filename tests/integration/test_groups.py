@@ -313,18 +313,40 @@ def test_automatic_commits(stopped, clock):
     assert [stopped._session.fetch_offsets("g")[partition].offset for partition in T[:3]] == [10, 10, 10], "closing commits the rest"
 
 
-def test_automatic_commits_write_only_what_moved(stopped):
-    def written():
-        return sum(stopped.log("__consumer_offsets", partition).end_offset for partition in range(4))
+def written(db):
+    """Records in the partitions of the groups."""
+    return sum(db.log("__consumer_offsets", partition).end_offset for partition in range(4))
 
+
+def test_automatic_commits_write_only_what_moved(stopped):
     with stopped.consumer("t", group_id="g", auto_offset_reset="earliest", enable_auto_commit=True, auto_commit_interval_ms=0) as consumer:
         read(consumer)
-        before = written()
+        before = written(stopped)
         join(consumer)
-        assert written() == before, "nothing"
+        assert written(stopped) == before, "nothing"
         stopped.append("t", b"0", b"key")
         read(consumer)
-        assert written() == before + 1
+        assert written(stopped) == before + 1
+
+
+def test_automatic_commits_say_once_that_a_topic_is_gone(stopped, caplog):
+    stopped.create_topic("gone")
+    partitions = [T[0], TopicPartition("gone", 0)]
+    consumer = stopped.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=True, auto_commit_interval_ms=0)
+    with consumer, caplog.at_level("WARNING", "logdb.client.commits"):
+        consumer.assign(partitions)
+        for partition in partitions:
+            stopped.log(*partition).append_many([b"0", b"1"])
+            consumer.seek(partition, 1)
+        stopped.delete_topic("gone")
+        before = None
+        for offset in (1, 1, 2, 2):
+            consumer.seek(T[0], offset)
+            consumer._commits.send_if_due(consumer._feed.positions)
+            before = before or written(stopped)
+        assert stopped._session.fetch_offsets("g")[T[0]].offset == 2, "those of the other topic are committed"
+        assert written(stopped) == before + 1, "and only where they moved"
+    assert [record.getMessage() for record in caplog.records] == ["an automatic commit of 2 partitions failed: unknown topic 'gone'"]
 
 
 def test_automatic_commits_while_iterating(stopped, clock):

@@ -10,6 +10,7 @@ import logdb
 from logdb import errors
 from logdb.client.transaction import TransactionalProducer
 from logdb.model import TopicPartition
+from support.builders import until
 from support.faulty_io import FaultyIO
 from support.places import opened
 
@@ -310,6 +311,52 @@ def test_internal_topics_are_compacted_and_nothing_else(db):
         db.delete_records("__consumer_offsets", 0, 0)
     assert db.describe_topic("__consumer_offsets") == before
     db.alter_topic("__consumer_offsets", config={"segment.bytes": 4_000})
+
+
+# ---------------------------------------------------------------- a close
+
+
+def test_a_producer_that_is_closed_waits_for_a_commit_of_another_thread(db, monkeypatch):
+    producer = explicit(db)
+    closer = threading.Thread(target=producer.close)
+    end, asked = producer._session.end_transaction, []
+
+    def end_transaction(*args, commit):
+        asked.append(commit)
+        if commit:
+            closer.start()
+            until(lambda: producer._closed, "the close to begin")
+        return end(*args, commit=commit)
+
+    monkeypatch.setattr(producer._session, "end_transaction", end_transaction)
+    producer.begin_transaction()
+    producer.send("out", b"x")
+    producer.commit_transaction()
+    closer.join()
+    assert asked == [True], "it has not tried to abort what was being committed"
+    assert committed(db) == [b"x"]
+
+
+def test_a_producer_that_was_closed_begins_and_ends_nothing(db):
+    producer = explicit(db)
+    producer.begin_transaction()
+    sent = producer.send("out", b"x", partition=0)
+    producer.close()
+    for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+        with pytest.raises(errors.Closed, match="the producer is closed"):
+            call()
+    assert isinstance(sent.exception(), errors.TransactionAborted)
+    assert not producer.usable
+    assert committed(db) == []
+
+
+def test_a_block_whose_database_is_closed_meanwhile_is_told_so(tmp_path):
+    db = logdb.open(tmp_path / "db")
+    db.create_topic("out")
+    with pytest.raises(errors.Closed, match="the producer is closed") as told, db.transaction("id") as tx:
+        tx.send("out", b"x")
+        db.close()
+    assert not getattr(told.value, "__notes__", ()), "the close has aborted it"
 
 
 # ---------------------------------------------------------------- restarts

@@ -1,6 +1,6 @@
 """Requests to a server: connections that are kept, several servers, and what may be tried again.
 
-Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``exchanging``).
+Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``http_socket``).
 
 A request goes to the server that answered last.  Where the connection breaks, it is asked again, of the next server,
 with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
@@ -27,8 +27,16 @@ from urllib.parse import unquote, urlsplit
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
-from logdb_http_api.remote.exchanging import Exchanging, Head, TooLong
+from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
 
+_FINAL_ALERTS = (
+    "UNKNOWN_CA",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_UNKNOWN",
+    "UNSUPPORTED_CERTIFICATE",
+)
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
 _IDLE_COUNT_MAX = 8  # connections kept for later
 _AHEAD_COUNT_MAX = 8
@@ -116,7 +124,7 @@ class Connection:
             if address.tls:
                 context = security.context or ssl.create_default_context()
                 sock = context.wrap_socket(sock, server_hostname=address.host)
-            self._http = Exchanging(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
+            self._http = HttpSocket(sock, {"Host": address.authority, "Accept-Encoding": "identity", **security.headers()})
         except BaseException:
             sock.close()
             raise
@@ -174,7 +182,7 @@ class Connections:
     def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int) -> None:
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
-        self._security, self._timeout_s = security, timeout_ms / 1000
+        self._security, self.timeout_s = security, timeout_ms / 1000
         self._at = 0
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
@@ -240,7 +248,7 @@ class Connections:
                 return self._lent(connection)
             connection.close()
         address = self._addresses[self._at % len(self._addresses)]
-        return self._lent(Connection(address, self._security, min(timeout_s, self._timeout_s)))
+        return self._lent(Connection(address, self._security, min(timeout_s, self.timeout_s)))
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
@@ -271,10 +279,6 @@ class Connections:
         """Try the next server from now on, if this is the one that is tried."""
         if address is None or self._addresses[self._at % len(self._addresses)] == address:
             self._at += 1
-
-    @property
-    def timeout_s(self) -> float:
-        return self._timeout_s
 
     def close(self) -> None:
         """End all that is under way."""
@@ -423,13 +427,13 @@ class Exchange:
         else:
             self._connections.fail_over(None)
         self._connections.check_open()
+        if isinstance(error, ssl.SSLError) and _is_final(error):
+            raise ServerUnavailable(self._connections.urls, str(error)) from error
         if self._sent:
             self.repeated = True
             if not self._safe:
                 reason = f"{str(error) or type(error).__name__}; whether it was carried out is not known"
                 raise ServerUnavailable(self._connections.urls, reason) from error
-        if isinstance(error, ssl.SSLCertVerificationError):
-            raise ServerUnavailable(self._connections.urls, str(error)) from error
         self._wait(error, error)
 
     def _wait(self, reason: Exception, cause: Exception | None) -> None:
@@ -445,3 +449,9 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.drop(connection)
+
+
+def _is_final(error: ssl.SSLError) -> bool:
+    """Whether the next try fails as well: one of the two does not trust the other's certificate, or no TLS is spoken there."""
+    reason = error.reason or ""
+    return isinstance(error, ssl.SSLCertVerificationError) or reason == "WRONG_VERSION_NUMBER" or reason.endswith(_FINAL_ALERTS)

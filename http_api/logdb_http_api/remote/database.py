@@ -101,10 +101,13 @@ def open_urls(
     """
     if timeout_ms < 1:
         raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
+    given = password
     if user is None and token is None:
         user, password, token = _whoever(urls[0], password)
     if user is not None and token is not None:
         raise ValueError("user and token are both given: who to be is said by one of them")
+    if user is None and given is not None:
+        raise ValueError("a password is given, and no user: whose is it?")
     connections = Connections(urls, Security(user, password, token, _context(ca_file, cert_file, key_file)), timeout_ms=timeout_ms)
     session = RemoteSession(connections, batch_size=batch_size, clock=clock)
     try:

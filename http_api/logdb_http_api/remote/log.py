@@ -30,7 +30,7 @@ from logdb.model import (
 from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
-from logdb_http_api.remote.writing import BATCHES_MAX, Identity, Memory, Upload
+from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,7 +49,7 @@ class RemoteLog:
         self._path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}"
         self._config = LogConfig.of(info.config, "interval")
         batch_size = min(batch_size, self._config.max_message_bytes)
-        self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=BATCHES_MAX)
+        self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
         self._turn = threading.Lock()
@@ -167,7 +167,7 @@ class RemoteLog:
 
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Have records built, and what is built sent."""
-        _check_level(durability)
+        level = _level(durability)
         self._check()
         self._session.check_open()  # before the lock: a forked child has it as it was, held by a thread that is not there
         with self._turn:
@@ -178,7 +178,7 @@ class RemoteLog:
                 self._config,
                 self._memory,
                 expected_offset=expected_offset,
-                durability=durability,
+                durability=level,
             )
             self._builder.take = upload.add
             try:
@@ -197,8 +197,7 @@ class RemoteLog:
 
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
-        _check_level(durability)
-        return self._session.produce(self.topic, self.partition, batches, durability=durability, expected_offset=expected_offset)  # type: ignore[arg-type]
+        return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
         self._session.connections.request("POST", f"{self._path}/flush?sync={'true' if sync else 'false'}", patience_ms=600_000)
@@ -287,6 +286,11 @@ class RemoteLog:
         self._session.watching.unwatch(self._where, grown)
 
 
-def _check_level(durability: str | None) -> None:
-    if durability is not None and durability not in DURABILITY_LEVELS:
-        raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")
+def _level(durability: str | None) -> Durability | None:
+    """Raises ValueError for a level that there is not."""
+    if durability is None:
+        return None
+    for known in DURABILITY_LEVELS:
+        if durability == known:
+            return known
+    raise ValueError(f"durability {durability!r}: allowed are {', '.join(DURABILITY_LEVELS)}")

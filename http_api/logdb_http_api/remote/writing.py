@@ -2,7 +2,7 @@
 
 Knows how records become batches, and requests of them.  Does not know where they lie when they are written.
 
-The log remembers the last five batches of a producer, so no more are under way: two requests of two.  What it answered with
+The log remembers the last five batches of a producer, so no more are under way, in two requests.  What it answered with
 an error that leaves open whether the batches are in the log ends the producer: the next one's sequences begin at 0 again.
 """
 
@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, OutOfOrderSequence, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
 
-BATCHES_MAX = 2
-"""Of a request."""
 _REQUESTS_MAX = 2
+REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX
 _MEMORY_COUNT = _REQUESTS_MAX + 1
-_FOLLOWED_BYTES_MIN = 256 << 10  # a server reads less than that in one go, what follows it included
+_FOLLOWED_BYTES_MIN = 256 << 10  # what is smaller could come to the server together with the next, which is slower for both (``express``)
 _SEQUENCE_MASK = 2**31 - 1
 _HEADERS = {"Content-Type": BATCHES}
 _ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # to the letter, as our server writes it
@@ -205,7 +205,7 @@ def _parts(batches: memoryview, record_count: int) -> Iterator[tuple[memoryview,
         return
     start = at = batch_count = count = 0
     for image, head in convert.headers(batches):
-        if batch_count == BATCHES_MAX:
+        if batch_count == REQUEST_BATCHES_MAX:
             yield batches[start:at], count
             start, batch_count, record_count, count = at, 0, record_count - count, 0
         at += len(image)

@@ -156,5 +156,6 @@ class Authentication:
             known = self._tokens.get(token_hash(token)) if len(token) <= _PASSWORD_LENGTH_MAX else None
         except UnicodeEncodeError:
             return None
-        is_good = known is not None and (known.expires_ms is None or known.expires_ms > self._io.clock_ms())
-        return known.owner if known is not None and is_good else None
+        if known is None or (known.expires_ms is not None and known.expires_ms <= self._io.clock_ms()):
+            return None
+        return known.owner

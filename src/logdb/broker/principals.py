@@ -30,7 +30,5 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """Whoever did not say, where nobody has to."""
-EMBEDDED = Principal("User", "embedded")
-"""The process that holds the directory: it may do anything."""
 EVERYBODY = Principal("User", "*")
 """In an ACL: whoever it is.  Source: Kafka's ``AclEntry.WildcardPrincipal``."""

@@ -44,7 +44,7 @@ def replay(log: Log, coordinator: Coordinator, offset: int) -> int:
             else:
                 for record in _records(log, run, offset):
                     latest.pop(record.key, None)  # type: ignore[arg-type]  # the topic is compacted: there are no null keys
-                    latest[record.key] = record  # type: ignore[index]
+                    latest[record.key] = record  # type: ignore[index]  # the same
         offset = next_offset
     _apply_latest(log, coordinator, latest)
     return offset

@@ -15,7 +15,7 @@ from types import FrameType
 import click
 
 from logdb.cli import KAFKA_TOOLS
-from logdb.cli.output import warn
+from logdb.cli.output import emit_error, warn
 from logdb.cli.session import Session, exit_code_of, root
 from logdb.errors import LogdbError
 
@@ -132,6 +132,7 @@ class Root(click.Group):
 
     def invoke(self, ctx: click.Context) -> None:
         session = ctx.ensure_object(Session)
+        as_json = session.as_json or "--json" in ctx.args  # a verb whose options are wrong does not come to say so
         try:
             super().invoke(ctx)
             sys.stdout.flush()
@@ -140,24 +141,36 @@ class Root(click.Group):
         except KeyboardInterrupt as interrupt:
             if not session.follows:
                 session.exit_code = 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+        except click.ClickException as error:
+            if not as_json:
+                raise  # click shows how the verb is used
+            _show(error, error.format_message(), as_json=True)
+            session.exit_code = error.exit_code
         except LogdbError as error:
-            _show(error)
+            _show(error, str(error), as_json=as_json)
             session.exit_code = exit_code_of(error)
         except OSError as error:
-            _show(error)
+            _show(error, str(error), as_json=as_json)
             session.exit_code = 1
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
                 raise
-            warn(_EXTRAS[package])
+            _show(error, _EXTRAS[package], as_json=as_json)
             session.exit_code = 1
         if session.exit_code:
             ctx.exit(session.exit_code)
 
 
-def _show(error: Exception) -> None:
-    warn("; ".join([str(error), *getattr(error, "__notes__", [])]))
+def _show(error: Exception, message: str, *, as_json: bool) -> None:
+    """Say on stderr what went wrong: in words, or for a program with the class and the numbers of the error."""
+    notes = list(getattr(error, "__notes__", ()))
+    if not as_json:
+        warn("; ".join([message, *notes]))
+        return
+    carried = vars(error) if isinstance(error, LogdbError) else {}
+    fields = {name: value for name, value in carried.items() if not name.startswith("_")}
+    emit_error({"error": type(error).__name__, "message": message, "fields": fields, "notes": notes})
 
 
 def _drop_output() -> None:

@@ -37,6 +37,11 @@ def emit_line(document: Any) -> None:
     click.echo(json.dumps(document, ensure_ascii=False))
 
 
+def emit_error(document: Any) -> None:
+    """One JSON document on stderr, on a line of its own; what JSON has no word for as text."""
+    click.echo(json.dumps(document, ensure_ascii=False, default=str), err=True)
+
+
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
     """Bytes for JSON: text where they are UTF-8, else {"base64": ...}."""
     if data is None:

@@ -175,7 +175,7 @@ def root(function: Function) -> Function:
 def here(function: Function) -> Function:
     """Give a verb the options that all have, but those that name servers."""
     function = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one a line."
+        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one a line; errors, too."
     )(function)
     return click.option(
         "--data-dir",

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from logdb.client.group_membership import GroupMetadata
 from logdb.client.session import Session
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ class Commits:
         self._session, self._metadata, self._interval_ms, self._monotonic_ms = session, metadata, interval_ms, monotonic_ms
         self._due_ms = monotonic_ms() + (interval_ms or 0)
         self._last: dict[TopicPartition, OffsetAndMetadata] = {}  # what automatic commits have committed
+        self._failure = ""  # of the last one, which is not logged again and again
 
     def send(self, offsets: Offsets, on_commit: OnCommit | None = None) -> "Future[None]":
         """Commit; the future is done when that is durable at the level of the topic that holds it.
@@ -86,5 +87,10 @@ class Commits:
     def _committed(self, offsets: Offsets, error: BaseException | None) -> None:
         if error is None:
             self._last.update(offsets)
-        else:
+            self._failure = ""
+            return
+        if isinstance(error, UnknownTopic):  # those of the other topics were committed
+            self._last.update({partition: offset for partition, offset in offsets.items() if partition.topic != error.topic})
+        if str(error) != self._failure:
             logger.warning("an automatic commit of %d partitions failed: %s", len(offsets), error)
+        self._failure = str(error)

@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 from logdb.client.assignors import Assignor
 from logdb.client.interceptor import Interceptor
 from logdb.errors import InvalidConfig
-from logdb.log.isolation import IsolationLevel
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.serde import Deserializer
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 
-_CHOICES = {"auto_offset_reset": ("earliest", "latest", "none"), "isolation_level": ("read_uncommitted", "read_committed")}
+_CHOICES = {"auto_offset_reset": ("earliest", "latest", "none"), "isolation_level": ISOLATION_LEVELS}
 _LEAST = {
     "auto_commit_interval_ms": 0,
     "heartbeat_interval_ms": 0,

@@ -6,6 +6,7 @@ others can reach needs TLS and authentication.  Does not know protocols: a door 
 
 import asyncio
 import ipaddress
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -85,7 +86,8 @@ class Server:
                 try:
                     addresses += await door.open()
                 except OSError as error:
-                    raise OSError(error.errno, f"cannot listen at {address}: {error.strerror or error}") from error
+                    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+                    raise OSError(error.errno, f"cannot listen at {address}: {reason}") from error
                 opened.append(door)
         except BaseException:
             for door in opened:

@@ -9,12 +9,12 @@ A transactional producer:
     idle ──────────────────► in transaction ───────────────► idle
      │                          │      │ a record failed
      │                          │      └────────────► to be aborted ── abort ──► idle
-     └──────────────────────────┴── fenced, at any call ───────────────► fenced: of no use any more
+     └──────────────────────────┴── fenced, at any call; closed ───────► of no use any more
 
 ``Transaction`` is the same as a context manager; ``Transactions`` keeps the producers of a database between two of them, so
 that ``db.transaction("id")`` in a loop takes the id over once, not every time.
 
-Threading: one thread at a time begins and ends; any number may send in between.
+Threading: one thread at a time begins and ends; any number may send in between, and any may close.
 """
 
 import logging
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client.producer import Headers, OnDelivery, Producer
 from logdb.client.session import Session
-from logdb.errors import InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
+from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class TransactionalProducer(Producer):
         self._identity: ProducerIdAndEpoch | None = None
         self.in_transaction = self._has_offsets = self._given_up = False
         self._fenced: ProducerFenced | None = None
+        self._closed = False
+        self._ending = threading.RLock()  # who has it decides what becomes of the transaction
         self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
 
     @property
@@ -66,7 +68,7 @@ class TransactionalProducer(Producer):
     @property
     def usable(self) -> bool:
         """Whether another transaction can begin."""
-        return not (self.in_transaction or self._fenced or self._given_up)
+        return not (self.in_transaction or self._fenced or self._given_up or self._closed)
 
     def init_transactions(self) -> None:
         """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
@@ -85,8 +87,9 @@ class TransactionalProducer(Producer):
         Raises:
             InvalidTransactionState: One has begun already.
             ProducerFenced: Another producer has the transactional id now.
+            Closed: The producer was closed.
         """
-        self._check_fenced()
+        self._check_usable()
         if self.in_transaction:
             raise InvalidTransactionState(f"transactional id {self._id!r}: the transaction has begun already")
         self.init_transactions()
@@ -137,25 +140,29 @@ class TransactionalProducer(Producer):
             what the first of its records failed with: abort.
             ProducerFenced: Another producer has the id; the transaction was aborted.
             InvalidTransactionState: None has begun.
+            Closed, TransactionAborted: The producer was closed before the commit was decided; the transaction was aborted.
             LogdbError: Something else kept it from being committed (a full disk, say): call again, or abort.
         """
         self._check_begun()
         with self._noting_fences():
             self._finish_transaction()
-            self._end(commit=True)
-        self._over(committed=True)
+            with self._ending:
+                self._check_begun()
+                self._end(commit=True)
+                self._over(committed=True)
 
     def abort_transaction(self) -> None:
         """Abort: nothing of the transaction counts, and what was not written yet will not be.
 
         Raises:
-            ProducerFenced, InvalidTransactionState: as ``commit_transaction``.
+            ProducerFenced, InvalidTransactionState, Closed: as ``commit_transaction``.
         """
-        self._check_begun()
-        self._drop_transaction(TransactionAborted(f"the transaction of {self._id!r} was aborted"))
-        with self._noting_fences():
-            self._end(commit=False)
-        self._over(committed=False)
+        with self._ending:
+            self._check_begun()
+            self._drop_transaction(TransactionAborted(f"the transaction of {self._id!r} was aborted"))
+            with self._noting_fences():
+                self._end(commit=False)
+            self._over(committed=False)
 
     def give_up(self) -> None:
         """Leave a transaction that can be neither committed nor aborted now to whoever takes the id over next.
@@ -166,14 +173,17 @@ class TransactionalProducer(Producer):
         self._over(committed=False)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Abort what has begun, then end.
+        """Abort what has begun, then end; where another thread is having it committed, that is waited for.
 
         Raises:
             as ``Producer.close``.
         """
+        self._closed = True
         try:
-            if self.in_transaction and os.getpid() == self._owner:
-                self.abort_transaction()
+            if os.getpid() == self._owner:
+                with self._ending:
+                    if self.in_transaction:
+                        self.abort_transaction()
         finally:
             super().close(timeout_ms)
 
@@ -194,13 +204,15 @@ class TransactionalProducer(Producer):
             self._identity = self._session.end_transaction(self._id, self._known(), commit=commit)
 
     def _check_begun(self) -> None:
-        self._check_fenced()
         if not self.in_transaction:
+            self._check_usable()
             raise InvalidTransactionState(f"transactional id {self._id!r}: no transaction has begun")
 
-    def _check_fenced(self) -> None:
+    def _check_usable(self) -> None:
         if self._fenced is not None:
             raise self._fenced.with_traceback(None)
+        if self._closed:
+            raise Closed("the producer is closed")
 
     @contextmanager
     def _noting_fences(self) -> Iterator[None]:
@@ -302,6 +314,8 @@ class Transaction:
             return
         try:
             producer.abort_transaction()
+        except Closed:
+            producer.give_up()  # the close has aborted it, or the next open does
         except LogdbError as failure:
             error.add_note(f"and the transaction could not be aborted: {failure}")
             producer.give_up()

@@ -11,13 +11,13 @@ from logdb.codec.batch import TRANSACTIONAL
 from logdb.model import AbortedTransaction, Buffer
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-_LEVELS = ("read_uncommitted", "read_committed")
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
 
 def is_committed(isolation_level: str) -> bool:
     """Whether only what is committed is to be read; raises ValueError for a level that there is not."""
-    if isolation_level not in _LEVELS:
-        raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(_LEVELS)}")
+    if isolation_level not in ISOLATION_LEVELS:
+        raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(ISOLATION_LEVELS)}")
     return isolation_level == "read_committed"
 
 

@@ -129,6 +129,8 @@ class StoreState:
             return SyncFailed(self.sync_failed.path, self.sync_failed.reason)
         if log.read_only_reason is not None:
             return ReadOnly(f"{where} is read-only: {log.read_only_reason}")
+        if self.logs.get(where) is log:  # the close has begun
+            return self._ended()
         return Closed(f"{where} is closed: its topic was deleted")
 
     @property
@@ -139,7 +141,10 @@ class StoreState:
     def _unusable(self) -> Forked | Closed | None:
         if self.is_forked:
             return Forked(f"{self.path} was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
-        return Closed(f"the database {self.path} is closed") if self.closed else None
+        return self._ended() if self.closed else None
+
+    def _ended(self) -> Closed:
+        return Closed(f"the database {self.path} is closed")
 
     def fail(self, error: SyncFailed) -> None:
         """The device failed a sync: from here on nothing is written."""

@@ -58,6 +58,18 @@ def test_a_conditional_append(server):
     assert (status, said["error_code"], said["error"], said["fields"]["end_offset"]) == (412, 41201, "UnexpectedOffset", 1)
 
 
+def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):
+    server.database.alter_topic("t", config={"durability": "os"})  # nothing else syncs
+    log = server.database.log("t")
+    flush = "/logdb/v1/topics/t/partitions/0/flush"
+    for query, synced_offset in (("?sync=false", 0), ("?sync=true", 2), ("", 3)):
+        server.call(path(durability="os"), batch(b"a"), content_type=TYPE)
+        assert server.call(flush + query, b"")[0] == 200
+        assert log.point.offset == synced_offset, query
+    status, said = server.call(f"{flush}?sync=no", b"")
+    assert (status, said["message"]) == (422, "sync='no': allowed are true, false")
+
+
 def test_a_small_append_beside_large_ones(server):
     """Those on the loop and those in threads keep the order of one client, whoever is first."""
     large, done = batch(*[b"L" * 1000] * 900), []
@@ -196,13 +208,15 @@ def test_several_partitions_in_one_request(server):
     ]  # fmt: skip
     _, body = server.call("/logdb/v1/fetch", {"partitions": wanted[:2], "max_bytes": 1})
     assert [bool(frame.batches) for frame in framing.frames(body)] == [True, False], "one batch at least, of the first that has one"
-    for bad in (
-        {"partitions": 1},
-        {"partitions": [{"topic": "t"}]},
-        {"partitions": [], "max_bytes": 0},
-        {"partitions": [], "wait_ms": "x"},
+    for bad, why in (
+        ({"partitions": 1}, "the body.partitions"),
+        ({"partitions": [{"topic": "t"}]}, "the body.partitions[0]"),
+        ({"partitions": [], "max_bytes": 0}, "max_bytes=0: wanted is a whole number in [1, 67108864]"),
+        ({"partitions": [{"topic": "t", "partition": 0, "offset": 0, "max_bytes": -7}]}, "max_bytes=-7: wanted is a whole number in"),
+        ({"partitions": [], "wait_ms": "x"}, "the body.wait_ms"),
     ):
-        assert server.call("/logdb/v1/fetch", bad)[0] == 422
+        status, said = server.call("/logdb/v1/fetch", bad)
+        assert (status, said["message"][: len(why)]) == (422, why)
 
 
 def test_a_server_of_a_directory_that_another_process_writes_to(tmp_path, server):

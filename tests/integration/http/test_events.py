@@ -123,6 +123,7 @@ def test_what_is_not_of_the_format_ends_it_after_what_comes_before(s):
         event = client.next()
         assert event.kind == "error" and event.id is None
         assert event.data["error"] == "SerializationError" and "t-0 at offset 1" in event.data["message"]
+        assert event.data["fields"] == {"topic": "t", "partition": 0, "offset": 1}
         assert client.next() is None
     with Client(s.url, f"{ONE}?format=json", Last_Event_ID="1") as client:
         assert client.next().data["value"] == 2

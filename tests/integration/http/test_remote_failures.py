@@ -77,6 +77,17 @@ def test_many_records_and_each_answer_is_lost_once(db, proxy):
     assert values(db) == expected
 
 
+def test_an_error_that_is_kept_keeps_nobody_from_appending_more(server):
+    with logdb.open(server.url) as db:
+        log = db.log("t")
+        with pytest.raises(UnexpectedOffset) as kept:
+            log.append(b"a", expected_offset=1)
+        for count in range(1, 6):
+            log.append_many([b"b" * 1000] * count)
+        assert log.end_offset == sum(range(1, 6))
+        assert kept.value.end_offset == 0
+
+
 def test_two_requests_are_under_way_on_one_connection_once_it_is_known_where_the_first_went(server, monkeypatch):
     send, before, connections = Upload._send, [], set()
 

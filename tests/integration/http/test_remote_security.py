@@ -66,6 +66,12 @@ def test_somebody_else_is_told_so_when_the_database_is_opened(server, options):
         logdb.open(server.url, **options)
 
 
+def test_a_password_of_nobody_is_refused(monkeypatch):
+    monkeypatch.delenv("LOGDB_USER", raising=False)
+    with pytest.raises(ValueError, match="a password is given, and no user"):
+        logdb.open("http://127.0.0.1:1", password=PASSWORD)
+
+
 @pytest.mark.parametrize("option", ["ca_file", "cert_file"])
 @pytest.mark.parametrize("text", [None, "", "no certificate"])
 def test_a_file_that_is_no_certificate_is_named(tmp_path, option, text):

@@ -22,7 +22,7 @@ from logdb.broker.gate import Gate
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quota
 from logdb.broker.security_file import Token
-from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, NotAuthorized, ServerUnavailable
+from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, LogdbError, NotAuthorized, ServerUnavailable
 from support.builders import until
 from support.certificates import Authority
 from support.security import secure
@@ -403,6 +403,19 @@ def test_only_so_many_may_begin_at_once(path, authority, files, monkeypatch):
             assert is_closed(one)  # now the server knows that it is gone
             one.close()
         assert status_of(server._replace(context=authority.context()), "/health/live") == 200
+
+
+def test_a_client_whose_certificate_is_not_trusted_does_not_try_until_its_time_is_over(path, tmp_path, authority, files):
+    another = Authority(tmp_path / "another").client("root")
+    options = {"ca_file": authority.file, "cert_file": another.cert, "key_file": another.key, "timeout_ms": 3_600_000}
+    with served(path, tls_cert=files.cert, tls_key=files.key, tls_client_ca=authority.file) as server:
+        with pytest.raises(ServerUnavailable, match=r"(?i)unknown.ca"):
+            logdb.open(server.url, **options)
+        plain = server.url.replace("https:", "http:")
+        with pytest.raises(LogdbError, match="this port speaks TLS"):
+            logdb.open(plain, timeout_ms=3_600_000)
+    with served(tmp_path / "plain") as server, pytest.raises(ServerUnavailable, match=r"(?i)wrong.version.number"):
+        logdb.open(server.url.replace("http:", "https:"), ca_file=authority.file, timeout_ms=3_600_000)
 
 
 # ---------------------------------------------------------------- certificates of clients

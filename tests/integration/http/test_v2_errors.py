@@ -102,6 +102,28 @@ def made_twice(server: Served) -> Told:
     return server.call("/consumers/g", {"name": "i"}, content_type=V2)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "content_type", "says"),
+    [
+        ("/topics/t", {"record": []}, JSON, "the body has a field 'record', allowed are key_schema, "),
+        ("/topics/t", [1], JSON, "the body is [1], wanted is an object of key_schema, "),
+        ("/topics/t", {"records": [{"valu": 1}]}, JSON, "records[0] has a field 'valu', allowed are key, partition, value"),
+        ("/topics/t", {"records": [{"value": 1, "partition": "1"}]}, JSON, "records[0].partition is '1', wanted is a whole number"),
+        ("/topics/t", {"records": [{"value": 5}]}, BINARY, "records[0].value is not a valid base64 string: it is 5"),
+        ("/consumers/g", {"nme": "i"}, V2, "the body has a field 'nme', allowed are name, "),
+        ("/consumers/g/instances/i/subscription", {}, V2, "the body says neither topics nor topic_pattern"),
+        ("/consumers/g/instances/i/positions", {"offsets": [{"topic": "t", "partition": 0}]}, V2, "wanted is an object with offset, too"),
+        ("/consumers/g/instances/j/subscription", {"topics": ["t"]}, V2, "'j' of group 'g' was deleted, expired, or never made"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, path: str, body: Any, content_type: str, says: str) -> None:
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("t")
+        make(server)
+        status, told = server.call(path, body, content_type=content_type)
+        assert 400 <= status < 500 and says in told["message"], told
+
+
 PROVOKED: list[tuple[int, int, Callable[[Served], Told]]] = [
     (400, 400, lambda server: produce(server, b"{")),
     (400, 400, lambda server: produce(server, b'{"records": [{"value": NaN}]}')),

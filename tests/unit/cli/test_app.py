@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -62,6 +63,51 @@ def test_unknown_verb_suggests_the_nearest():
     assert result.exit_code == 2
     assert "did you mean 'topics'?" in result.stderr
     assert "logdb --help" in CliRunner().invoke(cli, ["xyzzy"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        (["topics", "describe", "nosuch"], "UnknownTopic", "unknown topic 'nosuch'; there are 'one', 'three'"),
+        (["topics", "list", "--nosuch"], "NoSuchOption", "No such option '--nosuch'."),
+        (["consume", "one", "--max-messages", "many"], "BadParameter", "'many' is not a valid integer range"),
+        (["xyzzy"], "UsageError", "No such command 'xyzzy'"),
+    ],
+)
+def test_an_error_for_a_program_is_one_object(filled, args, error, message):
+    told = filled(*args, "--json", code=2)
+    said = json.loads(told.stderr)
+    assert told.stdout == ""
+    assert said.pop("error") == error
+    assert message in said.pop("message")
+    assert said == {"fields": {"topic": "nosuch"} if error == "UnknownTopic" else {}, "notes": []}
+    assert not filled(*args, code=2).stderr.startswith("{")
+
+
+def test_an_error_for_a_program_has_numbers_and_notes(monkeypatch):
+    def fail(*_):
+        error = errors.TransactionAborted("it was")
+        error.offsets, error.reason = range(2), OSError(28, "full")
+        error.add_note("and more")
+        raise error
+
+    monkeypatch.setattr(Session, "read", fail)
+    told = CliRunner().invoke(cli, ["topics", "list", "--json", "--data-dir", "d"])
+    fields = {"offsets": "range(0, 2)", "reason": "[Errno 28] full"}
+    assert json.loads(told.stderr) == {"error": "TransactionAborted", "message": "it was", "fields": fields, "notes": ["and more"]}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), ModuleNotFoundError("none", name="aiohttp.web")])
+def test_an_error_of_python_s_for_a_program(monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Session, "read", fail)
+    told = CliRunner().invoke(cli, ["topics", "list", "--json", "--data-dir", "d"])
+    said = json.loads(told.stderr)
+    assert told.exit_code == 1
+    assert (said["error"], said["fields"]) == (type(error).__name__, {})
+    assert said["message"] in ("[Errno 28] full", "servers need the package 'aiohttp': pip install 'logdb[http]'")
 
 
 def test_no_database_named():

@@ -66,6 +66,13 @@ def test_what_is_malformed(wanted, value):
         wire.decode(wanted, value, "it")
 
 
+def test_what_is_wrong_is_named():
+    with pytest.raises(wire.Malformed, match=r"^it is \{'topic': 't'\}, wanted is an object with partition, too$"):
+        wire.decode(TopicPartition, {"topic": "t"}, "it")
+    with pytest.raises(wire.Malformed, match=r"wanted is a list of pairs, \[\[name, value\], …\]$"):
+        wire.decode(dict[str, int], {"a": 1}, "it")
+
+
 def test_a_field_that_has_a_default_may_be_left_out():
     assert wire.decode(OffsetAndMetadata, {"offset": 5}) == OffsetAndMetadata(5)
 

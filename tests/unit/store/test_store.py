@@ -1,4 +1,7 @@
+import pytest
+
 import logdb
+from logdb.errors import Closed
 from support.faulty_io import FaultyIO
 
 
@@ -18,6 +21,23 @@ def test_a_clean_close_leaves_nothing_to_do(tmp_path):
         assert db.log("t").end_offset == 20
         assert [path for kind, path in io.calls if kind == "pwrite" and "/t-0/" in path] == []
         assert db.reports == ()
+
+
+def test_who_appends_while_the_database_is_being_closed_is_told_so(tmp_path):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        log, told = db.log("t"), []
+        log.append(b"x")
+
+        def append(kind, path):
+            if kind == "fdatasync" and "t-0" not in path and not told:
+                with pytest.raises(Closed) as refused:
+                    log.append(b"y", durability="os")
+                told.append(str(refused.value))
+
+        io.before = append
+    assert told == [f"the database {tmp_path / 'db'} is closed"]
 
 
 def test_a_topic_that_is_deleted_meanwhile_keeps_no_other_from_being_flushed(tmp_path):

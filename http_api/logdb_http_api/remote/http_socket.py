@@ -44,7 +44,7 @@ class Head(NamedTuple):
     length: int | None
 
 
-class Exchanging:
+class HttpSocket:
     """One socket, for one request at a time.
 
     Attributes:

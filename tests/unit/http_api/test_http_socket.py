@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from logdb_http_api.remote.exchanging import Broken, Exchanging, Head, TooLong
+from logdb_http_api.remote.http_socket import Broken, Head, HttpSocket, TooLong
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def ends():
     here, there = socket.socketpair()
     with here, there:
         there.settimeout(30)
-        yield Exchanging(here, {"Host": "h"}), there
+        yield HttpSocket(here, {"Host": "h"}), there
 
 
 def answered(ends, *pieces, size_bytes_max=1000, into=None, close=False):
