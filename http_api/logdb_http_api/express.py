@@ -265,14 +265,16 @@ class Express:
         door.under_way += 1
         try:
             if len(buffer) < size_bytes:
-                buffer = bytearray(size_bytes)
-            body = memoryview(buffer)[:size_bytes]
-            body[:at] = begun
+                buffer = bytearray(begun)
+            else:
+                buffer[:at] = begun
             while taken_bytes < size_bytes:
                 step_bytes = min(_STEP_BYTES, size_bytes - taken_bytes)
                 await door.memory.take(step_bytes)
                 taken_bytes += step_bytes
-                await connection.receive(body[at:taken_bytes])
+                if len(buffer) < taken_bytes:  # what a head promises costs nothing before it comes
+                    buffer = _grown(buffer, min(size_bytes, max(taken_bytes, 2 * at)))
+                await connection.receive(memoryview(buffer)[at:taken_bytes])
                 at = taken_bytes
             pipelined = connection.pipelined() if door.appending.total() < _AT_SOCKETS_COUNT_MAX else None
             appending = partial(self._append_in_turn, connection, session, asked, buffer, pipelined)
@@ -287,6 +289,13 @@ class Express:
         finally:
             door.memory.give_back(taken_bytes)
             door.under_way -= 1
+
+
+def _grown(buffer: bytearray, size_bytes: int) -> bytearray:
+    """A larger one that begins alike; not the same, for a transport may still have a view of that."""
+    grown = bytearray(size_bytes)
+    grown[: len(buffer)] = buffer
+    return grown
 
 
 def _append(session: GuardedSession, asked: Append, body: Buffer) -> bytes:

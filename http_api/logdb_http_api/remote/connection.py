@@ -18,6 +18,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -169,6 +170,11 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
+    def __del__(self) -> None:
+        """Close what Ctrl-C let fall between two steps."""
+        with contextlib.suppress(AttributeError):  # it never was connected
+            self.close()
+
 
 class Connections:
     """To the servers of one database."""
@@ -179,7 +185,7 @@ class Connections:
         self._security, self.timeout_s = security, timeout_ms / 1000
         self._at = 0
         self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
+        self._busy = weakref.WeakSet[Connection]()
         self._lock = threading.Lock()
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
         self._owner = os.getpid()

@@ -5,6 +5,7 @@ import errno
 import socket
 import struct
 import threading
+import tracemalloc
 from asyncio.trsock import TransportSocket
 
 import pytest
@@ -314,6 +315,21 @@ def test_requests_take_turns_with_those_of_aiohttp(line, usual):
         assert line.read().json["base_offset"] == 2 * at
         assert line.ask("POST", PATH, SMALL, TYPE | {"X-Else": "1"}).json["base_offset"] == 2 * at + 1
     assert len(usual) == 3
+
+
+def test_a_body_has_no_more_memory_than_was_counted_for_it(tmp_path):
+    whole = request(LARGE + LARGE)
+    with served(tmp_path / "db") as server, wire(server.url) as line:
+        server.database.create_topic("t", config={"max.message.bytes": 4 << 20})
+        tracemalloc.start()
+        try:
+            line.send(whole[:300_000])
+            until(lambda: door_of(server).memory.taken_bytes, "the body to be begun")
+            assert tracemalloc.get_traced_memory()[1] < 4_000_000
+        finally:
+            tracemalloc.stop()
+        line.send(whole[300_000:])
+        assert line.read().json["next_offset"] == 6000
 
 
 def test_a_body_that_does_not_come_is_given_up(server, line):

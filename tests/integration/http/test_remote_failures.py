@@ -1,5 +1,6 @@
 """What a client does when the server, or the way to it, fails: nothing is lost, nothing is there twice."""
 
+import gc
 import os
 import signal
 import socket
@@ -146,6 +147,26 @@ def test_a_request_that_ctrl_c_ends_keeps_no_connection(server, interrupted, mom
         with pytest.raises(KeyboardInterrupt):
             db.topics()
         assert not db._base.connections._busy
+
+
+@pytest.mark.parametrize("moment", ["_lent", "give_back"])
+def test_a_connection_that_ctrl_c_lets_fall_is_closed(server, monkeypatch, moment):
+    with logdb.open(server.url) as db:
+        connections = db._base.connections
+        connections._idle.pop().close()
+        method, fallen = getattr(connection.Connections, moment), []
+
+        def interrupted(each, lent):
+            monkeypatch.setattr(connection.Connections, moment, method)
+            fallen.append(lent._http._sock)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(connection.Connections, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            db.topics()
+        gc.collect()
+        assert not connections._busy
+        assert fallen[0].fileno() == -1
 
 
 def test_an_error_that_is_kept_keeps_no_memory_from_growing(db):
