@@ -20,7 +20,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import NamedTuple
@@ -124,7 +124,7 @@ def _parts(request: re.Pattern[str], head: bytes) -> tuple[re.Match[str] | None,
 class Express:
     """The batches of one door, in and out.
 
-    Threading: the door's event loop, but for ``_append_in_turn`` and what it calls, which is for the thread that appends.
+    Threading: the door's event loop, but for ``_append_in_turn``, ``_fetch_in_turn`` and what they call, which are a thread's.
     """
 
     def __init__(self, door: Door, authenticator: Authenticator) -> None:
@@ -188,32 +188,66 @@ class Express:
             return None
         return gate.session(principal, connection.host)
 
+    def _pipelined(self, connection: Connection) -> Pipelined | None:
+        return connection.pipelined() if self._door.under_way <= _AT_SOCKETS_COUNT_MAX else None
+
     async def _fetch(self, connection: Connection, session: GuardedSession, asked: Fetch) -> bytes:
-        """Read, and send what is more than a little; returns the end of the answer.
+        """Read and send; returns the end of the answer.
 
         Raises:
             ConnectionError: Nobody waits for it any more.
         """
-        door, wanted, reading, taken_bytes = self._door, asked.wanted, batches.Reading(asked.wanted), 0
+        door, taken_bytes = self._door, 0
         door.under_way += 1
         try:
-            try:
-                await door.memory.take(wanted.max_bytes)
-                taken_bytes = wanted.max_bytes
-                read = partial(reading.read, session, wanted.max_bytes, asked.isolation_level)
-                await asyncio.get_running_loop().run_in_executor(door.executor, read)
-                if reading.error is not None:
-                    raise reading.error
-            except Exception as error:  # noqa: BLE001 -- whoever asks is told
-                return _refusal(error)
-            head = _head(200, batches.BATCHES, reading.size_bytes, reading.headers())
-            if reading.size_bytes < _ALONE_BYTES:
-                return b"".join((head, *reading.parts))
-            await connection.send(head, *reading.parts)
+            await door.memory.take(asked.wanted.max_bytes)
+            taken_bytes = asked.wanted.max_bytes
+            fetch = partial(self._fetch_in_turn, connection, session, asked, self._pipelined(connection))
+            await connection.send(*await asyncio.get_running_loop().run_in_executor(door.executor, fetch))
             return b""
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whoever asks is told
+            return _refusal(error)
         finally:
             door.memory.give_back(taken_bytes)
             door.under_way -= 1
+
+    def _fetch_in_turn(
+        self, connection: Connection, session: GuardedSession, asked: Fetch, pipelined: Pipelined | None
+    ) -> Sequence[Buffer]:
+        """Read and send what was asked, and what the client asks next; returns what of an answer is left to be sent.
+
+        Raises:
+            ConnectionError: The client is gone.
+        """
+        answer, room_bytes = _read(session, asked), asked.wanted.max_bytes
+        if pipelined is None:
+            return answer
+        with contextlib.closing(pipelined):
+            for _ in range(_IN_TURN_COUNT_MAX):
+                try:
+                    unsent = answer if self._door.draining else pipelined.send(answer)
+                    is_last = bool(unsent) or len(answer) == 1  # whoever got little asks for no more, or later
+                    following = None if is_last else self._next_fetch(connection, room_bytes, pipelined)
+                except OSError as error:  # a ConnectionError, or that its network is gone
+                    raise ConnectionAbortedError(str(error)) from error
+                if following is None:
+                    return unsent
+                answer = _read(*following)
+        return answer
+
+    def _next_fetch(self, connection: Connection, room_bytes: int, pipelined: Pipelined) -> tuple[GuardedSession, Fetch] | None:
+        """The next request, if it is a fetch of no more than there is memory for, and has come."""
+        head = pipelined.head()
+        following = fetch_of(head) if head.startswith(b"GET ") else None
+        if following is None or following.wanted.max_bytes > room_bytes or self._door.draining:
+            return None
+        session = self._session(connection, following)
+        if session is None:
+            return None
+        pipelined.take(len(head), memoryview(b""))
+        return session, following
 
     def _append_in_turn(
         self, connection: Connection, session: GuardedSession, asked: Append, buffer: bytearray, pipelined: Pipelined | None
@@ -276,8 +310,7 @@ class Express:
                     buffer = _grown(buffer, min(size_bytes, max(taken_bytes, 2 * at)))
                 await connection.receive(memoryview(buffer)[at:taken_bytes])
                 at = taken_bytes
-            pipelined = connection.pipelined() if door.appending.total() < _AT_SOCKETS_COUNT_MAX else None
-            appending = partial(self._append_in_turn, connection, session, asked, buffer, pipelined)
+            appending = partial(self._append_in_turn, connection, session, asked, buffer, self._pipelined(connection))
             answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
@@ -306,6 +339,19 @@ def _append(session: GuardedSession, asked: Append, body: Buffer) -> bytes:
         return _refusal(error)
     body = b'{"base_offset":%d,"next_offset":%d}' % (offsets.start, offsets.stop)
     return _head(200, "application/json", len(body), {}) + body
+
+
+def _read(session: GuardedSession, asked: Fetch) -> Sequence[Buffer]:
+    """Read; returns the answer, in one part where there is little."""
+    reading = batches.Reading(asked.wanted)
+    try:
+        reading.read(session, asked.wanted.max_bytes, asked.isolation_level)
+        if reading.error is not None:
+            raise reading.error
+    except Exception as error:  # noqa: BLE001 -- whoever asks is told
+        return (_refusal(error),)
+    parts = (_head(200, batches.BATCHES, reading.size_bytes, reading.headers()), *reading.parts)
+    return (b"".join(parts),) if reading.size_bytes < _ALONE_BYTES else parts
 
 
 def _refusal(error: Exception) -> bytes:

@@ -9,7 +9,12 @@ import fcntl
 import select
 import socket
 import termios
+import time
+from collections.abc import Sequence
 
+from logdb.model import Buffer
+
+_SEND_S = 0.05  # how long a thread sends an answer, however steadily the client takes it
 _WAIT_MS = 2  # by then a client that has the next request ready has sent it
 _HEAD_BYTES_MAX = 2048
 _END = b"\r\n\r\n"
@@ -33,6 +38,35 @@ class Pipelined:
             return answer[self._sock.send(answer, socket.MSG_DONTWAIT) :]
         except BlockingIOError:
             return answer
+
+    def send(self, parts: Sequence[Buffer]) -> list[memoryview]:
+        """Send a longer answer while the client takes it; returns what of it could not be sent.
+
+        Raises:
+            OSError: The client is gone.
+        """
+        left = [memoryview(part) for part in parts]
+        until_s = time.monotonic() + _SEND_S
+        while left:
+            try:
+                sent_bytes = self._sock.sendmsg(left, (), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if time.monotonic() > until_s or not self._has_room():
+                    break
+                continue
+            while left and sent_bytes >= len(left[0]):
+                sent_bytes -= len(left.pop(0))
+            if sent_bytes:
+                left[0] = left[0][sent_bytes:]
+        return left
+
+    def _has_room(self) -> bool:
+        """Whether the client takes more; waits for that."""
+        self._poll.modify(self._sock, select.POLLOUT)
+        try:
+            return bool(self._poll.poll(_WAIT_MS))
+        finally:
+            self._poll.modify(self._sock, select.POLLIN)
 
     def head(self) -> bytes:
         """The head of the next request with the empty line at its end, which stays where it is; empty: it did not come, or is long."""

@@ -69,11 +69,13 @@ class Proxy:
             while data := source.recv(1 << 16):
                 if requests and self.marked in data:
                     self._look(doomed, held)
-                if not requests and held.is_set():
-                    head, gap, data = data.partition(b"\r\n\r\n")
+                if not requests and held.is_set() and (begin := data.find(b"HTTP/1.1 ")) >= 0:  # behind another answer, perhaps
+                    while (end := data.find(b"\r\n\r\n", begin) + 4) < 4:
+                        data += source.recv(1 << 16)
                     asked_count = self._asked_count
-                    target.sendall(head + gap)
                     held.clear()
+                    target.sendall(data[:end])
+                    data = data[end:]
                     self._hold(asked_count, doomed)
                 if not requests and doomed.is_set():
                     self.cut_count += 1

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 FIRST_SIZE_BYTES = 64 << 10  # of a read that may want no more than a record
 SIZE_BYTES = 1 << 20
-_AHEAD_SIZE_BYTES = 4 << 20  # of those that are read ahead
-_MEMORY_SIZE_BYTES = _AHEAD_SIZE_BYTES + (1 << 20)  # an answer may be larger by a batch
+_MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may be larger by a batch
 ANSWER_SIZE_BYTES_MAX = 2**31 - 1  # one batch comes whole, however large
 DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
@@ -78,7 +77,7 @@ class Source:
             while True:
                 next_offset = self._announced(exchange)
                 if offset < next_offset < end_offset:
-                    following = self._begin(next_offset, _AHEAD_SIZE_BYTES, memory)
+                    following = self._begin(next_offset, SIZE_BYTES, memory, behind=exchange)
                 chunk = self._checked(exchange.answer(), offset)
                 yield from self._uncompressed(chunk)
                 offset = chunk.next_offset
@@ -87,7 +86,7 @@ class Source:
                 if following is not None and offset != next_offset:  # the answer broke off, and the second one was another
                     following.abandon()
                     following = None
-                exchange, following = following or self._begin(offset, _AHEAD_SIZE_BYTES, memory), None
+                exchange, following = following or self._begin(offset, SIZE_BYTES, memory), None
         finally:
             exchange.abandon()
             if following is not None:
@@ -98,13 +97,21 @@ class Source:
         begun = exchange.begun()
         return 0 if begun is None else begun.number("Logdb-Next-Offset")
 
-    def _begin(self, offset: int, size_bytes_max: int, into: bytearray | None = None, leader_epoch: int | None = None) -> Exchange:
+    def _begin(
+        self,
+        offset: int,
+        size_bytes_max: int,
+        into: bytearray | None = None,
+        *,
+        leader_epoch: int | None = None,
+        behind: Exchange | None = None,
+    ) -> Exchange:
         path = f"{self._path}?offset={offset}&max_bytes={size_bytes_max}"
         if self._committed:
             path += "&isolation_level=read_committed"
         if leader_epoch is not None:
             path += f"&leader_epoch={leader_epoch}"
-        return Exchange(self._connections, "GET", path, size_bytes_max=ANSWER_SIZE_BYTES_MAX, into=into)
+        return Exchange(self._connections, "GET", path, size_bytes_max=ANSWER_SIZE_BYTES_MAX, into=into, behind=behind)
 
     def _uncompressed(self, chunk: Chunk) -> Iterator[Buffer]:
         if not chunk.codecs & ~1:

@@ -561,6 +561,54 @@ def asked(target):
     return f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
+@pytest.fixture
+def send_behind(line, monkeypatch):
+    """Send fetches of which the first is read once the others were sent."""
+    begun, sent = threading.Event(), threading.Event()
+    read = express._read
+
+    def held(*args):
+        begun.set()
+        sent.wait()
+        return read(*args)
+
+    def send(first, *others):
+        line.send(first)
+        assert begun.wait(30)
+        line.send(b"".join(others))
+        sent.set()
+
+    monkeypatch.setattr(express, "_read", held)
+    return send
+
+
+def test_fetches_behind_one_another_are_one_thread_s(server, line, usual, taken, send_behind):
+    server.database.log("t").append_batches(LARGE)
+    server.database.log("t").append_batches(LARGE)
+    send_behind(*(asked(fetch(offset, 1 << 20)) for offset in (0, 3000, 0)), asked(fetch(0, 2 << 20)))
+    first, second, again, larger = (line.read().body for _ in range(4))
+    assert first == again == LARGE
+    assert second[:8] == (3000).to_bytes(8, "big")
+    assert larger == LARGE
+    assert not usual
+    assert taken == [0, 0], "there is memory for what the first asks, and the last asks more"
+    until_at_rest(server)
+
+
+def test_an_answer_that_the_client_is_slow_to_read_is_whole(server, line, taken, send_behind):
+    for _ in range(3):
+        server.database.log("t").append_batches(LARGE)
+    send_behind(asked(fetch(0, 8 << 20)), asked(fetch(3000, 1)))
+    (connection,) = door_of(server)._connections.open
+    until(lambda: connection.full_s, "the loop to have what the client does not read")
+    whole = line.read().body
+    assert not taken
+    assert len(whole) == 2 * len(LARGE)
+    assert whole[12 : len(LARGE)] == LARGE[12:]  # the first bytes are an offset and an epoch
+    assert whole[len(LARGE) :].startswith(line.read().body)
+    until_at_rest(server)
+
+
 @pytest.mark.parametrize(
     ("target", "status"),
     [
