@@ -16,7 +16,6 @@ where the log reads it.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import re
@@ -35,7 +34,7 @@ from logdb_http_api import batches
 from logdb_http_api.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
 from logdb_http_api.connections import Connection
 from logdb_http_api.errors import ApiError, describe, headers_of
-from logdb_http_api.pipelined import Pipelined
+from logdb_http_api.pipelined import HEAD_BYTES_MAX, Pipelined
 from logdb_http_api.request import Door
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,6 @@ _FETCH = re.compile(
 _HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~]+)|(Authorization): ((?:Basic|Bearer) [!-~]+)")
 _AUTHORIZATION = b"authorization"  # in lower case
 _LENGTH = re.compile(r"[0-9]{1,10}")
-_HEAD_BYTES_MAX = 2048
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
 _STEP_BYTES = 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
@@ -135,7 +133,7 @@ class Express:
     def take(self, connection: Connection, data: bytes) -> bool:
         """Take the request that begins with ``data``; False: it is aiohttp's."""
         if data.startswith(b"POST /logdb/v1/topics/"):
-            return self._take_append(connection, data, data.find(_END, 0, _HEAD_BYTES_MAX) + len(_END))
+            return self._take_append(connection, data, data.find(_END, 0, HEAD_BYTES_MAX) + len(_END))
         if data.startswith(b"GET /logdb/v1/topics/") and data.find(_END) + len(_END) == len(data):
             return self._take_fetch(connection, data)
         return False
@@ -224,14 +222,11 @@ class Express:
         answer, room_bytes = _read(session, asked), asked.wanted.max_bytes
         if pipelined is None:
             return answer
-        with contextlib.closing(pipelined):
+        with pipelined:
             for _ in range(_IN_TURN_COUNT_MAX):
-                try:
-                    unsent = answer if self._door.draining else pipelined.send(answer)
-                    is_last = bool(unsent) or len(answer) == 1  # whoever got little asks for no more, or later
-                    following = None if is_last else self._next_fetch(connection, room_bytes, pipelined)
-                except OSError as error:  # a ConnectionError, or that its network is gone
-                    raise ConnectionAbortedError(str(error)) from error
+                unsent = answer if self._door.draining else pipelined.send(answer)
+                is_last = bool(unsent) or len(answer) == 1  # whoever got little asks for no more, or later
+                following = None if is_last else self._next_fetch(connection, room_bytes, pipelined)
                 if following is None:
                     return unsent
                 answer = _read(*following)
@@ -260,19 +255,16 @@ class Express:
         answer = _append(session, asked, memoryview(buffer)[: asked.size_bytes])
         if pipelined is None:
             return answer
-        with contextlib.closing(pipelined):
+        with pipelined:
             for _ in range(_IN_TURN_COUNT_MAX):
-                try:
-                    unsent = answer if self._door.draining else pipelined.answer(answer)
-                    following = None if unsent else self._take_next(connection, asked, buffer, pipelined)
-                except OSError as error:  # a ConnectionError, or that its network is gone
-                    raise ConnectionAbortedError(str(error)) from error
+                unsent = answer if self._door.draining else pipelined.answer(answer)
+                following = None if unsent else self._next_append(connection, asked, buffer, pipelined)
                 if following is None:
                     return unsent
                 answer = _append(*following, memoryview(buffer)[: following[1].size_bytes])
         return answer
 
-    def _take_next(
+    def _next_append(
         self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined
     ) -> tuple[GuardedSession, Append] | None:
         """The next request, if it goes where the one before it went, fits into its memory, and has come."""

@@ -11,12 +11,14 @@ import socket
 import termios
 import time
 from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
 from logdb.model import Buffer
 
 _SEND_S = 0.05  # how long a thread sends an answer, however steadily the client takes it
 _WAIT_MS = 2  # by then a client that has the next request ready has sent it
-_HEAD_BYTES_MAX = 2048
+HEAD_BYTES_MAX = 2048
 _END = b"\r\n\r\n"
 
 
@@ -72,7 +74,7 @@ class Pipelined:
         """The head of the next request with the empty line at its end, which stays where it is; empty: it did not come, or is long."""
         if not self._poll.poll(_WAIT_MS):
             return b""
-        data = self._sock.recv(_HEAD_BYTES_MAX, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        data = self._sock.recv(HEAD_BYTES_MAX, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         return data[: data.find(_END) + len(_END)] if _END in data else b""
 
     def has(self, size_bytes: int) -> bool:
@@ -106,5 +108,11 @@ class Pipelined:
                 raise ConnectionResetError("the client is gone")
             room = room[size_bytes:]
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Close; whatever the socket says of a client that cannot be reached is a ConnectionError."""
         self._sock.close()
+        if isinstance(error, OSError):
+            raise ConnectionAbortedError(str(error)) from error
