@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from logdb.client import local
 from logdb.client.database import Database
+from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
@@ -89,7 +90,7 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         AuthenticationFailed: The server does not know whoever asks.
         InvalidCertificate: One of the files is not there, or no certificate.
         ValueError: A URL of a scheme that nothing installed here opens.
-        ModuleNotFoundError: A URL needs what the extra ``http`` installs.
+        ModuleNotFoundError: A URL needs a package that is not installed; it names it.
         TypeError: An option that a directory, or a URL, does not have.
     """
     if isinstance(path, str | os.PathLike) and "://" not in (name := os.fspath(path)):
@@ -112,10 +113,10 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     schemes = {urlsplit(url).scheme for url in urls}
     known = {point.name: point for point in entry_points(group=SESSIONS)}
     if len(schemes) != 1 or not schemes <= known.keys():
-        allowed = ", ".join(f"{name}://" for name in sorted(known)) or "none: pip install 'logdb[http]'"
+        allowed = ", ".join(f"{name}://" for name in sorted(known)) or "none"
         raise ValueError(f"{', '.join(map(repr, urls)) or 'no URL'}: URLs of one scheme are opened, and here these: {allowed}")
     try:
         function: Callable[..., Database] = known[schemes.pop()].load()
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a URL needs the package {error.name!r}: pip install 'logdb[http]'", name=error.name) from error
+        raise missing_package("a URL", error.name or "") from error
     return function
