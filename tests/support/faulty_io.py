@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from logdb.io import IO
@@ -28,13 +29,14 @@ def concerns(part: str, path: str) -> bool:
 class FaultyIO(IO):
     """Real I/O with faults.
 
-    ``calls``: every (kind, path) so far, clocks aside.  ``room``: bytes that may still be written
+    ``calls``: every (kind, path) so far, clocks aside.  ``written_bytes``: by name of the file.  ``room``: bytes that may still be written
     (None: no limit); when it runs out a write is short, the next one fails.  ``now_ms``: the wall
     clock, None for the real one.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.written_bytes: Counter[str] = Counter()
         self.room: int | None = None
         self.now_ms: int | None = None
         self.before: Callable[[str, str], None] = lambda kind, path: None
@@ -93,7 +95,9 @@ class FaultyIO(IO):
             if not len(view):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             self.room = None if self.room is None else room - grows
-        return super().pwrite(fd, view, position)
+        written = super().pwrite(fd, view, position)
+        self.written_bytes[os.path.basename(path)] += written
+        return written
 
     def preadinto(self, fd, view, position):
         self._step("preadinto", self._paths.get(fd, ""))

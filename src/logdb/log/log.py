@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
 GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
@@ -191,6 +192,7 @@ class Log(AppendableLog):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+                self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
         self.wake()
 
     def _make_whole(self, segment: Segment) -> None:
@@ -403,18 +405,18 @@ class Log(AppendableLog):
         with self._sync_lock:
             self._sync()
 
-    def checkpoint_is_due(self, now_ms: int) -> bool:
-        """Whether the catalogue should learn the recovery point, or of a sealed segment."""
-        if self._sealing:
-            return True
+    def checkpoint_due_ms(self) -> int | None:
+        """On the monotonic clock, when the catalogue is to learn the recovery point, or of a sealed segment; None: it knows."""
         point = self._point.point
-        moved = point.offset - self.checkpointed.offset
-        aged = now_ms - self._checkpointed_ms >= self._config.flush_ms
-        return moved > 0 and (aged or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES)
+        if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
+            return self._checkpointed_ms
+        if point.offset <= self.checkpointed.offset:
+            return None
+        return self._checkpointed_ms + CHECKPOINT_INTERVALS * self._config.flush_ms
 
-    def needs_tending(self) -> bool:
-        """Whether there is something to sync, to seal or to tell the catalogue, now or later."""
-        return self.sync_due_ms() is not None or bool(self._sealing) or self._point.point.offset > self.checkpointed.offset
+    def due_ms(self) -> int | None:
+        """On the monotonic clock, when there is next something to sync, to seal or to tell the catalogue; None: nothing waits."""
+        return min((due for due in (self.sync_due_ms(), self.checkpoint_due_ms()) if due is not None), default=None)
 
     def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""
