@@ -90,7 +90,7 @@ class OpenLogs:
             log.refuse(GATE_SHUT)
         else:
             log.note_unsynced()
-            if log.needs_tending():
+            if log.due_ms() is not None:
                 self._host.wake_syncer(log)
 
 
