@@ -19,7 +19,7 @@ import logdb
 from logdb.cli import logs, settings
 from logdb.cli.output import emit
 from logdb.cli.params import PAIR
-from logdb.cli.session import DATA_DIR_VARIABLE, Session, here, pass_session
+from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.client.serving import Server, check_address, make_server
 from logdb.errors import InvalidCertificate
@@ -32,7 +32,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
 
 
 @click.command(short_help="Serve a database over HTTP.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
     "--config",
     metavar="FILE",
@@ -66,6 +66,7 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
     given.pop("data_dir", None)
     if not path:
         raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
+    checked_directory(path)
     doors = {"http": given.pop("http", HTTP)}
     try:
         secure = "tls_cert" in given  # whether authentication is on, too, shows once the database is open

@@ -13,6 +13,7 @@ import click
 
 import logdb
 from logdb.cli.units import Duration
+from logdb.client.places import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,7 +49,7 @@ class Servers:
             click.UsageError: There is none.
         """
         scheme = "https" if self.ca_file or self.cert_file else "http"
-        found = [url if "://" in url else f"{scheme}://{url}" for url in map(str.strip, text.split(",")) if url]
+        found = [url if "://" in url else f"{scheme}://{_host_and_port(url)}" for url in map(str.strip, text.split(",")) if url]
         if not found:
             raise click.UsageError(f"which server? {text!r} names none; wanted is http://HOST:PORT, several with commas between")
         return found
@@ -101,6 +102,15 @@ class Servers:
         if not self.asks or not _at_terminal():
             raise click.UsageError(f"no terminal to ask for the password of {user!r}: set {PASSWORD_VARIABLE}, or give --token-file")
         return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+def _host_and_port(text: str) -> str:
+    """What stands for a URL without its scheme; refused where it can only be something else."""
+    if text.startswith((".", "/", "~")) or os.path.isdir(text):
+        raise click.UsageError(f"{text!r} is a directory, or the path of one: --data-dir {text}; -b names a server: http://HOST:PORT")
+    if text.lower().startswith(("http:", "https:", "http//", "https//")):
+        raise click.UsageError(f"{text!r} is no URL: {url_meant(text)!r} is one")
+    return f"localhost{text}" if text.startswith(":") else text
 
 
 def _at_terminal() -> bool:
