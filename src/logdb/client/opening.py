@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from logdb.client import local
 from logdb.client.database import Database
 from logdb.client.places import directory_or_urls, without_credentials
+from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
@@ -119,8 +120,9 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
         raise ValueError("no URL is given")
     schemes = {url: urlsplit(url).scheme for url in urls}
     known = {point.name: point for point in entry_points(group=SESSIONS)}
+<<<<<<< HEAD
     if not known:
-        raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed: pip install 'logdb[http]'")
+        raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed")
     for url, scheme in schemes.items():
         if scheme not in known:
             raise ValueError(
@@ -128,8 +130,13 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
             )
     if len(set(schemes.values())) > 1:
         raise ValueError(f"{', '.join(repr(without_credentials(url)) for url in urls)}: all URLs have the same scheme")
+=======
+    if len(schemes) != 1 or not schemes <= known.keys():
+        allowed = ", ".join(f"{name}://" for name in sorted(known)) or "none"
+        raise ValueError(f"{', '.join(map(repr, urls)) or 'no URL'}: URLs of one scheme are opened, and here these: {allowed}")
+>>>>>>> user
     try:
         function: Callable[..., Database] = known[schemes[urls[0]]].load()
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a URL needs the package {error.name!r}: pip install 'logdb[http]'", name=error.name) from error
+        raise missing_package("a URL", error.name or "") from error
     return function
