@@ -120,7 +120,6 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
         raise ValueError("no URL is given")
     schemes = {url: urlsplit(url).scheme for url in urls}
     known = {point.name: point for point in entry_points(group=SESSIONS)}
-<<<<<<< HEAD
     if not known:
         raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed")
     for url, scheme in schemes.items():
@@ -130,11 +129,6 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
             )
     if len(set(schemes.values())) > 1:
         raise ValueError(f"{', '.join(repr(without_credentials(url)) for url in urls)}: all URLs have the same scheme")
-=======
-    if len(schemes) != 1 or not schemes <= known.keys():
-        allowed = ", ".join(f"{name}://" for name in sorted(known)) or "none"
-        raise ValueError(f"{', '.join(map(repr, urls)) or 'no URL'}: URLs of one scheme are opened, and here these: {allowed}")
->>>>>>> user
     try:
         function: Callable[..., Database] = known[schemes[urls[0]]].load()
     except ModuleNotFoundError as error:
