@@ -28,6 +28,7 @@ from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
+from logdb.mistakes import door, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 T = TypeVar("T")
@@ -115,6 +116,7 @@ class Consumer:
                 timeout_ms=self._config.max_poll_interval_ms,
             )
 
+    @door
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, instead of what was read so far.  Positions in partitions that stay are kept.
 
@@ -194,6 +196,8 @@ class Consumer:
             raise RuntimeError(f"{self!r} is polled by another thread: make a consumer for each")
         try:
             return self._poll(timeout_ms, max_records)
+        except TypeError as error:
+            raise explained(error, Consumer.poll, timeout_ms=timeout_ms, max_records=max_records) from error.__cause__
         finally:
             self._polling.release()
 
@@ -383,23 +387,27 @@ class Consumer:
         for cursor in self._chosen(partitions):
             cursor.seek(cursor.end_offset())
 
+    @door
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """Go on from the first record that is as old as ``timestamp_ms`` (since 1970) or younger, or the end if none is."""
         for cursor in self._chosen(partitions):
             found = cursor.log.offset_for_timestamp(timestamp_ms)
             cursor.seek(cursor.end_offset() if found is None else found)
 
+    @door
     def offsets_for_times(self, timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is as old as the timestamp or younger, for any partitions; None where none is."""
         self._check_open()
         wanted = {partition_of(partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
         return {partition: self._session.log(*partition).offset_for_timestamp(timestamp_ms) for partition, timestamp_ms in wanted.items()}
 
+    @door
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
         self._check_open()
         return {partition: self._session.log(*partition).start_offset for partition in map(partition_of, partitions)}
 
+    @door
     def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
@@ -452,6 +460,7 @@ class Consumer:
 
     # ------------------------------------------------------------ committing
 
+    @door
     def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit, and return when that is durable at the level of ``__consumer_offsets``.
 
@@ -474,6 +483,7 @@ class Consumer:
                 raise RebalanceInProgress(error.group_id) from error
             raise
 
+    @door
     def commit_async(
         self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
     ) -> "futures.Future[None]":
