@@ -162,7 +162,7 @@ class AppendableLog(ReadableLog):
             with self._sync_lock:
                 if self._transactions is None:
                     offset = self._point.point.offset
-                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates())
+                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates(), {})
                     self._host.note_producers(self, offset)
                     self._transactions = Transactions(TopicPartition(self.topic, self.partition), ProducerStates(), (offset,), offset)
         return self._transactions

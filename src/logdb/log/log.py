@@ -35,6 +35,7 @@ from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
+from logdb.segment import transaction_index
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
 GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
@@ -193,6 +195,7 @@ class Log(AppendableLog):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+                self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
         self.wake()
 
     def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
@@ -418,18 +421,18 @@ class Log(AppendableLog):
         with self._sync_lock:
             self._sync()
 
-    def checkpoint_is_due(self, now_ms: int) -> bool:
-        """Whether the catalogue should learn the recovery point, or of a sealed segment."""
-        if self._sealing:
-            return True
+    def checkpoint_due_ms(self) -> int | None:
+        """On the monotonic clock, when the catalogue is to learn the recovery point, or of a sealed segment; None: it knows."""
         point = self._point.point
-        moved = point.offset - self.checkpointed.offset
-        aged = now_ms - self._checkpointed_ms >= self._config.flush_ms
-        return moved > 0 and (aged or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES)
+        if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
+            return self._checkpointed_ms
+        if point.offset <= self.checkpointed.offset:
+            return None
+        return self._checkpointed_ms + CHECKPOINT_INTERVALS * self._config.flush_ms
 
-    def needs_tending(self) -> bool:
-        """Whether there is something to sync, to seal or to tell the catalogue, now or later."""
-        return self.sync_due_ms() is not None or bool(self._sealing) or self._point.point.offset > self.checkpointed.offset
+    def due_ms(self) -> int | None:
+        """On the monotonic clock, when there is next something to sync, to seal or to tell the catalogue; None: nothing waits."""
+        return min((due for due in (self.sync_due_ms(), self.checkpoint_due_ms()) if due is not None), default=None)
 
     def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""
@@ -457,19 +460,28 @@ class Log(AppendableLog):
         with transactions.lock:
             transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return
         if self._point.point.offset < offset:
             self.sync()
-        for segment in (*self._sealing, *self._segments[-1:]):
+        active = self._segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
+        for segment in unsealed.values():
             segment.save_transactions()
-        producer_snapshot.save(self._io, self.directory, offset, states)
+        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
+        producer_snapshot.save(self._io, self.directory, offset, states, aborted)
         transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: there never were any."""
         return -1 if self._transactions is None else self._transactions.snapshot_offset
+
+    @property
+    def producers_unsaved(self) -> bool:
+        """Whether the newest snapshot of the producers is not one of the log as it is."""
+        transactions = self._transactions
+        return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def strengthen(self) -> bool:
         """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
