@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.codec import crc32c, parquet
+from logdb.codec import crc32c
 from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO, pread_exact, pwrite_all
 from logdb.log.log import Log
@@ -202,6 +202,8 @@ class Sidecars:
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
         """Write and sync the file of a segment's records."""
         io, begin, end = self._io, named.base_offset, named.next_offset
+        from logdb.codec import parquet  # few programs need it
+
         file = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         sink = _Sink(io, file.fd)
         metadata = {
