@@ -139,14 +139,14 @@ async def _run(server: Server, *, as_json: bool) -> int:
         for address in server.addresses:
             click.echo(address)
     sys.stdout.flush()
-    await signals.get()
+    first = await signals.get()
     draining = loop.create_task(server.drain())
     again = loop.create_task(signals.get())
     await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
     if draining.done():
         again.cancel()
         await draining
-        return 0
+        return 0 if first == signal.SIGTERM else 128 + first
     draining.cancel()
     await asyncio.wait((draining,))
     return 128 + again.result()

@@ -47,7 +47,7 @@ class Session:
     as_json: bool = False
     kafka: bool = False  # called by the name of one of Kafka's tools: print and default as it does
     exit_code: int = 0
-    follows: bool = False  # Ctrl-C and SIGTERM are how such a call ends
+    follows: bool = False  # SIGTERM is how such a call ends
 
     @property
     def bootstrap(self) -> str | None:
