@@ -31,6 +31,13 @@ _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
 
 
+def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
+    """Say which option has the whole address."""
+    if given is not None:
+        host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
+        raise click.UsageError(f"an address is one option: --http {given if ':' in given else f'{host}:{port}'}")
+
+
 @click.command(short_help="Serve a database over HTTP.")
 @click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
@@ -45,6 +52,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
+@click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @settings.options
 @here
 @pass_session
