@@ -54,7 +54,11 @@ class Consumer:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
         self._assignors = assignors.chosen(config.partition_assignment_strategy)
         self._fetcher = Fetcher()
-        self._feed = Feed(self._fetcher, Finishing(config.key_deserializer, config.value_deserializer, config.interceptors))
+        self._feed = Feed(
+            self._fetcher,
+            Finishing(config.key_deserializer, config.value_deserializer, config.interceptors),
+            remembering=config.enable_auto_commit,
+        )
         interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
         self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
         self._assignment = Assignment(session, config, self._fetcher, self._feed, self._commits)
@@ -206,6 +210,7 @@ class Consumer:
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
         self._feed.take_back()
+        self._feed.finish()
         now_ms = self._monotonic_ms()
         deadline_ms = now_ms + timeout_ms
         while True:
@@ -237,6 +242,7 @@ class Consumer:
         timeout_ms, now_ms = self._config.iteration_timeout_ms, self._monotonic_ms()
         idle_since_ms, self._tend_at_ms = now_ms, None
         self._feed.take_back()
+        self._feed.finish()
         while not self._closed:
             if self._is_due(now_ms):
                 self._tend(now_ms)
@@ -497,8 +503,10 @@ class Consumer:
         """
         self._check_open()
         if offsets is None:
+            self._feed.finish()
             return self._commits.send(self._feed.positions(), on_commit)
         wanted = {self._cursor(partition).partition: _position(at) for partition, at in offsets.items()}
+        self._feed.finish(wanted)
         return self._commits.send(wanted, on_commit)
 
     def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
@@ -529,15 +537,19 @@ class Consumer:
         Args:
             commit: With ``enable_auto_commit``, commit what was read before leaving.
         """
+        self._close(self._feed.positions if commit else None)
+
+    def _close(self, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None) -> None:
+        """``positions``: what automatic commits commit; None: nothing."""
         if self._closed:
             return
         if os.getpid() != self._owner:  # a forked child: the member is the parent's
             self._closed = True
             return
-        self._assignment.committing = commit
+        self._assignment.to_commit = positions
         try:
-            if self._membership is None and commit:
-                self._commits.finish(self._feed.positions())
+            if self._membership is None and positions is not None:
+                self._commits.finish(positions())
             self._leave()
         finally:
             self._closed, self._tend_at_ms = True, None
@@ -548,8 +560,10 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close; after an exception without committing, since the last record may be half processed."""
-        self.close(commit=error is None)
+        """Close.  After an exception, also Ctrl-C, an automatic commit leaves out what may be half processed: the record that
+        iteration is at, or what the last ``poll`` returned.
+        """
+        self._close(self._feed.positions if error is None else self._feed.finished)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -178,7 +178,7 @@ class Database(Administration):
             producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        """All topics, by name; Kafka's internal ones only if asked for."""
+        """All topics, by name; Kafka's internal ones only if asked for.  Their partitions: ``describe_topic``."""
         return self._base.topics(internal=internal)
 
     @door

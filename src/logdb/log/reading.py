@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from logdb.codec import FSYNC, BatchBuilder, Positions, Record, RecordIterator, arrow, find_timestamp
-from logdb.errors import CorruptionError, DiskFull, LogTruncated, OffsetOutOfRange, SyncFailed, WriteFailed
+from logdb.errors import Closed, CorruptionError, DiskFull, LogdbError, LogTruncated, OffsetOutOfRange, SyncFailed, WriteFailed
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, End, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
@@ -466,7 +466,10 @@ class ReadableLog(BatchBuilder):
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """What a record iterator reads: first, for who wants no more, one batch."""
         if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
+            try:
+                found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
+            except Closed as error:
+                raise self._closed_under(error) from None
             if found is not None:
                 batch, offset = found
                 return chain((batch,), self._chunks(offset, end_offset, positions=None))
@@ -493,8 +496,14 @@ class ReadableLog(BatchBuilder):
                 if not self._replaced(segments):
                     raise
                 offset = missing.offset
+            except Closed as error:
+                raise self._closed_under(error) from None
             else:
                 return
+
+    def _closed_under(self, error: Closed) -> LogdbError:
+        """Why a file that a reader needs was closed: the database was, or the topic was deleted."""
+        return self._host.refusal(self) if self._closed else error
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)
