@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from logdb.client import local
 from logdb.client.database import Database
 from logdb.client.places import directory_or_urls, without_credentials
+from logdb.errors import missing_package
 from logdb.io import IO
+from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.state import Mode
@@ -108,7 +110,10 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
     known = getattr(function, "__kwdefaults__", None) or options  # others' callables say for themselves what they lack
     if unknown := options.keys() - known.keys():
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
-    return function(place, **options)
+    try:
+        return function(place, **options)
+    except OF_THE_CALL as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
@@ -120,7 +125,7 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     schemes = {url: urlsplit(url).scheme for url in urls}
     known = {point.name: point for point in entry_points(group=SESSIONS)}
     if not known:
-        raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed: pip install 'logdb[http]'")
+        raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed")
     for url, scheme in schemes.items():
         if scheme not in known:
             raise ValueError(
@@ -131,5 +136,5 @@ def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     try:
         function: Callable[..., Database] = known[schemes[urls[0]]].load()
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a URL needs the package {error.name!r}: pip install 'logdb[http]'", name=error.name) from error
+        raise missing_package("a URL", error.name or "") from error
     return function

@@ -35,6 +35,7 @@ from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
+from logdb.segment import transaction_index
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 
@@ -459,19 +460,28 @@ class Log(AppendableLog):
         with transactions.lock:
             transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return
         if self._point.point.offset < offset:
             self.sync()
-        for segment in (*self._sealing, *self._segments[-1:]):
+        active = self._segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
+        for segment in unsealed.values():
             segment.save_transactions()
-        producer_snapshot.save(self._io, self.directory, offset, states)
+        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
+        producer_snapshot.save(self._io, self.directory, offset, states, aborted)
         transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: there never were any."""
         return -1 if self._transactions is None else self._transactions.snapshot_offset
+
+    @property
+    def producers_unsaved(self) -> bool:
+        """Whether the newest snapshot of the producers is not one of the log as it is."""
+        transactions = self._transactions
+        return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def strengthen(self) -> bool:
         """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.

@@ -305,10 +305,11 @@ class PartitionRepair:
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
             self._save_transactions(walk, producers)
-        entry = entry._replace(producers_offset=self._save_snapshot(producers))
+        sealed = self._segments_of(walks, entry)
+        entry = entry._replace(producers_offset=self._save_snapshot(producers, walks[len(sealed) :]))
         self._save_topic_file(entry)
         self._save_point(entry)
-        return entry, self._segments_of(walks, entry)
+        return entry, sealed
 
     def _read_back(self, slot: Slot) -> SegmentWalk:
         path = segment_path(self._directory, slot.base_offset)
@@ -358,13 +359,19 @@ class PartitionRepair:
         if wrong is not None or path in self._bad_paths:
             replace_file(self._io, path, transaction_index.encode(producers.aborted.get(walk.base_offset, [])))
 
-    def _save_snapshot(self, producers: ProducerWalk) -> int:
+    def _save_snapshot(self, producers: ProducerWalk, unsealed: list[SegmentWalk]) -> int:
         """Make the snapshot that counts anew if it does not fit; returns its offset, -1 where there never were producers."""
-        offset = producers.snapshot_offset
+        io, directory, offset = self._io, self._directory, producers.snapshot_offset
         if offset < 0:
             return offset
-        if wrong_snapshot(self._io, self._directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
-            producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
+        indexes = {walk.base_offset: transaction_index.load(io, index_path(directory, walk.base_offset)) for walk in unsealed}
+        aborted = {base: transaction_index.summary(transaction_index.below(data, offset)) for base, data in indexes.items()}
+        if wrong_snapshot(io, directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
+            producer_snapshot.save(io, directory, offset, producers.at_snapshot, aborted)
+        else:
+            known = producer_snapshot.load(io, directory, offset)
+            if any(known.aborted_in(base) != noted for base, noted in aborted.items()):
+                producer_snapshot.save(io, directory, offset, known.states, aborted)
         return offset
 
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
