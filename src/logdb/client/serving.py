@@ -190,6 +190,8 @@ def _address_meant(text: str) -> Sequence[str]:
     """What somebody may have meant who wrote no ``host:port``."""
     rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
     host, _, port = rest.rpartition(":")
+    if port.isdigit() and int(port) > 65535:
+        return ()
     if rest.isdigit() or (not host and port.isdigit()):
         return f"127.0.0.1:{port}, for this machine alone,", f"0.0.0.0:{port}, for all,"
     if port.isdigit():
