@@ -3,6 +3,7 @@
 import errno
 import logging
 
+import lmdb
 import pytest
 
 import logdb
@@ -149,8 +150,7 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         db.create_topic("t")
         log = db.log("t")
         log.append_many([b"a"])
-        environment = db._store.catalogue._environment
-        monkeypatch.setattr(type(environment), "write", _raise_sync_failed)
+        monkeypatch.setattr(db._store.catalogue._environment, "_own", _SyncFails)
         with pytest.raises(SyncFailed):
             db.create_topic("u")
         monkeypatch.undo()
@@ -158,8 +158,13 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         refuses_everything(db)
 
 
-def _raise_sync_failed(environment, *_arguments):
-    raise SyncFailed(environment.path, "mdb_txn_commit: Input/output error")
+class _SyncFails:
+    """LMDB, of which no commit can be synced."""
+
+    def begin(self, *, write):
+        error = lmdb.Error("mdb_txn_commit: Input/output error")
+        error.code = errno.EIO
+        raise error
 
 
 @pytest.mark.parametrize("where", ["-0.tmp", "topic.json"])

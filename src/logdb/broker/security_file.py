@@ -22,9 +22,9 @@ from logdb.broker.acls import Acl
 from logdb.broker.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quota
+from logdb.disk import read_file, replace_file, write_error
 from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, LogdbError
-from logdb.io import IO, pread_exact, read_file
-from logdb.segment.files import replace_file, write_error
+from logdb.io import IO, pread_exact
 from logdb.store import security_line
 from logdb.store.security_line import FILE_NAME, LOCK_NAME, SIZE_BYTES_MAX
 

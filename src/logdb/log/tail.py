@@ -12,6 +12,7 @@ from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
+from logdb.disk import File, names_in
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -24,7 +25,6 @@ from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
-from logdb.segment.files import File
 from logdb.segment.segment import Segment, segment_path
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
@@ -222,7 +222,7 @@ class TailLog(Log):
 
     def _first_base(self) -> int:
         """Where the first segment begins if none is sealed: at the log start offset, or before it."""
-        bases = [int(name[:20]) for name in self._io.listdir(self.directory) if len(name) == 24 and name.endswith(".log")]
+        bases = [int(name[:20]) for name in names_in(self._io, self.directory) if len(name) == 24 and name.endswith(".log")]
         return max((base for base in bases if base <= self._start_offset), default=self._start_offset)
 
     def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
@@ -286,7 +286,7 @@ class TailLog(Log):
         return segment
 
     def _scan(self, segment: Segment) -> None:
-        size_bytes = self._io.size_bytes(segment.open().fd)
+        size_bytes = segment.open().size_bytes()
         scanner = segment.scanner
         if scanner is not None and size_bytes > segment.size_bytes:
             scanner.require(check_crc=True, epochs=self._epochs.entries or None)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
+from logdb.disk import read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES

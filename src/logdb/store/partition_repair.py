@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logdb.codec import Status
+from logdb.disk import File, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
@@ -23,7 +24,6 @@ from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
 from logdb.segment import transaction_index
-from logdb.segment.files import File, replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
 from logdb.store.census import Partition
@@ -323,10 +323,10 @@ class PartitionRepair:
 
     def _cut_reserve(self, walk: SegmentWalk) -> None:
         """Zeroes that were reserved ahead are no part of a segment that another follows."""
-        file = File(self._io, walk.path, os.O_RDWR)
-        if walk.torn is None and self._io.size_bytes(file.fd) > walk.size_bytes:
-            self._io.truncate(file.fd, walk.size_bytes)
-            file.sync()
+        with File(self._io, walk.path, os.O_RDWR) as file:
+            if walk.torn is None and file.size_bytes() > walk.size_bytes:
+                file.truncate(walk.size_bytes)
+                file.sync()
 
     def _save_indexes(self, slot: Slot, walk: SegmentWalk) -> None:
         walk.scanner.close_time_index()

@@ -14,10 +14,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from logdb.disk import sync_directory
 from logdb.io import IO
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED
 
 if TYPE_CHECKING:

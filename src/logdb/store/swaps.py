@@ -6,15 +6,14 @@ Knows the catalogue, locks, and the logs that are concerned.  Does not know the 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.disk import changing, sync_directory, write_error
 from logdb.errors import LogdbError, SyncFailed, UnknownTopic
 from logdb.log.log import Log
 from logdb.log.sealed import sealed_segment, sidecar_paths
 from logdb.meta import Intent, LogEntry, SegmentEntry, WriteTransaction
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.store import swap
-from logdb.store.directories import named_errors
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 
@@ -116,7 +115,7 @@ class Swaps:
         """The steps behind the commit; no log need be open."""
         directory = self._state.partition_path(intent.topic, intent.body["partition"])
         if self._state.is_of(directory, intent.body["topic_id"]):
-            with named_errors(directory):
+            with changing(directory):
                 swap.rename(self._io, directory, swap.of(intent))
                 swap.remove(self._io, directory, swap.of(intent))
         self._entries.commit(lambda txn: txn.clear_intent(number))

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from logdb.disk import changing, names_in, sync_directory
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -30,9 +31,8 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import sync_directory
 from logdb.store import swap, topic_file
-from logdb.store.directories import UNFINISHED, named_errors, remove_tree
+from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 from logdb.store.swaps import Swaps
@@ -159,7 +159,7 @@ class TopicChanges:
                     self._swaps.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
-        for name in self._io.listdir(self._state.path):
+        for name in names_in(self._io, self._state.path):
             if name.endswith(UNFINISHED):
                 remove_tree(self._io, self._state.file(name))
 
@@ -218,7 +218,7 @@ class TopicChanges:
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
         if self._io.exists(temporary):
             remove_tree(self._io, temporary)
-        with named_errors(temporary):
+        with changing(temporary):
             self._io.mkdir(temporary)
         topic_file.create(self._io, temporary, topic_file.describe(entry, partition, 0))
         sync_directory(self._io, temporary)
@@ -229,7 +229,7 @@ class TopicChanges:
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
             if self._io.exists(temporary):
-                with named_errors(path):
+                with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
@@ -240,7 +240,7 @@ class TopicChanges:
             path = self._state.partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._state.is_of(path, intent.body["topic_id"]):
-                with named_errors(path):
+                with changing(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:
