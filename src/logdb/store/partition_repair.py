@@ -19,7 +19,6 @@ from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
@@ -212,7 +211,6 @@ class PartitionRepair:
             reserve_allowed=not self._closed,
             boundary=self._point.offset,
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
         ).run()
 
@@ -307,10 +305,11 @@ class PartitionRepair:
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
             self._save_transactions(walk, producers)
-        entry = entry._replace(producers_offset=self._save_snapshot(producers))
+        sealed = self._segments_of(walks, entry)
+        entry = entry._replace(producers_offset=self._save_snapshot(producers, walks[len(sealed) :]))
         self._save_topic_file(entry)
         self._save_point(entry)
-        return entry, self._segments_of(walks, entry)
+        return entry, sealed
 
     def _read_back(self, slot: Slot) -> SegmentWalk:
         path = segment_path(self._directory, slot.base_offset)
@@ -346,7 +345,6 @@ class PartitionRepair:
                     walk.path,
                     walk.base_offset,
                     strict_below=walk.next_offset,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
                     visit=producers.visit,
                 ).run()
         return producers
@@ -361,13 +359,19 @@ class PartitionRepair:
         if wrong is not None or path in self._bad_paths:
             replace_file(self._io, path, transaction_index.encode(producers.aborted.get(walk.base_offset, [])))
 
-    def _save_snapshot(self, producers: ProducerWalk) -> int:
+    def _save_snapshot(self, producers: ProducerWalk, unsealed: list[SegmentWalk]) -> int:
         """Make the snapshot that counts anew if it does not fit; returns its offset, -1 where there never were producers."""
-        offset = producers.snapshot_offset
+        io, directory, offset = self._io, self._directory, producers.snapshot_offset
         if offset < 0:
             return offset
-        if wrong_snapshot(self._io, self._directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
-            producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
+        indexes = {walk.base_offset: transaction_index.load(io, index_path(directory, walk.base_offset)) for walk in unsealed}
+        aborted = {base: transaction_index.summary(transaction_index.below(data, offset)) for base, data in indexes.items()}
+        if wrong_snapshot(io, directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
+            producer_snapshot.save(io, directory, offset, producers.at_snapshot, aborted)
+        else:
+            known = producer_snapshot.load(io, directory, offset)
+            if any(known.aborted_in(base) != noted for base, noted in aborted.items()):
+                producer_snapshot.save(io, directory, offset, known.states, aborted)
         return offset
 
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:

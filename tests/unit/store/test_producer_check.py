@@ -117,7 +117,7 @@ def test_each_lost_file_is_reported_and_made_anew(path, tmp_path):
 
 def test_a_snapshot_that_contradicts_the_log(path, tmp_path):
     io, directory, offset = IO(), str(path / "t-0"), int(newest(path).stem)
-    sound = producer_snapshot.load(io, directory, offset)
+    sound, aborted = producer_snapshot.load(io, directory, offset)
     changes = {
         "sequence": lambda p: p._replace(batches=(p.batches[-1]._replace(last_sequence=77),)),
         "transaction": lambda p: p._replace(first_offset=-1 if p.first_offset >= 0 else 3),
@@ -125,26 +125,26 @@ def test_a_snapshot_that_contradicts_the_log(path, tmp_path):
     for name, change in changes.items():
         states = sound.copy()
         states.put(change(states.producers[60 if name == "transaction" else 50]))
-        producer_snapshot.save(io, directory, offset, states)
+        producer_snapshot.save(io, directory, offset, states, aborted)
         (problem,) = logdb.verify(path).problems
         assert (problem.path, problem.kind) == (str(newest(path)), "contradiction"), name
         repaired(path)
-        assert producer_snapshot.load(io, directory, offset).producers[60].first_offset >= 0
+        assert producer_snapshot.load(io, directory, offset).states.producers[60].first_offset >= 0
     states = sound.copy()
     del states.producers[60]
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert "it lacks producer 60" in logdb.verify(path).problems[0].reason
     states = sound.copy()
     states.put(sound.producers[50]._replace(producer_id=51))
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert "of which the log has no batch" in logdb.verify(path).problems[0].reason
     states = sound.copy()
     states.put(sound.producers[50]._replace(epoch=3, batches=()))  # of a marker that compaction may have taken
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert logdb.verify(path).ok
     states = sound.copy()
     del states.producers[50]  # it may have expired
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert logdb.verify(path).ok
 
 
