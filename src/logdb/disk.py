@@ -314,6 +314,18 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     sync_directory(io, os.path.dirname(path))
 
 
+def path_id(io: IO, path: str) -> tuple[int, int] | None:
+    """What has a name now, to be told from another file of that name; None where nothing has.  Raises ReadFailed."""
+    with looking(path):
+        return io.path_id(path)
+
+
+def device(io: IO, path: str) -> int:
+    """The number of the device that holds ``path``; raises FileNotFoundError, ReadFailed."""
+    with looking(path):
+        return io.device(path)
+
+
 def names_in(io: IO, directory: str) -> list[str]:
     """The names in a directory; raises FileNotFoundError, NotADirectoryError, ReadFailed."""
     with looking(directory):

@@ -23,7 +23,7 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.disk import File, changing, looking, read_file, remove, write_file
+from logdb.disk import File, changing, path_id, read_file, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
@@ -338,9 +338,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        with looking(self.path):
-            named = self.io.path_id(self.path)
-        if named not in (None, self.file_id):  # where segments are swapped, the log is renamed first
+        if path_id(self.io, self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index
@@ -474,8 +472,6 @@ class Segment(FileHolder):
 
     def _time_index_path(self) -> str:
         return self._path_of("timeindex")
-
-
 
 
 def _int32(buffer: Buffer, at: int) -> int:
