@@ -199,5 +199,7 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
             function = click.option(flag, name, type=click.IntRange(0), metavar="N", help=meaning)(function)
         else:
             kind = click.Choice(setting.allowed) if setting.allowed else str
-            function = click.option(flag, name, type=kind, metavar=None if setting.allowed else "TEXT", help=meaning)(function)
+            function = click.option(
+                flag, name, type=kind, metavar=None if setting.allowed else "HOST:PORT" if name == "http" else "TEXT", help=meaning
+            )(function)
     return function

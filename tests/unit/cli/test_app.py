@@ -151,7 +151,7 @@ def test_every_error_has_an_exit_code():
         (PermissionError(13, "Permission denied", "x"), False, 1, "Permission denied"),
         (KeyboardInterrupt(), False, 128 + signal.SIGINT, ""),
         (Terminated(), False, 128 + signal.SIGTERM, ""),
-        (KeyboardInterrupt(), True, 0, ""),
+        (KeyboardInterrupt(), True, 128 + signal.SIGINT, ""),
         (Terminated(), True, 0, ""),
     ],
 )
@@ -166,6 +166,15 @@ def test_what_becomes_of_errors(monkeypatch, error, follows, code, words):
     assert (result.exit_code, result.stdout) == (code, "")
     assert words in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_ctrl_c_before_a_verb_begins(monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("logdb.cli.session.checked_directory", fail)
+    result = CliRunner().invoke(cli, ["--data-dir", "x", "topics"])
+    assert (result.exit_code, result.output) == (128 + signal.SIGINT, "")
 
 
 def test_notes_of_an_error_are_shown(monkeypatch):
