@@ -279,6 +279,11 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 }
 
 
+SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
+"""What a topic gets that is created through a server, and says nothing: Kafka's seven days.  The library's clients say that they want
+no more than what the server was told (``Database.create_topic``)."""
+
+
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Parse topic configs; strings are taken as Kafka's tools write them.
 

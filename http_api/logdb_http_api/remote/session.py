@@ -30,7 +30,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Progress, Report
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
@@ -176,6 +176,7 @@ class RemoteSession:
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
         arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
         info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
         self._learn(info)

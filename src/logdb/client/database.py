@@ -115,8 +115,13 @@ class Database(Administration):
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
             partitions: How many, 1 to 100,000; more can be added later, never fewer.
-            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's.
+            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's; None: the default.  Records are
+                kept for ever unless ``retention.ms`` or ``retention.bytes`` say otherwise; behind a URL, also those that its
+                server was told (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` that is returned.
             if_not_exists: Return the topic that is there instead of raising.
+
+        Returns:
+            The topic, with all configs that it has been given, those by its server too.
 
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
