@@ -6,7 +6,8 @@ Knows HTTP's ``Authorization`` and certificates of connections.  Does not know p
     off              whatever              -              ANONYMOUS
     on               Basic, Bearer         whatever       whose password or token it is; otherwise 401
     on               none                  shown          the certificate's subject (``broker.certificates``)
-    on               none                  none           nobody: 401; for ``/metrics``, asked from this machine: ANONYMOUS
+    on               none                  none           nobody: 401; for ``/metrics``, asked on this machine: ANONYMOUS, if
+                                                          an ACL allows ANONYMOUS to see them
 
 ``/health`` is open to everybody, whatever they say of themselves.  What a page of another site has a browser ask is refused (403),
 whoever the browser can say it is; as is a body without a type (415).
@@ -27,6 +28,7 @@ from typing import Any
 
 from aiohttp import web
 
+from logdb.broker.acls import CLUSTER
 from logdb.broker.attempts import is_loopback, machine
 from logdb.broker.certificates import PrincipalRule, principal_of
 from logdb.broker.gate import Gate
@@ -39,9 +41,8 @@ CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
 """What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
 """What whoever comes may ask."""
-OPEN_ON_LOOPBACK = frozenset(("/metrics",))
-"""What whoever comes from this machine may ask."""
-_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "Via")
+_OF_SCRAPERS = "/metrics"
+_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
 _OWN_SITES = frozenset(("same-origin", "none"))  # none: whoever sits before the browser asks
 _PORTS = {"http": ":80", "https": ":443"}
@@ -117,9 +118,23 @@ class Authenticator:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
         if certificate:
             return principal_of(certificate, self._certificate_rule)
-        if route.path in OPEN_ON_LOOPBACK and _is_from_loopback(http):
+        if route.path == _OF_SCRAPERS and self._is_scraper(http):
             return ANONYMOUS
         raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
+
+    def _is_scraper(self, http: web.BaseRequest) -> bool:
+        """Whether it comes from this machine, for nobody else, and may see metrics without saying who it is.
+
+        A proxy need not say that it is one, so that an ACL has to: ``Allow User:ANONYMOUS Describe Cluster``.
+        """
+        host = http.remote or ""
+        if (
+            not is_loopback(host)
+            or is_of_internet(host_name(http.headers.get("Host")))
+            or any(name in http.headers for name in _OF_PROXIES)
+        ):
+            return False
+        return self._gate.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
 
     async def _hashed(self, user: str, password: str, host: str) -> Principal:
         async with self._turn(machine(host)):
@@ -217,11 +232,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_from_loopback(http: web.BaseRequest) -> bool:
-    """Whether it comes from this machine, and no proxy says that it comes for somebody else."""
-    return is_loopback(http.remote or "") and not any(name in http.headers for name in _OF_PROXIES)
 
 
 def _user_and_password(scheme: str, credentials: str) -> tuple[str, str]:
