@@ -149,7 +149,7 @@ class StoreState:
     def fail(self, error: SyncFailed) -> None:
         """The device failed a sync: from here on nothing is written."""
         if self.sync_failed is None:
-            self.sync_failed = error
+            self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
                 log.refuse(GATE_SEALED)
             if self.lock_file is not None:
