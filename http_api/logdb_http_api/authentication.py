@@ -27,7 +27,7 @@ from typing import Any
 
 from aiohttp import web
 
-from logdb.broker.attempts import is_loopback, network
+from logdb.broker.attempts import is_loopback, machine
 from logdb.broker.certificates import PrincipalRule, principal_of
 from logdb.broker.gate import Gate
 from logdb.broker.principals import ANONYMOUS, Principal
@@ -119,7 +119,7 @@ class Authenticator:
         raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
 
     async def _hashed(self, user: str, password: str, host: str) -> Principal:
-        async with self._turn(network(host)):
+        async with self._turn(machine(host)):
             if (known := self._gate.remembered(user, password)) is not None:
                 return known  # it came several times at once
             authenticate = self._gate.authenticate_password

@@ -283,17 +283,20 @@ def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
         return file.read(size_bytes_max, 0)
 
 
-def write_file(io: IO, path: str, data: bytes, *, sync: bool = True) -> None:
+def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:
     """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        position: Where ``data`` begins; what the file holds before it stays, and is not written.
 
     Raises:
         DiskFull, WriteFailed: It may hold part of ``data``.
         SyncFailed: Final for the device.
     """
     with changing(path), File(io, path, os.O_RDWR | os.O_CREAT) as file:
-        file.write(data, 0)
-        if file.size_bytes() > len(data):
-            file.truncate(len(data))
+        file.write(data, position)
+        if file.size_bytes() > (end := position + len(data)):
+            file.truncate(end)
         if sync:
             file.sync()
 
@@ -309,6 +312,18 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
     with changing(path):
         io.rename(path + ".tmp", path)
     sync_directory(io, os.path.dirname(path))
+
+
+def path_id(io: IO, path: str) -> tuple[int, int] | None:
+    """What has a name now, to be told from another file of that name; None where nothing has.  Raises ReadFailed."""
+    with looking(path):
+        return io.path_id(path)
+
+
+def device(io: IO, path: str) -> int:
+    """The number of the device that holds ``path``; raises FileNotFoundError, ReadFailed."""
+    with looking(path):
+        return io.device(path)
 
 
 def names_in(io: IO, directory: str) -> list[str]:

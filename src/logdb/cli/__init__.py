@@ -37,6 +37,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        print(f"logdb: the command needs the package {error.name!r}: pip install 'logdb[cli]'", file=sys.stderr)
+        from logdb.errors import missing_package
+
+        print(f"logdb: {missing_package('the command', error.name)}", file=sys.stderr)
         sys.exit(1)
     app.run(sys.argv)

@@ -14,10 +14,10 @@ from types import FrameType
 
 import click
 
-from logdb.cli import KAFKA_TOOLS
+from logdb.cli import KAFKA_TOOLS, logs
 from logdb.cli.output import emit_error, warn
 from logdb.cli.session import Session, exit_code_of, root
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, missing_package
 
 # title of the section in the help -> verb -> "module:command"
 SECTIONS: dict[str, dict[str, str]] = {
@@ -62,11 +62,8 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 
-# What to do where a package of an extra is missing.
-_EXTRAS = {
-    "aiohttp": "servers need the package 'aiohttp': pip install 'logdb[http]'",
-    "pyspark": "Spark needs the package 'pyspark': pip install 'logdb[spark]'",
-}
+# What it is that needs a package of an extra.
+_EXTRAS = {"aiohttp": "a server", "pyspark": "Spark"}
 
 # kcat's modes, where kcat's users expect them: first
 MODES = {
@@ -134,7 +131,8 @@ class Root(click.Group):
         session = ctx.ensure_object(Session)
         as_json = session.as_json or "--json" in ctx.args  # a verb whose options are wrong does not come to say so
         try:
-            super().invoke(ctx)
+            with logs.words():
+                super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             _drop_output()  # whoever reads has had enough: that is no failure
@@ -156,7 +154,7 @@ class Root(click.Group):
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
                 raise
-            _show(error, _EXTRAS[package], as_json=as_json)
+            _show(error, str(missing_package(_EXTRAS[package], package)), as_json=as_json)
             session.exit_code = 1
         if session.exit_code:
             ctx.exit(session.exit_code)

@@ -29,8 +29,8 @@ def aborted_line(entry: dict[str, object]) -> str:
 
 
 def producer_documents(path: str) -> Iterator[dict[str, object]]:
-    states = producer_snapshot.decode(read_file(IO(), path, SEGMENT_SIZE_BYTES_MAX), path)
-    for producer in states.producers.values():
+    snapshot = producer_snapshot.decode(read_file(IO(), path, SEGMENT_SIZE_BYTES_MAX), path)
+    for producer in snapshot.states.producers.values():
         yield {
             "kind": "producer",
             "producer_id": producer.producer_id,

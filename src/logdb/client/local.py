@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from logdb.client.database import Database
 from logdb.client.offline import verify
+from logdb.client.places import path_of
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
@@ -95,7 +96,7 @@ class LocalDatabase(Database):
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
         from logdb.store.snapshot import snapshot  # few programs need it
 
-        return snapshot(self._store, os.fspath(path), progress)
+        return snapshot(self._store, path_of(path), progress)
 
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
@@ -103,8 +104,8 @@ class LocalDatabase(Database):
         from logdb.store.backup import backup  # few programs need it
         from logdb.store.directories import check_outside
 
-        check_outside(os.path.abspath(path), self.path)
-        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+        check_outside(os.path.abspath(target := path_of(path)), self.path)
+        return backup(self._store, target, None if base is None else path_of(base), progress)
 
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
         self._base.check_open(writable=True)

@@ -30,7 +30,7 @@ from logdb.log import producer_snapshot
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
-from logdb.log.replay import aborted_of, load_snapshot, replay
+from logdb.log.replay import load_index, load_snapshot, replay
 from logdb.log.sealed import sealed_segment, unnamed_sidecars
 from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
@@ -180,22 +180,26 @@ def _ends_below(segment: Segment, start_offset: int) -> bool:
 def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, found: Recovered) -> None:
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
-    states, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
+    snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
     epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
     for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
         remove(io, producer_snapshot.snapshot_path(directory, newer))
+    stale = False
+    for slot in range(sealed_count, len(found.segments)):
+        try:
+            error = load_index(snapshot, offset, found.segments, slot, epochs)
+        except CorruptionError as damage:
+            found.corrupt(damage)
+            continue
+        if error is not None:
+            found.report(f"{error}; made anew from the log")
+            found.segments[slot].transactions.unsaved = stale = True
     try:
-        for slot, segment in enumerate(found.segments[sealed_count:], sealed_count):
-            try:
-                segment.transactions.load_below(entry.producers_offset)
-            except CorruptionError as error:
-                found.report(f"{error}; made anew from the log")
-                segment.transactions.rebuilt(aborted_of(found.segments, slot, epochs))
-                segment.transactions.unsaved = True
-        replay(states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
+        replay(snapshot.states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
     except CorruptionError as error:
         found.corrupt(error)
-    found.transactions = Transactions(where, states, kept, offset)
+    found.transactions = Transactions(where, snapshot.states, kept, offset)
+    found.transactions.stale = stale
 
 
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:

@@ -12,7 +12,7 @@ from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
-from logdb.disk import File, names_in
+from logdb.disk import File, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -73,7 +73,7 @@ class TailLog(Log):
         self._refresh_lock = threading.RLock()
         self._generation = _UNSETTLED if pending else entry.generation
         self._producers = TailProducers(io, directory, entry)
-        self._directory_id = io.path_id(directory)
+        self._directory_id = path_id(io, directory)
         self._load_epochs()
         self._catch_up()
 
@@ -184,7 +184,7 @@ class TailLog(Log):
         """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
         last = self._segments[-1] if self._segments else None
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
-        if self._io.path_id(self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
+        if path_id(self._io, self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
             raise UnknownTopic(self.topic)  # what is open can still be read
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
@@ -228,7 +228,7 @@ class TailLog(Log):
     def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
         """The segment as it was taken before, unless its file is another one by now, or has another name."""
         if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
-            found = self._io.path_id(segment.path)
+            found = path_id(self._io, segment.path)
             if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
                 return segment
         return self._make(self._io, self.directory, named, self._config, pending)

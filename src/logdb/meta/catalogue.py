@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
-from logdb.disk import File, sync_directory
+from logdb.disk import File, sync_directory, write_error
 from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadFailed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
@@ -323,11 +323,14 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
 
 
 def _make_directory(io: IO, path: str) -> None:
+    if io.exists(path):
+        return
     try:
-        if not io.exists(path):
-            io.mkdir(path)
+        io.mkdir(path)
     except OSError as error:
-        raise environment.named_error(error, path) from error
+        if error.errno in environment.NOT_ALLOWED:
+            raise ReadOnly(f"the catalogue {path} cannot be made: {error}") from error
+        raise write_error(path, 0, error) from error
 
 
 def _check_presence(path: str) -> None:

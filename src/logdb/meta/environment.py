@@ -28,7 +28,7 @@ from typing import TypeVar
 import lmdb
 
 from logdb.disk import condemn, looking
-from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
+from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
 from logdb.io import IO
 from logdb.meta.copied import CopiedEnvironment, may_lock
 from logdb.meta.gate import Gate
@@ -42,6 +42,7 @@ MAP_SIZE_BYTES = 64 << 20  # of address space, not of memory or disk; 100,000 se
 _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
 _ROOM_BYTES = 1 << 20
 
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # What LMDB says when the file itself is wrong.  BadTxnError follows on one of the others within a transaction.
 DAMAGE = (
     lmdb.CorruptedError,
@@ -91,7 +92,7 @@ class Environment:
             except lmdb.MapResizedError:
                 self._set_map(adopt=True)
             except lmdb.Error as error:
-                raise named_error(error, self.path) from error
+                raise _read_error(error, self.path) from error
 
     def write(self, function: "Callable[[lmdb.Transaction[bytes]], T]", put_size_bytes: Callable[[], int]) -> T:
         """Run ``function`` in a write transaction and commit it, synced; run it again when the map was too small.
@@ -258,8 +259,8 @@ class Environment:
             found.close()
 
 
-def named_error(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> LogdbError:
-    """An error of LMDB, or of the system around it, as one of ours.
+def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError:
+    """What a write transaction of LMDB failed with, as one of ours.
 
     LMDB does not say whether a write or the sync failed.  EIO is therefore a
     failed sync wherever it comes from, but where a full disk cut a write short,
@@ -268,16 +269,23 @@ def named_error(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> 
     it does not matter which of them the disk has.
     A panic is LMDB's memory of a meta page that could not be written.
     """
-    code, reason = getattr(error, "errno", None) or getattr(error, "code", 0), str(error)
+    code, reason = getattr(error, "code", 0), str(error)
     if isinstance(error, DAMAGE):
         return CatalogueDamaged(path, reason)
     if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
         return DiskFull(path, size_bytes, reason)
     if isinstance(error, lmdb.PanicError) or code == errno.EIO:
         return SyncFailed(path, reason)
-    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if code in NOT_ALLOWED:
         return ReadOnly(f"the catalogue {path} cannot be opened for writing: {reason}")
     return WriteFailed(path, reason)
+
+
+def _read_error(error: lmdb.Error, path: str) -> LogdbError:
+    """What LMDB failed with before there was anything to be synced."""
+    if getattr(error, "code", 0) == errno.EIO or isinstance(error, lmdb.PanicError):
+        return ReadFailed(path, 0, str(error))
+    return named_error(error, path)
 
 
 def _room_bytes(path: str) -> int:
@@ -304,7 +312,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
         if access > Access.NO_LOCK:
             opened.reader_check()  # clears the places of readers that died
     except lmdb.Error as error:
-        named = named_error(error, path)
+        named = _read_error(error, path)
         if access < Access.WRITE and not isinstance(named, CatalogueDamaged):
             raise LogdbError(f"the catalogue {path} cannot be read: {error}") from error
         raise named from error

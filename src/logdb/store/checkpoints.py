@@ -68,7 +68,7 @@ class Checkpoints:
     def is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
-        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
         return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:

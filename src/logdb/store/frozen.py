@@ -29,6 +29,7 @@ from logdb.log.log import Log
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import Catalogue, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
 from logdb.model import LogConfig, TopicPartition
+from logdb.segment import transaction_index
 from logdb.segment.segment import Segment, segment_path
 from logdb.store import topic_file
 
@@ -163,6 +164,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
     """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
     segment, epochs = state.end.segment, state.epochs
     producers = None if segment is None else state.producers
+    aborted = {} if segment is None else {segment.base_offset: transaction_index.summary(state.aborted)}
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
         point = Point(segment.base_offset, state.end.offset, state.end.position)
@@ -183,7 +185,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
         directory=directory,
         tail_path=None if segment is None else segment.path,
         tail_aborted=state.aborted,
-        producers=None if producers is None else producer_snapshot.encode(producers),
+        producers=None if producers is None else producer_snapshot.encode(producers, aborted),
     )
 
 

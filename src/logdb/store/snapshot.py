@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from logdb.disk import changing, write_file
+from logdb.disk import changing, device, write_file
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.store import frozen as freezing
@@ -40,7 +40,7 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
     check_outside(target, store.path)
     check_empty(io, target)
     with building(io, target) as path:
-        if store.mode == "a" and io.device(path) != io.device(store.path):
+        if store.mode == "a" and device(io, path) != device(io, store.path):
             with held(store) as frozen:
                 return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
         with freezing.freeze(store) as current:

@@ -6,7 +6,7 @@ Knows which part does what.  Does not know how.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from logdb.disk import Watcher
+from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError
 from logdb.log import host
 from logdb.log.log import GATE_SHUT, Log
@@ -66,14 +66,15 @@ class Writer:
         """Finish what the last writer had begun, and start the threads that there is something to do for."""
         try:
             self._replay()
+            topics = self._state.catalogue.topics()
+            self._watcher = Watcher(device(self._state.io, self._state.path), self._state.fail)
         except BaseException:
             self._opened.close()
             raise
-        self._watcher = Watcher(self._state.io.device(self._state.path), self._state.fail)
         self.flusher.start()
         if not self._state.clean:
             self.recovery.start()
-        for topic in self._state.catalogue.topics().values():
+        for topic in topics.values():
             self._consider(topic.config)
 
     def _replay(self) -> None:

@@ -140,6 +140,8 @@ def test_a_flood_of_wrong_passwords_holds_up_nobody_at_another_address(path, mon
         return is_password(mechanism, credential, password)
 
     monkeypatch.setattr("logdb.broker.authentication.is_password", counted)
+    for module in ("logdb.broker.attempts", "logdb_http_api.authentication"):
+        monkeypatch.setattr(f"{module}.machine", str)  # as if each address of the loopback were a machine's of its own
 
     def flood(url, number):
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
@@ -380,9 +382,8 @@ def is_closed(plain):
         return True
 
 
-def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.tls.HANDSHAKE_S", 0.2)
-    with served(path, tls_cert=files.cert, tls_key=files.key) as server:
+def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files):
+    with served(path, tls_cert=files.cert, tls_key=files.key, header_timeout_ms=400) as server:
         url = urlsplit(server.url)
         for begin in (b"", b"\x16\x03\x01\x02\x00"):
             with socket.create_connection((url.hostname, url.port), 30) as plain:
@@ -392,8 +393,8 @@ def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files
 
 
 def test_only_so_many_may_begin_at_once(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.tls.BEGINNING_COUNT_MAX", 3)
-    with served(path, tls_cert=files.cert, tls_key=files.key) as server:
+    monkeypatch.setattr("logdb_http_api.places.EXTRA_COUNT_MAX", 1)
+    with served(path, tls_cert=files.cert, tls_key=files.key, connections_max=2, connections_per_address_max=10) as server:
         url = urlsplit(server.url)
         silent = [socket.create_connection((url.hostname, url.port), 30) for _ in range(3)]
         with socket.create_connection((url.hostname, url.port), 30) as further:
