@@ -71,8 +71,8 @@ class InvalidTopic(LogdbError):
         self.topic, self.reason = topic, reason
 
 
-class InvalidConfig(LogdbError):
-    """An unknown config key, or a value that the key does not take."""
+class InvalidConfig(LogdbError, ValueError):
+    """An unknown config key of a topic; or a value that a config of a topic, or an option of a producer or consumer, does not take."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         super().__init__(f"invalid config {key}={value!r}: {allowed}")

@@ -199,7 +199,9 @@ def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
     """
     rest = memoryview(view).cast("B")
     while rest:
-        written = io.pwrite(fd, rest[:_WRITE_SIZE_BYTES], position)
+        written = io.pwrite(fd, rest if len(rest) <= _WRITE_SIZE_BYTES else rest[:_WRITE_SIZE_BYTES], position)
+        if written == len(rest):
+            return
         if written <= 0:
             raise OSError(5, "write returned 0")
         rest = rest[written:]

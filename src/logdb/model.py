@@ -279,6 +279,11 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 }
 
 
+SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
+"""What a topic gets that is created through a server, and says nothing: Kafka's seven days.  The library's clients say that they want
+no more than what the server was told (``Database.create_topic``)."""
+
+
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Parse topic configs; strings are taken as Kafka's tools write them.
 
@@ -361,7 +366,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic; ``config`` holds only the keys that were set."""
+    """One topic; ``config`` holds only the keys that were set, ``partitions`` is empty but for ``describe_topic``."""
 
     name: str
     topic_id: str
@@ -369,6 +374,10 @@ class TopicInfo(NamedTuple):
     config: Mapping[str, ConfigValue]
     internal: bool = False
     partitions: tuple[PartitionInfo, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]
+        return f"TopicInfo({', '.join(shown)})"
 
 
 EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]

@@ -106,8 +106,9 @@ class Gate:
             return
         content = content or Security()
         self._authentication.configure(content)
-        self.quotas.configure(content.quotas)
-        self._authorizer = Authorizer(content.acls, content.super_users | self._super_users)
+        super_users = content.super_users | self._super_users
+        self.quotas.configure(content.quotas, super_users)
+        self._authorizer = Authorizer(content.acls, super_users)
 
     def _refresh(self) -> None:
         """Read the file again if it is another one."""

@@ -8,7 +8,7 @@ import click
 import logdb
 from logdb.cli.output import counted, emit, progress, say, size_text
 from logdb.cli.params import TARGET
-from logdb.cli.session import Session, common, pass_session
+from logdb.cli.session import Session, common, here, pass_session
 from logdb.errors import DirectoryLocked, ReadOnly
 
 
@@ -75,7 +75,7 @@ def backup(session: Session, file: str, base: str | None) -> None:
 
 
 @click.command(short_help="Make a database of a backup or a snapshot.")
-@common
+@here
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
 @click.argument("directory", metavar="DIR", type=TARGET)
 @pass_session

@@ -31,6 +31,13 @@ _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
 
 
+def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
+    """Say which option has the whole address."""
+    if given is not None:
+        host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
+        raise click.UsageError(f"an address is one option: --http {given if ':' in given else f'{host}:{port}'}")
+
+
 @click.command(short_help="Serve a database over HTTP.")
 @click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
@@ -45,6 +52,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
+@click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @settings.options
 @here
 @pass_session
@@ -139,14 +147,14 @@ async def _run(server: Server, *, as_json: bool) -> int:
         for address in server.addresses:
             click.echo(address)
     sys.stdout.flush()
-    await signals.get()
+    first = await signals.get()
     draining = loop.create_task(server.drain())
     again = loop.create_task(signals.get())
     await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
     if draining.done():
         again.cancel()
         await draining
-        return 0
+        return 0 if first == signal.SIGTERM else 128 + first
     draining.cancel()
     await asyncio.wait((draining,))
     return 128 + again.result()

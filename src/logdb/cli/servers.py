@@ -141,8 +141,13 @@ _OPTIONS = {
 }
 
 
-def options(function: Function, note: Callable[..., None], *, hidden: bool) -> Function:
-    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``."""
+def options(function: Function, note: Callable[..., None], *, hidden: bool, local: bool = False) -> Function:
+    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``.
+
+    Args:
+        hidden: The help shows ``-b`` alone.
+        local: Nor does it show that: the command works on files, and says so where a server is named.
+    """
     for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
         function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
     return click.option(
@@ -152,5 +157,6 @@ def options(function: Function, note: Callable[..., None], *, hidden: bool) -> F
         metavar="URL,...",
         expose_value=False,
         callback=note,
+        hidden=local,
         help=f"The servers that hold the database, instead  [env: {BOOTSTRAP_VARIABLE}]",
     )(function)

@@ -47,7 +47,7 @@ class Session:
     as_json: bool = False
     kafka: bool = False  # called by the name of one of Kafka's tools: print and default as it does
     exit_code: int = 0
-    follows: bool = False  # Ctrl-C and SIGTERM are how such a call ends
+    follows: bool = False  # SIGTERM is how such a call ends
 
     @property
     def bootstrap(self) -> str | None:
@@ -94,7 +94,7 @@ class Session:
 
     def refuse_servers(self, why: str) -> None:
         """Say why a verb takes no ``-b``, if it was given one."""
-        if self.servers.bootstrap is not None:
+        if self.servers.bootstrap is not None or self.servers.any_credentials:
             raise click.UsageError(f"{why}: not with -b, but where the files are")
 
     @property
@@ -183,16 +183,20 @@ def _set_servers(context: click.Context, parameter: click.Parameter, value: obje
 
 def common(function: Function) -> Function:
     """Give a verb the options that all have; they may stand before or after its name."""
-    return here(servers.options(function, _set_servers, hidden=True))
+    return _shared(servers.options(function, _set_servers, hidden=True))
 
 
 def root(function: Function) -> Function:
     """Give the command itself the same options; its help shows them all."""
-    return here(servers.options(function, _set_servers, hidden=False))
+    return _shared(servers.options(function, _set_servers, hidden=False))
 
 
 def here(function: Function) -> Function:
-    """Give a verb the options that all have, but those that name servers."""
+    """Give a verb that works on files the options that all have; it calls ``refuse_servers``."""
+    return _shared(servers.options(function, _set_servers, hidden=True, local=True))
+
+
+def _shared(function: Function) -> Function:
     function = click.option(
         "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one a line; errors, too."
     )(function)

@@ -13,6 +13,7 @@ from logdb.client.database import Database
 from logdb.client.places import directory_or_urls, without_credentials
 from logdb.errors import missing_package
 from logdb.io import IO
+from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.state import Mode
@@ -109,7 +110,10 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
     known = getattr(function, "__kwdefaults__", None) or options  # others' callables say for themselves what they lack
     if unknown := options.keys() - known.keys():
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
-    return function(place, **options)
+    try:
+        return function(place, **options)
+    except OF_THE_CALL as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:

@@ -257,7 +257,7 @@ class TopicChanges:
 def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """See that there can be such a topic; returns its configs, parsed."""
     check_topic_name(name)
-    parsed = check_config(config)
+    parsed = _given(config)
     _check_policy(name, parsed)
     compression.check_installed(str(parsed.get("compression.type")))
     _check_partition_count(name, partition_count, 1)
@@ -266,12 +266,17 @@ def _check_new(name: str, partition_count: int, config: Mapping[str, object]) ->
 
 def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """The configs that a topic comes to have."""
-    parsed = check_config({key: value for key, value in config.items() if value is not None})
-    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    parsed = _given(config)
     changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
     _check_policy(entry.name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed
+
+
+def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """Configs, parsed, without those that are None: they are to have their defaults."""
+    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    return check_config({key: value for key, value in config.items() if value is not None})
 
 
 def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:

@@ -95,16 +95,28 @@ def test_credentials_that_are_none_are_refused_with_a_challenge(path, authorizat
         connection.close()
 
 
-def test_health_is_open_to_all_and_metrics_to_this_machine(path):
+def test_health_is_open_to_all_and_metrics_to_who_may_see_them(path):
+    """A proxy on this machine need not say that it is one, and a page's name can be made to lead here."""
     with served(path) as server:
         for open_path in ("/health/live", "/health/ready", "/status/ready"):
             assert status_of(server, open_path) == 200
             assert status_of(server.by("alice", "wrong"), open_path) == 200
+        for headers in ({}, {"X-Forwarded-For": "10.0.0.7"}, {"Host": "evil.example"}):
+            assert status_of(server, "/metrics", headers=headers) == 401
+            assert status_of(server.by("alice", PASSWORD), "/metrics", headers=headers) == 403
+            assert status_of(server.by("root", PASSWORD), "/metrics", headers=headers) == 200
+
+
+def test_a_scraper_on_this_machine_need_not_say_who_it_is_if_an_acl_says_so(path):
+    secure(path, "Allow ANONYMOUS@127.0.0.1 Describe Cluster kafka-cluster", users={"root": PASSWORD})
+    with served(path) as server:
         assert status_of(server, "/metrics") == 200
-        for forwarded in ({"X-Forwarded-For": "10.0.0.7"}, {"Forwarded": "for=10.0.0.7"}, {"Via": "1.1 proxy"}):
-            assert status_of(server, "/metrics", headers=forwarded) == 401
-            assert status_of(server.by("alice", PASSWORD), "/metrics", headers=forwarded) == 403
-            assert status_of(server.by("root", PASSWORD), "/metrics", headers=forwarded) == 200
+        assert status_of(server, "/topics") == 401
+        for headers in (
+            {"X-Forwarded-For": "10.0.0.7"}, {"Forwarded": "for=10.0.0.7"}, {"Via": "1.1 proxy"}, {"X-Real-IP": "10.0.0.7"},
+            {"X-Forwarded-Host": "db"}, {"X-Forwarded-Proto": "https"}, {"Host": "evil.example"}, {"Host": "evil.example:80"},
+        ):  # fmt: skip
+            assert status_of(server, "/metrics", headers=headers) == 401, headers
 
 
 def test_a_user_whose_password_was_changed_or_who_was_deleted_is_out_at_once(path):
