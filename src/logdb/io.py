@@ -134,7 +134,11 @@ class IO:
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:  # for os.path.lexists, what cannot be looked at is not there
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def mkdir(self, path: str) -> None:
         os.mkdir(path)

@@ -370,7 +370,7 @@ class Log(AppendableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed:
+        if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
         end, point = self._end, self._point.point
         if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from logdb.codec import compression
-from logdb.disk import changing, names_in, sync_directory
+from logdb.disk import changing, exists, names_in, sync_directory
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -214,10 +214,10 @@ class TopicChanges:
     def _make_partition(self, entry: TopicEntry, partition: int) -> None:
         """Make the directory of one, synced, under the name of unfinished work."""
         path = self._state.partition_path(entry.name, partition)
-        if self._io.exists(path):
+        if exists(self._io, path):
             raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
-        if self._io.exists(temporary):
+        if exists(self._io, temporary):
             remove_tree(self._io, temporary)
         with changing(temporary):
             self._io.mkdir(temporary)
@@ -229,7 +229,7 @@ class TopicChanges:
         for partition in range(start, stop):
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
-            if self._io.exists(temporary):
+            if exists(self._io, temporary):
                 with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
@@ -245,7 +245,7 @@ class TopicChanges:
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:
-            if self._io.exists(path):
+            if exists(self._io, path):
                 remove_tree(self._io, path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
 
