@@ -55,7 +55,7 @@ def test_the_system_itself_is_asked_what_a_name_is(tmp_path, monkeypatch):
 
 
 def test_nobody_else_has_a_descriptor():
-    """No ``.fd`` anywhere; an ``_fd`` only of an object's own, in the modules that own one by themselves and close it."""
+    """No ``.fd`` anywhere; an ``_fd`` only of an object's own, and a call of ``IO.open``, in the modules that own one and close it."""
     owners, found = {"disk.py", "store/lock.py"}, []
     root = Path(logdb.__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -64,6 +64,9 @@ def test_nobody_else_has_a_descriptor():
                 own = isinstance(node.value, ast.Name) and (node.value.id == "self" or path.name == "disk.py")
                 if node.attr == "fd" or not own or str(path.relative_to(root)) not in owners:
                     found.append(f"{path}:{node.lineno}")
+            opens = isinstance(node, ast.Attribute) and node.attr == "open" and ast.unparse(node.value).rpartition(".")[2] in ("io", "_io")
+            if opens and str(path.relative_to(root)) not in owners:
+                found.append(f"{path}:{node.lineno}")
     assert found == []
 
 

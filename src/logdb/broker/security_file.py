@@ -163,27 +163,20 @@ def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T
     return result
 
 
-def _lock(io: IO, fd: int, path: str) -> bool:
-    with changing(path):
-        return io.lock(fd)
-
-
 @contextlib.contextmanager
 def _locked(io: IO, path: str) -> Iterator[None]:
     with changing(path):
-        fd = io.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+        file = File(io, path, os.O_RDWR | os.O_CREAT, 0o600)
+    with file:
         until = time.monotonic() + _LOCK_WAIT_S
-        while not _lock(io, fd, path):
+        while not file.lock():
             if time.monotonic() >= until:
                 raise DirectoryLocked(path, pid=0, host="", since="")
             time.sleep(_LOCK_POLL_S)
         try:
             yield
         finally:
-            io.unlock(fd)
-    finally:
-        io.close(fd)
+            file.unlock()
 
 
 class Watched:
