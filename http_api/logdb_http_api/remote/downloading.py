@@ -11,7 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from logdb.client import local
-from logdb.disk import File
+from logdb.disk import File, exists
 from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
 from logdb.io import IO
 from logdb.store.backup import new_file
@@ -32,7 +32,7 @@ _MAKING_MS = 86_400_000
 def backup(connections: "Connections", io: IO, path: str, progress: Progress | None, base: str | None = None) -> Copied:
     """Have a backup made, and download it to the new file ``path``; see ``Database.backup``."""
     path = os.path.abspath(path)
-    if io.exists(path):
+    if exists(io, path):
         raise TargetNotEmpty(path)
     outline = None if base is None else _outline(io, base)
     with new_file(io, path) as file:
