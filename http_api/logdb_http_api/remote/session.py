@@ -202,9 +202,9 @@ class RemoteSession:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        """The topic as it is now, or was a moment ago."""
         if not isinstance(topic, str):
             raise wrong_type("topic", topic, (str,))
-        """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
         if info is None or time.monotonic() >= until:
