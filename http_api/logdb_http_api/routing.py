@@ -28,6 +28,7 @@ class Described(TypedDict, total=False):
     gives: Mapping[str, Any]
     status: int
     refuses: tuple[int, ...]
+    leaves_out: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -48,6 +49,7 @@ class Route:
     gives: Mapping[str, Any] = field(default_factory=dict)  # shapes by content type; a stream of bytes is ``bytes``
     status: int = 200
     refuses: tuple[int, ...] = ()  # statuses, beside those that follow from path, body and needs
+    leaves_out: bool = False  # what may not be done with one resource is said of that one, or it is left out, rather than all refused
 
 
 class Routes:

@@ -13,6 +13,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from logdb.errors import AuthenticationFailed
 
@@ -92,6 +93,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(1024)
 def network(host: str) -> str:
     """What is counted as one address; whatever is no IP address stands for itself."""
     try:
