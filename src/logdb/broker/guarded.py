@@ -47,7 +47,7 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from logdb.broker.acls import CLUSTER, Operation, ResourceType
+from logdb.broker.acls import ANY, CLUSTER, Need, Operation, ResourceType
 from logdb.broker.broker import Broker
 from logdb.broker.guarded_log import GuardedLog
 from logdb.broker.guarded_security import GuardedSecurity
@@ -76,6 +76,11 @@ if TYPE_CHECKING:
     from logdb.broker.gate import Gate
 
 _KNOWN_COUNT = 6  # of those that an error shows five
+_INSTEAD: Mapping[tuple[Operation, ResourceType], Need] = {
+    ("Create", "Topic"): ("Create", "Cluster", None),
+    ("IdempotentWrite", "Cluster"): ("Write", "Topic", None),
+}
+"""What is as good."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,6 +116,21 @@ class GuardedSession:
         for name in names:
             if not self._gate.allows(self.principal, self.host, operation, resource_type, name):
                 self.refuse(operation, resource_type, name)
+
+    def need_any(self, needs: Sequence[Need]) -> None:
+        """Go on if the principal may do one of these, or if there are none: what a call needs is asked again once it is known.
+
+        Raises:
+            NotAuthorized: It may do none; there is a line of the first in the audit log.
+        """
+        if needs and not any(self._may_some(*one) or self._may_some(*_INSTEAD.get(one[:2], one)) for one in needs):
+            operation, resource_type, name = needs[0]
+            self.refuse(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+
+    def _may_some(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+        if name is not None:
+            return self.may(operation, resource_type, name)
+        return self._gate.allows_some(self.principal, self.host, operation, resource_type)
 
     def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         self._gate.refused(self.principal, self.host, operation, resource_type, name)

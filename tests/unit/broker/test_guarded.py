@@ -281,3 +281,27 @@ def test_transactional_batches_find_no_way_around_their_transaction(broker):
     with pytest.raises(InvalidTransactionState, match="without its transactional id"):
         log.append_batches(writer.batches(ORDERS, b"x"))
     assert log.open_transactions() == []
+
+
+@pytest.mark.parametrize(
+    ("acl", "needs", "allowed"),
+    [
+        (None, [("Write", "Topic", "orders")], False),
+        (None, [], True),
+        ("Write Topic orders", [("Write", "Topic", "orders")], True),
+        ("Write Topic orders", [("Write", "Topic", "others")], False),
+        ("Write Topic others", [("Write", "Topic", None)], True),
+        ("Read Topic orders", [("Write", "Topic", None), ("Read", "Topic", None)], True),
+        ("Read Topic orders", [("Read", "Group", None)], False),
+        ("Create Cluster kafka-cluster", [("Create", "Topic", None)], True),
+        ("Write Topic orders", [("IdempotentWrite", "Cluster", None)], True),
+        ("Read Topic orders", [("Alter", "Cluster", None)], False),
+    ],
+)
+def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(opened, acl, needs, allowed):
+    session = opened(*[acl] if acl else [])
+    if allowed:
+        session.need_any(needs)
+    else:
+        with pytest.raises(NotAuthorized, match="alice is not allowed"):
+            session.need_any(needs)
