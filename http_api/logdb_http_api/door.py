@@ -245,8 +245,8 @@ class HttpDoor:
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
             if self.under_way > self.limits.requests_max and route.path not in OPEN_PATHS:
                 raise ApiError(503, 503, f"{self.limits.requests_max} requests are under way already")
-            principal = await self._authenticator.principal(http, route)
-            request.begin(principal, self.gate.session(principal, http.remote or ""), parameters)
+            principal, shown = await self._authenticator.identity(http, route)
+            request.begin(principal, self.gate.session(principal, http.remote or "", shown), parameters)
             return await route.handler(request)
         except (ApiError, LogdbError) as error:
             return _refusal(error, request)
