@@ -245,8 +245,8 @@ class HttpDoor:
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
-            principal = await self._authenticator.principal(http, route)
-            session = self.gate.session(principal, http.remote or "")
+            principal, shown = await self._authenticator.identity(http, route)
+            session = self.gate.session(principal, http.remote or "", shown)
             request.begin(session, parameters, () if route.leaves_out else route.needs)
             if route.path not in OPEN_PATHS:
                 request.take_slot()

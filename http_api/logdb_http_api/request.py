@@ -213,9 +213,17 @@ class Request:
     async def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before."""
+        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
+
+        Raises:
+            AuthenticationFailed: What the client has shown of who it is counts no more.
+            whatever ``Waits.wait`` says.
+        """
         with self.waiting():
-            return await self.door.waits.wait(positions, min(timeout_ms, self.door.limits.wait_ms_max), isolation_level=isolation_level)
+            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
+            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
+        self.session.check()
+        return found
 
     async def outcome(self, future: "Future[R]") -> R:
         """What a call that waits for other clients comes to, without a thread.
