@@ -22,7 +22,7 @@ from logdb.client.session import PartitionLog as Log
 from logdb.codec import Record
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.model import OffsetAndMetadata, PartitionInfo, RecordMetadata, TopicEvent, TopicInfo, TopicPartition
+from logdb.model import ExpiredRecords, OffsetAndMetadata, PartitionInfo, RecordMetadata, TopicEvent, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Problem, Report
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ __all__ = [
     "ConsumerConfig",
     "Copied",
     "Database",
+    "ExpiredRecords",
     "GroupInfo",
     "GroupMetadata",
     "GroupOffset",

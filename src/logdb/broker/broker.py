@@ -63,7 +63,17 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import INTERNAL_TOPICS, Buffer, Changes, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.model import (
+    INTERNAL_TOPICS,
+    Buffer,
+    Changes,
+    Durability,
+    ExpiredRecords,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicInfo,
+    TopicPartition,
+)
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
 
@@ -194,6 +204,9 @@ class Broker:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        return self._store.enforce_retention(topic, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self._store.compact(topic, partition)

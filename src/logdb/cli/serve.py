@@ -26,7 +26,7 @@ from logdb.errors import InvalidCertificate
 
 HTTP = "127.0.0.1:8080"
 _AUTHORITIES = "SSL_CERT_FILE"
-_OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
+_OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 
 @click.command(short_help="Serve a database over HTTP.")
