@@ -274,7 +274,7 @@ async def records(request: Request) -> web.StreamResponse:
     """``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     instance = _instance(request)
     wanted, longest = instance.reading.content_type, instance.reading.timeout_ms
-    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY))
+    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY), (wanted, *CONTROL))
     if content_type not in (wanted, *CONTROL):
         raise ApiError(
             406,
@@ -288,6 +288,8 @@ async def records(request: Request) -> web.StreamResponse:
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
+    if request.is_head:  # it takes no records: the next GET is to have them
+        return web.Response(content_type=content_type)
     with request.waiting():
         body = await instance.use(instance.read(found, timeout_ms, lambda: finished(request, found)))
     return web.Response(body=body, content_type=content_type)

@@ -18,6 +18,14 @@ from logdb.io import IO
 WAIT_S = 60  # for what takes milliseconds, on a machine that is busy
 
 
+def concerns(part: str, path: str) -> bool:
+    """Whether ``path`` has what ``part`` says: the begin of a name ("t-0", "t-0/0"), or some of how one goes on (".log", "0.log").
+
+    A name found anywhere would find what the test has not made: "t-0" is in pytest's own directory, "pytest-0".
+    """
+    return (f"/{part}" if part[:1].isalpha() else part) in f"/{path}"
+
+
 class FaultyIO(IO):
     """Real I/O with faults.
 
@@ -39,7 +47,7 @@ class FaultyIO(IO):
     # ------------------------------------------------------------ what a test says
 
     def fail(self, kind: str, number: int = errno.EIO, path: str = "") -> None:
-        """From now on calls of ``kind`` on paths that contain ``path`` fail with errno ``number``."""
+        """From now on calls of ``kind`` that concern ``path`` fail with errno ``number``."""
         self._rules.append((kind, path, number))
 
     def fill_up(self) -> None:
@@ -52,7 +60,7 @@ class FaultyIO(IO):
         self._rules, self.room = [], None
 
     def count(self, kind: str, path: str = "") -> int:
-        return sum(1 for known, where in list(self.calls) if known == kind and path in where)
+        return sum(1 for known, where in list(self.calls) if known == kind and concerns(path, where))
 
     def wait_for(self, kind: str, path: str = "", *, more_than: int = 0) -> None:
         """Return once there were more than so many calls of ``kind``."""
@@ -67,7 +75,7 @@ class FaultyIO(IO):
             self.calls.append((kind, path))
             self._changed.notify_all()
         for known, part, number in self._rules:
-            if known == kind and part in path:
+            if known == kind and concerns(part, path):
                 raise OSError(number, os.strerror(number), path)
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:

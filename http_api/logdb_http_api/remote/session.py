@@ -6,6 +6,7 @@ Does not know what calls do.
 
 import inspect
 import json
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +29,8 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.model import Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.mistakes import wrong_type
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Progress, Report
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
@@ -175,6 +177,7 @@ class RemoteSession:
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
         arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
         info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
         self._learn(info)
@@ -205,6 +208,8 @@ class RemoteSession:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        if not isinstance(topic, str):
+            raise wrong_type("topic", topic, (str,))
         """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
@@ -228,7 +233,7 @@ class RemoteSession:
                 log.configure(info)
 
     def log(self, topic: str, partition: int = 0) -> RemoteLog:
-        where = TopicPartition(topic, partition)
+        where = TopicPartition(topic, operator.index(partition))
         log = self._logs.get(where)
         if log is None:
             info = self._info(topic)
@@ -237,7 +242,7 @@ class RemoteSession:
                 info = self._info(topic)  # perhaps some were added
             if not 0 <= partition < info.partition_count:
                 raise UnknownPartition(topic, partition, info.partition_count)
-            log = self._logs.setdefault(where, RemoteLog(self, topic, partition, info, self._batch_size))
+            log = self._logs.setdefault(where, RemoteLog(self, topic, where.partition, info, self._batch_size))
         else:
             self.check_open()
         self.ends.expect(where)

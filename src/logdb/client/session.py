@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLog(Protocol):
-    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``; ``log.Log`` says more of each call.
+    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
 
     Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
     """
@@ -86,6 +86,7 @@ class PartitionLog(Protocol):
         Raises:
             UnexpectedOffset: The log ends elsewhere.
             RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
+            CodecMissing: The package of the topic's ``compression.type`` is not installed.
             ReadOnly, DiskFull, SyncFailed, Closed: as they say.
         """
 

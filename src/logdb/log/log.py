@@ -22,8 +22,9 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
-from logdb.codec import FSYNC, OS, Positions, convert, last_offset, split
-from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
+from logdb.codec import FSYNC, OS, Positions, compression, convert, last_offset, split
+from logdb.disk import sync_directory, write_error
+from logdb.errors import CodecMissing, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
@@ -35,7 +36,7 @@ from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
-from logdb.segment.files import sync_directory, write_error
+from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,8 @@ class Log(AppendableLog):
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
-        self._tried = (-1, 0, 0)  # of the buffer that is written: base offset, codec, and room in the segment when it came
+        # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
+        self._tried = (-1, 0, 0, 0)
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -135,6 +137,7 @@ class Log(AppendableLog):
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
         self._codec = COMPRESSION_TYPES.index(config.compression_type)
+        self._codec_missing = None if self._gate else _missing_codec(config)
         self._configure(
             level=self._level,
             gate=self._gate,
@@ -143,7 +146,7 @@ class Log(AppendableLog):
             log_append_time=config.log_append_time,
             timestamp_before_max_ms=config.timestamp_before_max_ms,
             timestamp_after_max_ms=config.timestamp_after_max_ms,
-            message_size_max=config.max_message_bytes,
+            message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: every record comes to _reject
             batch_size=min(self._batch_size, config.max_message_bytes),
         )
 
@@ -158,11 +161,11 @@ class Log(AppendableLog):
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec, self._room())
+            self._tried = (base_offset, self._codec, self._config.max_message_bytes, self._room())
         # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
-        _, codec, room = self._tried
+        _, codec, size_bytes_max, room = self._tried
         if codec:
-            batches = memoryview(convert.compress_batches(batches, codec))
+            batches = self._compressed(batches, codec, size_bytes_max)
         parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
@@ -194,6 +197,18 @@ class Log(AppendableLog):
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
                 self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
         self.wake()
+
+    def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
+        """Compress batches; where the codec fails, they are written as they are, for their records were accepted."""
+        try:
+            return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
+        except Exception as error:  # whatever a package raises, or no memory
+            base_offset = self._tried[0]
+            if self._end.offset > base_offset:  # an earlier try has written some of them compressed
+                raise
+            self._tried = (base_offset, 0, 0, self._tried[3])
+            logger.warning("%s-%d: batches are written uncompressed: %s", self.topic, self.partition, str(error) or type(error).__name__)
+            return batches
 
     def _make_whole(self, segment: Segment) -> None:
         """After a write that an exception from outside cut short."""
@@ -228,6 +243,7 @@ class Log(AppendableLog):
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise what the builder found."""
+        self._check_codec()
         match reason:
             case "size":
                 raise RecordTooLarge(numbers[0], numbers[1])
@@ -367,8 +383,8 @@ class Log(AppendableLog):
         now_ms = self._io.monotonic_ms()
         tail = self._segments[segment_slot(self._segments, point.offset) :]
         for segment in tail:
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
         if self._epochs_unsynced:
             self._save_epochs(sync=True)
         if any(segment.new for segment in tail):
@@ -449,19 +465,28 @@ class Log(AppendableLog):
         with transactions.lock:
             transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return
         if self._point.point.offset < offset:
             self.sync()
-        for segment in (*self._sealing, *self._segments[-1:]):
+        active = self._segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
+        for segment in unsealed.values():
             segment.save_transactions()
-        producer_snapshot.save(self._io, self.directory, offset, states)
+        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
+        producer_snapshot.save(self._io, self.directory, offset, states, aborted)
         transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: there never were any."""
         return -1 if self._transactions is None else self._transactions.snapshot_offset
+
+    @property
+    def producers_unsaved(self) -> bool:
+        """Whether the newest snapshot of the producers is not one of the log as it is."""
+        transactions = self._transactions
+        return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def strengthen(self) -> bool:
         """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
@@ -516,8 +541,8 @@ class Log(AppendableLog):
         segment = self._end.segment
         if segment is not None and segment.scanner is not None:
             segment.trim()
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
             segment.save_indexes(final=True)
             if segment.new:
                 sync_directory(self._io, self.directory)
@@ -543,3 +568,11 @@ class Log(AppendableLog):
         if end.segment is None or end.segment.base_offset != point.segment:
             return sum(segment.size_bytes for segment in self._segments[segment_slot(self._segments, point.offset) :]) - point.position
         return end.position - point.position
+
+
+def _missing_codec(config: LogConfig) -> CodecMissing | None:
+    try:
+        compression.check_installed(config.compression_type)
+    except CodecMissing as error:
+        return error.with_traceback(None)
+    return None

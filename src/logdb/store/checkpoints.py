@@ -6,13 +6,13 @@ point follows.  Does not know when a checkpoint is due.
 
 from collections.abc import Callable, Sequence
 
+from logdb.disk import sync_directory
 from logdb.errors import LogdbError
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import Segment
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
@@ -71,7 +71,7 @@ class Checkpoints:
     def is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
-        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
         return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
+from logdb.disk import read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
+from logdb.log.producer_snapshot import Snapshot
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
@@ -315,7 +316,6 @@ class PartitionCheck:
             index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
             time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
             visit=self._producers.visit,
         )
@@ -387,25 +387,43 @@ class PartitionCheck:
             else:
                 self._wrong(path, error.position, "damaged", error.reason)
             return
-        found = transaction_index.summary(data or b"")
-        wanted = found if named is None else (named.aborted_count, named.aborted_crc)
-        if found != wanted:
-            form = "{} entries with CRC {:08x}"
-            kind = "missing" if data is None else "damaged"
-            self._wrong(path, 0, kind, f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
+        try:
+            if named is not None:
+                noted = named.aborted_count, named.aborted_crc
+                transaction_index.compare(path, transaction_index.summary(data or b""), noted, "the catalogue")
+            elif (snapshot := self._counting_snapshot()) is not None:
+                noted, known = snapshot.aborted_in(walk.base_offset), transaction_index.below(data or b"", self._entry.producers_offset)
+                transaction_index.compare(path, transaction_index.summary(known), noted, "the snapshot of producers")
+        except CorruptionError as error:
+            self._wrong(path, 0, "missing" if data is None else "damaged", error.reason)
             return
         judged_below = OFFSET_MAX if named is not None else self._entry.producers_offset
         reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._compacted)
         if reason is not None:
             self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
 
+    def _counting_snapshot(self) -> Snapshot | None:
+        """What the snapshot of producers that the catalogue names says; None where there is no sound one."""
+        if self._entry.producers_offset < 0:
+            return None
+        try:
+            return producer_snapshot.load(self._io, self._directory, self._entry.producers_offset)
+        except (FileNotFoundError, CorruptionError):
+            return None  # reported on its own
+
     def _check_producers(self, names: Sequence[str]) -> None:
-        """The snapshot that counts, against the log; the one before it against itself."""
+        """The snapshot that counts, against the log; others, to which a recovery may fall back, against themselves."""
         counts = self._entry.producers_offset
         if counts < 0 and self._producers.any:
             self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
         for offset in producer_snapshot.offsets(names):
-            self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
+            path = producer_snapshot.snapshot_path(self._directory, offset)
+            data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+            try:
+                if data is not None and offset != counts:
+                    producer_snapshot.decode(data, path)
+            except CorruptionError as error:
+                self._wrong(path, error.position, "damaged", error.reason)
         if counts < 0:
             return
         wrong = wrong_snapshot(self._io, self._directory, self._producers, compacted=self._compacted, damaged=not self._report.ok)

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError
 from logdb.log import host
 from logdb.log.log import GATE_SHUT, Log
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
-from logdb.segment.files import Watcher
 from logdb.store import retention, sidecars
 from logdb.store.background_recovery import BackgroundRecovery
 from logdb.store.checkpoints import Checkpoints
@@ -53,7 +53,7 @@ class Writer:
         """Nothing is written, and no thread begins, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
-        self.entries = Entries(io, opened.catalogue)
+        self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.swaps = Swaps(state, self.entries, self.log)
@@ -72,14 +72,15 @@ class Writer:
         """Finish what the last writer had begun, and start the threads that there is something to do for."""
         try:
             self._replay()
+            topics = self._state.catalogue.topics()
+            self._watcher = Watcher(device(self._state.io, self._state.path), self._state.fail)
         except BaseException:
             self._opened.close()
             raise
-        self._watcher = Watcher(self._state.io.device(self._state.path), self._state.fail)
         self.flusher.start()
         if not self._state.clean:
             self.recovery.start()
-        for topic in self._state.catalogue.topics().values():
+        for topic in topics.values():
             self._consider(topic.config)
 
     def _replay(self) -> None:
