@@ -40,6 +40,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "alter_topic": ("Alter Topic", "AlterConfigs Topic"),
     "delete_topic": ("Delete Topic",),
     "delete_records": ("Delete Topic",),
+    "enforce_retention": ("Delete Topic",),
     "compact": ("Alter Topic",),
     "flush": ("IdempotentWrite Cluster",),
     "wait": ("Read Topic",),

@@ -30,7 +30,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Progress, Report
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
@@ -62,7 +62,7 @@ _DONE_BEFORE: dict[str, type[LogdbError]] = {
     "delete_users": UnknownCredential,
     "revoke_tokens": UnknownCredential,
 }
-_PATIENCE_MS = {"compact": _LONG_MS, "flush": _LONG_MS}
+_PATIENCE_MS = {"compact": _LONG_MS, "enforce_retention": _LONG_MS, "flush": _LONG_MS}
 
 
 def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
@@ -108,6 +108,7 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
+
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -197,6 +198,11 @@ class RemoteSession:
         start_offset: int = self.call("delete_records", {"topic": topic, "partition": partition, "before_offset": before_offset})
         self.ends.appended()
         return start_offset
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        gone: list[ExpiredRecords] = self.call("enforce_retention", {"topic": topic, "dry_run": dry_run})
+        self.ends.appended()
+        return gone
 
     def partition_count(self, topic: str) -> int:
         return self._info(topic).partition_count

@@ -69,6 +69,7 @@ from logdb.model import (
     Buffer,
     Changes,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -212,6 +213,9 @@ class Broker:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        return self._store.enforce_retention(topic, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self._store.compact(topic, partition)

@@ -14,7 +14,7 @@ carried out (``broker``).
     create_topic, check_new_topic                       Create Cluster, or Create Topic
     alter_topic                                         Alter Topic for partitions; AlterConfigs Topic for configs
     check_topic_configs                                 AlterConfigs Topic
-    delete_topic, delete_records                        Delete Topic
+    delete_topic, delete_records, enforce_retention     Delete Topic
     compact                                             Alter Topic
     init_producer_id                                    Write TransactionalId; without one as flush
     flush                                               IdempotentWrite Cluster, or Write of some Topic
@@ -67,6 +67,7 @@ from logdb.model import (
     Changes,
     ConfigValue,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -259,6 +260,13 @@ class GuardedSession:
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         self.need("Delete", "Topic", topic)
         return self.call(self._broker.delete_records, topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        if topic is not None:
+            self.need("Delete", "Topic", topic)
+            return self.call(self._broker.enforce_retention, topic, dry_run=dry_run)
+        names = [name for name in self._broker.topic_names() if self.may("Delete", "Topic", name)]
+        return [gone for name in names for gone in self.call(self._broker.enforce_retention, name, dry_run=dry_run)]
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self.need("Alter", "Topic", topic)

@@ -83,6 +83,7 @@ SETTINGS = {
     "super_users": Setting("principals that may do anything: User:NAME;User:NAME", str, "super.users"),
     "durability": Setting("what an acknowledged record survives, unless its topic says  [default: interval]", str, "", DURABILITY_LEVELS),
     "linger_ms": Setting("how long a record waits in memory for others", int),
+    "retention_check_interval_ms": Setting("how often retention looks, at most  [default: 300000]", int, "log.retention.check.interval.ms"),
     "cleaner_bytes_per_second": Setting("what compaction may read and write", int, "log.cleaner.io.max.bytes.per.second"),
     "drain_ms": Setting("how long the end waits for what is under way  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),

@@ -304,6 +304,11 @@ class Log(AppendableLog):
         segment = self._end.segment
         return segment.created_ms if segment is not None and segment.base_offset == base_offset else 0
 
+    def append_ms(self, base_offset: int) -> int:
+        """When the active segment was last appended to, milliseconds since 1970, if that is its base offset; else 0."""
+        segment = self._end.segment
+        return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
+
     def roll(self, end_offset: int | None = None) -> bool:
         """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
 

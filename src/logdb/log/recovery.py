@@ -112,6 +112,8 @@ def recover(
         _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
+    if found.segments and found.next_offset == entry.recovery_offset and found.segments[-1].base_offset == entry.recovery_segment:
+        found.segments[-1].append_ms = entry.segment_append_ms or found.segments[-1].append_ms  # nothing came since
     found.unsealed = found.segments[len(sealed) : -1]
     if found.point.point.offset > found.next_offset:
         _note_loss(io, directory, found)

@@ -15,6 +15,7 @@ from logdb.broker.security import Keeper
 from logdb.client.session import PartitionLog, Session
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
 from support.security import secure
 from support.session_needs import CALLS, JOINING, ORDERS
@@ -366,3 +367,14 @@ def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(ope
     else:
         with pytest.raises(NotAuthorized, match="alice is not allowed"):
             session.need_any(needs)
+
+
+def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(opened, broker, monkeypatch):
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
+    for name in ("orders", "other"):
+        broker.alter_topic(name, config={"retention.bytes": 0})
+        broker._store.log(name).append_many([b"x"])
+        broker._store.log(name).roll()
+    assert opened().enforce_retention() == []
+    assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
+    assert broker._store.log("other").start_offset == 0
