@@ -7,10 +7,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
@@ -20,14 +22,37 @@ from logdb_http_api.pipelined import Pipelined
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
-_STATUS = b"HTTP/1.1 "
+_STATUS, _END, _EMPTY_LINES = b"HTTP/1.1 ", b"\r\n\r\n", b"\r\n"
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
+
+
+class _At(Enum):
+    """What the next byte of a client's belongs to, after those that aiohttp was given."""
+
+    REQUEST = 1  # the begin of one
+    HEAD = 2
+    BODY = 3  # of a length that its head says
+    CHUNKS = 4  # up to their end
+    UNKNOWN = 5  # from here on
 
 
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_all", "_running", "_unread_bytes", "_wire", "asked_s", "busy", "full_s", "said_s")
+    __slots__ = (
+        "_all",
+        "_at",
+        "_body",
+        "_last",
+        "_left_bytes",
+        "_running",
+        "_unread_bytes",
+        "_wire",
+        "asked_s",
+        "busy",
+        "full_s",
+        "said_s",
+    )
 
     def __init__(self, connections: "Connections", server: web.Server, **options: Any) -> None:
         super().__init__(server, **options)
@@ -35,8 +60,12 @@ class Connection(RequestHandler):
         self._wire: asyncio.Transport | None = None  # also while it is closing
         self._running: asyncio.Task[None] | None = None
         self._unread_bytes = 0  # of the body that is received past aiohttp
+        self._at = _At.REQUEST
+        self._last = b""  # the last bytes of a head that is not all there, or of chunks
+        self._body: StreamReader = EMPTY_PAYLOAD  # of the request that came last
+        self._left_bytes = 0  # of that body
         self.busy = False
-        self.asked_s = 0.0  # when the first byte of a request came whose headers are not all there; 0: none did
+        self.asked_s = 0.0  # since when a request is waited for whose headers are not all there; 0: none has begun, or another is under way
         self.full_s = 0.0  # since when no more fits into the buffer to the client; 0: some does
         self.said_s = 0.0  # when the last answer was handed to that buffer
 
@@ -55,15 +84,70 @@ class Connection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self.busy and not self.asked_s:
-            if self._is_between_requests() and self._all.express is not None and self._all.express(self, data):
+        if self._at is _At.REQUEST and not self.busy:
+            if self._is_idle() and self._all.express is not None and self._all.express(self, data):
                 return
-            self.asked_s = self._all.loop.time()
-        super().data_received(data)
+            self.asked_s = self.asked_s or self._all.loop.time()
+        self._give(data)
 
-    def _is_between_requests(self) -> bool:
-        """Whether aiohttp has nothing of a request, nor of an answer; what it was given of a head is in ``asked_s``."""
+    def _is_idle(self) -> bool:
+        """Whether aiohttp waits for a request."""
         return self._waiter is not None and not self._waiter.done() and not (self._paused or self._close or self._upgraded)
+
+    def _give(self, data: bytes) -> None:
+        """Give aiohttp what came, part by part, so that it is known where a request ends: only there one may go past aiohttp."""
+        if not data:  # aiohttp's own call: it goes on with what it kept
+            super().data_received(data)
+        while data:
+            if self._at is _At.REQUEST:
+                data = data.lstrip(_EMPTY_LINES)  # RFC 9112, 2.2
+                self._at = _At.HEAD if data else _At.REQUEST
+            elif self._at is _At.HEAD:
+                data = self._give_head(data)
+            elif self._at is _At.BODY:
+                part, data = data[: self._left_bytes], data[self._left_bytes :]
+                self._left_bytes -= len(part)
+                super().data_received(part)
+                self._at = _At.BODY if self._left_bytes else _At.REQUEST
+            else:
+                data = self._give_chunks(data)
+
+    def _give_head(self, data: bytes) -> bytes:
+        """Give what is of a head; returns what is behind it."""
+        known_count, begun, seen = self._request_count, len(self._last), self._last + data
+        end = seen.find(_END)
+        if end < 0:
+            super().data_received(data)
+            self._last = seen[1 - len(_END) :]
+            return b""
+        end += len(_END) - begun
+        super().data_received(data[:end])
+        self._last, self._at = b"", _At.UNKNOWN
+        if self._request_count == known_count + 1 and not (self._close or self._force_close or self._upgraded):
+            message, self._body = self._messages[-1]
+            if self._body.is_eof():
+                self._at = _At.REQUEST
+            elif isinstance(message, RawRequestMessage) and message.chunked:
+                self._at = _At.CHUNKS
+            elif isinstance(message, RawRequestMessage) and "Content-Length" in message.headers:
+                self._at, self._left_bytes = _At.BODY, int(message.headers["Content-Length"])
+        return data[end:]
+
+    def _give_chunks(self, data: bytes) -> bytes:
+        """Give all there is; it is known where chunks end if nothing is behind them."""
+        known_count, seen = self._request_count, self._last + data
+        super().data_received(data)
+        self._last = seen[1 - len(_END) :]
+        if not self._body.is_eof() and self._request_count > known_count:  # an error, of which aiohttp tells the body's reader nothing
+            error, _ = self._messages.pop()
+            self._body.set_exception(web.RequestPayloadError(error.message if isinstance(error, _ErrInfo) else "chunks without an end"))
+            self._lingering_time = 0.0  # nothing of it is to be read any more
+            self.close()
+        if self._at is _At.CHUNKS and self._body.is_eof():
+            # An end of a head behind the chunks would be that of one more request.
+            alone = self._request_count == known_count and seen.endswith(_END)
+            self._at, self._last = (_At.REQUEST if alone else _At.UNKNOWN), b""
+        return b""
 
     def pause_writing(self) -> None:
         self.full_s = self._all.loop.time()
@@ -80,6 +164,7 @@ class Connection(RequestHandler):
     def end(self) -> None:
         """It is answered."""
         self.busy, self.said_s = False, self._all.loop.time()
+        self.asked_s = self.said_s if self._at in (_At.HEAD, _At.UNKNOWN) else 0.0
 
     # ------------------------------------------------------------ requests that aiohttp is told nothing of
 

@@ -90,6 +90,15 @@ class Request:
         """Who asks, what they have, and what is in the path."""
         self.principal, self.session, self._parameters = principal, session, parameters
 
+    @property
+    def is_head(self) -> bool:
+        """Whether only the headers are wanted: of a GET route nothing is done but what they need."""
+        return self.http.method == "HEAD"
+
+    def patience_ms(self, wanted_ms: int) -> int:
+        """For how long the client waits for the first records: what it says, within the door's limit; HEAD waits for none."""
+        return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
+
     async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call what may wait for a disk, off the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.door.executor, partial(function, *args, **kwargs))

@@ -119,7 +119,7 @@ class Router:
         self._names[route] = tuple(names)
 
     def _route_of(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route, and its parameters, percent-decoded; ``find`` remembers the last ones.
+        """The route, and its parameters, percent-decoded; ``find`` remembers the last ones.  HEAD has the route of GET.
 
         Args:
             path: As it came, without the query.
@@ -135,9 +135,9 @@ class Router:
         if found is None:
             raise ApiError(404, 404, f"there is nothing at {path[:200]}")
         node, values = found
-        route = node.methods.get(method)
+        route = node.methods.get("GET" if method == "HEAD" else method)
         if route is None:
-            allowed = ", ".join(sorted(node.methods))
+            allowed = ", ".join(sorted([*node.methods, "HEAD"] if "GET" in node.methods else node.methods))
             raise ApiError(405, 405, f"{path[:200]} takes {allowed}, not {method[:20]}", headers={"Allow": allowed})
         return route, dict(zip(self._names[route], values, strict=True))
 

@@ -288,6 +288,8 @@ async def records(request: Request) -> web.StreamResponse:
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
+    if request.is_head:  # it takes no records: the next GET is to have them
+        return web.Response(content_type=content_type)
     with request.waiting():
         body = await instance.use(instance.read(found, timeout_ms, lambda: finished(request, found)))
     return web.Response(body=body, content_type=content_type)

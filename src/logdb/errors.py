@@ -112,7 +112,7 @@ class CodecMissing(LogdbError):
     """The package that a compression codec needs is not installed."""
 
     def __init__(self, codec: str, package: str) -> None:
-        super().__init__(f"compression {codec!r} needs the package {package!r}: pip install 'logdb[codecs]'")
+        super().__init__(f"compression {codec!r} needs the package {package!r}: pip install {package}")
         self.codec, self.package = codec, package
 
 

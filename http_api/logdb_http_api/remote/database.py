@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from logdb.store.tiers import TopicTiers
 
 
+CONNECT_TIMEOUT_MS = 3_000
+
+
 class RemoteDatabase(Database):
     """Topics and partitions that a server holds."""
 
@@ -92,6 +95,7 @@ def open_urls(
     key_file: Place | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
+    connect_timeout_ms: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
     """See ``logdb.open``; asks a server whether it is there, and knows whoever asks.
@@ -101,6 +105,10 @@ def open_urls(
     """
     if timeout_ms < 1:
         raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
+    if connect_timeout_ms is None:
+        connect_timeout_ms = min(CONNECT_TIMEOUT_MS, timeout_ms)
+    elif connect_timeout_ms < 1:
+        raise ValueError(f"connect_timeout_ms={connect_timeout_ms}: allowed is 1 or more")
     given = password
     if user is None and token is None:
         user, password, token = _whoever(urls[0], password)
@@ -108,7 +116,8 @@ def open_urls(
         raise ValueError("user and token are both given: who to be is said by one of them")
     if user is None and given is not None:
         raise ValueError("a password is given, and no user: whose is it?")
-    connections = Connections(urls, Security(user, password, token, _context(ca_file, cert_file, key_file)), timeout_ms=timeout_ms)
+    security = Security(user, password, token, _context(ca_file, cert_file, key_file))
+    connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
     session = RemoteSession(connections, batch_size=batch_size, clock=clock)
     try:
         session.ends.ends({}, 0)

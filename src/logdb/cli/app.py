@@ -14,7 +14,7 @@ from types import FrameType
 
 import click
 
-from logdb.cli import KAFKA_TOOLS
+from logdb.cli import KAFKA_TOOLS, logs
 from logdb.cli.output import emit_error, warn
 from logdb.cli.session import Session, exit_code_of, root
 from logdb.errors import LogdbError
@@ -134,7 +134,8 @@ class Root(click.Group):
         session = ctx.ensure_object(Session)
         as_json = session.as_json or "--json" in ctx.args  # a verb whose options are wrong does not come to say so
         try:
-            super().invoke(ctx)
+            with logs.words():
+                super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             _drop_output()  # whoever reads has had enough: that is no failure

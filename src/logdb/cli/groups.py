@@ -15,9 +15,10 @@ import logdb
 from logdb.cli.actions import ActionFlags
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
-from logdb.cli.params import DURATION, TIME, TOPIC
+from logdb.cli.params import TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
+from logdb.cli.units import DURATION
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
@@ -284,7 +285,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
-        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: P1D, PT1H30M."),
+        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: 1d, 90m, or PT1H30M."),
         click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
     ]
 

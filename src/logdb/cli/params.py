@@ -1,4 +1,4 @@
-"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times.
+"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times (spans and sizes: ``units``).
 
 Knows how they are written.  Does not know what is done with them, but that the
 shell completes topic names by reading the database.
@@ -14,10 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from logdb.cli.session import Session
-
-
-class Kind(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 has no arguments to give it
-    """A kind of argument."""
+from logdb.cli.units import Kind
 
 
 class TopicName(Kind):
@@ -144,22 +141,8 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
-class Duration(Kind):
-    """A time span as ISO 8601 has it: P1D, PT1H30M."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", str(value))
-        if found is None or not any(found.groups()):
-            self.fail(f"{value!r} is no duration like P1D or PT1H30M", param, ctx)
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        return 1000 * (((24 * days + hours) * 60 + minutes) * 60 + seconds)
-
-
 TOPIC = TopicName()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
 TIME = Time()
 PLACE = PlaceType()
-DURATION = Duration()

@@ -16,13 +16,15 @@ from typing import Any
 import click
 
 import logdb
-from logdb.cli import settings
-from logdb.cli.output import emit, say
+from logdb.cli import logs, settings
+from logdb.cli.output import emit
 from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.client.serving import Server, check_address, make_server
 from logdb.errors import InvalidCertificate
+
+logger = logging.getLogger(__name__)
 
 HTTP = "127.0.0.1:8080"
 _AUTHORITIES = "SSL_CERT_FILE"
@@ -54,7 +56,12 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
     before the default.
     """
     session.refuse_servers("a server serves a directory")
-    given, topics = _settled(config, dict(topic_config), flags)
+    with logs.lines(as_json=session.as_json):
+        _serve(session, directory, config, dict(topic_config), flags)
+
+
+def _serve(session: Session, directory: str | None, config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> None:
+    given, topics = _settled(config, topic_flags, flags)
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
@@ -78,8 +85,6 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
                 server = make_server(db, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        for line in db.reports:
-            say(line)
         session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
 
 
@@ -114,7 +119,7 @@ def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, A
     path = settings.find_file(config, os.environ)
     file = settings.read_file(path) if path else settings.File({}, {})
     if file.ignored:
-        say(f"{path}: without effect here: {', '.join(file.ignored)}")
+        logger.warning("%s: without effect here: %s", path, ", ".join(file.ignored))
     variables = settings.read_variables(os.environ)
     given = {name: value for name, value in flags.items() if value is not None}
     return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
@@ -164,7 +169,7 @@ def _reload(server: Server) -> None:
 def _log_access() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    logger = logging.getLogger("logdb.access")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    access = logging.getLogger("logdb.access")
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 import logdb
+from logdb.cli.units import Duration
 from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,6 +33,7 @@ class Servers:
     cert_file: str | None = None
     key_file: str | None = None
     request_timeout_ms: int | None = None
+    connect_timeout: int | None = None  # ms
     asks: bool = True  # for a password, where there is a terminal
 
     @property
@@ -75,6 +77,7 @@ class Servers:
                 cert_file=self.cert_file,
                 key_file=self.key_file,
                 timeout_ms=self.request_timeout_ms or REQUEST_TIMEOUT_MS,
+                connect_timeout_ms=self.connect_timeout,
             )
         except AuthenticationFailed as error:
             if not self.any_credentials:
@@ -85,6 +88,8 @@ class Servers:
 
             if isinstance(error.__cause__, SSLCertVerificationError) and self.ca_file is None:
                 error.add_note("--ca-file FILE names authorities to trust that are not the system's")
+            elif isinstance(error.__cause__, ConnectionRefusedError):
+                error.add_note("is 'logdb serve' running there?")
             raise
         except ValueError as error:
             raise click.UsageError(str(error)) from None
@@ -117,7 +122,12 @@ _OPTIONS = {
     "--ca-file": ("FILE", _FILE, "Certificates to trust, PEM; otherwise the system's."),
     "--cert-file": ("FILE", _FILE, "The certificate to show, PEM."),
     "--key-file": ("FILE", _FILE, "Its key, PEM."),
-    "--request-timeout-ms": ("N", click.IntRange(1), f"How long to try before giving up on all servers  [default: {REQUEST_TIMEOUT_MS}]"),
+    "--connect-timeout": ("N", Duration("s", least=1), "How long to try to reach a server at first: seconds, or 500ms  [default: 3]"),
+    "--request-timeout-ms": (
+        "N",
+        Duration("ms", least=1),
+        f"How long to wait for an answer, and for a server that was reached before  [default: {REQUEST_TIMEOUT_MS}]",
+    ),
 }
 
 

@@ -14,7 +14,6 @@ import click
 import logdb
 from logdb import errors
 from logdb.cli import servers
-from logdb.cli.output import say
 from logdb.cli.servers import BOOTSTRAP_VARIABLE, Servers
 
 DATA_DIR_VARIABLE = "LOGDB_DATA_DIR"
@@ -108,7 +107,7 @@ class Session:
 
     @contextlib.contextmanager
     def write(self, *, create: bool = False) -> "Iterator[logdb.Database]":
-        """Open to write, or the server's; says what recovery of a directory found.
+        """Open to write, or the server's.
 
         Args:
             create: Make the database where there is none; otherwise a mistyped
@@ -126,11 +125,7 @@ class Session:
         if not create and not (os.path.isdir(path) and os.listdir(path)):
             raise errors.NotADatabase(f"{path} holds no database; 'logdb topics create' makes one")
         with _opened(path) as db:
-            try:
-                yield db
-            finally:
-                for line in db.reports:
-                    say(line)
+            yield db
 
 
 def _opened(path: str) -> "logdb.Database":

@@ -118,6 +118,7 @@ class Database(Administration):
 
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
+            CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
         return self._base.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
@@ -128,7 +129,7 @@ class Database(Administration):
         Adding partitions changes where keys go from then on, as in Kafka.
 
         Raises:
-            UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
+            UnknownTopic, InvalidConfig, InvalidPartitions, CodecMissing: Nothing was changed.
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
@@ -292,6 +293,7 @@ class Database(Administration):
 
         Raises:
             ValueError: An option is out of range; it says which, and what is allowed.
+            CodecMissing: The package of ``compression_type`` is not installed.
             ReadOnly, Closed, Forked: as they say.
 
         Source: Kafka's producer configs of these names.

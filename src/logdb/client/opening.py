@@ -48,6 +48,7 @@ def open_database(
     key_file: Place | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
+    connect_timeout_ms: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database: ...
 
@@ -76,6 +77,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         ca_file: Of an ``https`` URL: certificates to trust, PEM; None: the system's.
         cert_file, key_file: Of an ``https`` URL: the certificate to show, and its key, PEM.
         timeout_ms: Of a URL: how long one request, and all tries of it, may take, 1 or more.
+        connect_timeout_ms: Of a URL: how long to try to reach a server at first, 1 or more; None: 3,000, or ``timeout_ms`` if that is
+            less.  A server that has answered once is waited for by ``timeout_ms``.
 
     Returns:
         The database; close it, or use it in a ``with`` statement.
@@ -85,7 +88,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         NotADatabase: The directory holds something else, or with ``mode="r"`` nothing.
         CatalogueDamaged: ``logdb repair`` rebuilds it.
         UnsupportedFormat: A newer logdb wrote it.
-        ServerUnavailable: No server answers at any of the URLs, or none that is trusted.
+        ServerUnavailable: No server answers at any of the URLs, or none that is trusted; after the first failure of each a warning
+            is logged.
         AuthenticationFailed: The server does not know whoever asks.
         InvalidCertificate: One of the files is not there, or no certificate.
         ValueError: A URL of a scheme that nothing installed here opens.

@@ -23,7 +23,7 @@ from logdb.client.interceptor import Interceptor, OutgoingRecord, outgoing
 from logdb.client.partitioner import Partitioner
 from logdb.client.sender import Sender, SenderOptions
 from logdb.client.session import Session
-from logdb.codec import Dispatcher, Route, SendFuture
+from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
@@ -132,6 +132,7 @@ class Producer(Dispatcher):
             raise ValueError(f"acks={acks!r}: allowed are 0, 1 and 'all'")
         if (compression_type or "none") not in COMPRESSION_TYPES:
             raise ValueError(f"compression_type={compression_type!r}: allowed are {', '.join(COMPRESSION_TYPES)}")
+        compression.check_installed(compression_type or "none")
         self.transactional_id, self.transaction_timeout_ms = transactional_id, transaction_timeout_ms
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
         self._configs: dict[str, LogConfig] = {}

@@ -343,7 +343,9 @@ class Sender:
             sequence = accumulator.sequence(delivery, self._producer)
             self.has_stamped = True
             convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
-        return convert.compress_batches(batches, self._options.codec) if self._options.codec else batches
+        if not self._options.codec:
+            return batches
+        return convert.compress_batches(batches, self._options.codec, size_bytes_max=accumulator.config.max_message_bytes)
 
     def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
         """What the log has stamped the records with; -1: they keep their own time."""

@@ -85,6 +85,7 @@ class PartitionLog(Protocol):
         Raises:
             UnexpectedOffset: The log ends elsewhere.
             RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
+            CodecMissing: The package of the topic's ``compression.type`` is not installed.
             ReadOnly, DiskFull, SyncFailed, Closed: as they say.
         """
 

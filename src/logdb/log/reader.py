@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 
 from logdb.codec import Positions, Scanner, Status, convert, expected_batch, explain, header, span, split
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
 from logdb.errors import CorruptionError
 from logdb.io import pread_exact
 from logdb.segment import buffers
@@ -21,7 +22,6 @@ from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment, f
 _SECOND_READ_SIZE_BYTES = 128 << 10
 _NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
 _base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a segment, of an entry of the epochs
-DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
 
 class FileMissing(CorruptionError):
@@ -198,7 +198,6 @@ def read_chunks(
     epochs: Sequence[tuple[int, int]] | None,
     *,
     positions: Positions | None = None,
-    decompressed_size_bytes_max: int = DECOMPRESSED_SIZE_BYTES_MAX,
 ) -> Iterator[memoryview | bytearray]:
     """Checked, uncompressed batches from the one that holds ``offset`` to ``end_offset``.
 
@@ -221,7 +220,7 @@ def read_chunks(
                 positions.add(segment, reader.position - len(batches), batches)  # just one, being the first
             if reader.codecs & ~1:
                 for batch in split(batches, 1):  # one at a time: the bound is a batch's
-                    yield convert.decompress_batches(batch, decompressed_size_bytes_max)
+                    yield convert.decompress_batches(batch, BATCH_SIZE_BYTES_MAX)
                     del batch
             else:
                 yield batches

@@ -21,7 +21,7 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, End, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.producers import Producer
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.reader import FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
 from logdb.log.transactions import Transactions
@@ -476,7 +476,6 @@ class ReadableLog(BatchBuilder):
                     end_offset,
                     self._epochs.entries or None,
                     positions=positions,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
                 )
             except FileMissing as missing:
                 if not self._replaced(segments):

@@ -233,8 +233,11 @@ def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteF
     return WriteFailed(path, str(error))
 
 
-def write_file(io: IO, path: str, data: bytes, *, sync: bool = True) -> None:
+def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:
     """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        position: Where ``data`` begins; what the file holds before it stays, and is not written.
 
     Raises:
         DiskFull, WriteFailed: It may hold part of ``data``.
@@ -243,9 +246,9 @@ def write_file(io: IO, path: str, data: bytes, *, sync: bool = True) -> None:
     try:
         fd = io.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            pwrite_all(io, fd, data, 0)
-            if io.size_bytes(fd) > len(data):
-                io.truncate(fd, len(data))
+            pwrite_all(io, fd, data, position)
+            if io.size_bytes(fd) > (end := position + len(data)):
+                io.truncate(fd, end)
             if sync:
                 _sync(io, fd, path)
         finally:

@@ -23,8 +23,8 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.errors import CorruptionError, ReadFailed
-from logdb.io import IO, pread_exact, pwrite_all, read_file
+from logdb.errors import CorruptionError, LogdbError, ReadFailed
+from logdb.io import IO, pread_exact, read_file
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
 from logdb.segment.files import File, FileHolder, write_error, write_file
@@ -73,10 +73,10 @@ class Segment(FileHolder):
         "base_offset",
         "created_ms",
         "index_interval_bytes",
+        "indexes_unsynced",
         "max_timestamp",
         "new",
         "next_offset",
-        "noted_bytes",
         "room_bytes",
         "saved_bytes",
         "saving",
@@ -100,8 +100,8 @@ class Segment(FileHolder):
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
         self.transactions = TransactionIndex(io, self._path_of("txnindex"))
-        self.saved_bytes = 0  # of the offset index, on the disk
-        self.noted_bytes = (0, 0)  # of both indexes, with the operating system
+        self.saved_bytes = (0, 0)  # of the offset and the time index: so much of their files is not written again
+        self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
         self.saving = threading.Lock()  # held by whoever writes the index files
         self.new = False  # a directory entry of its files is not synced yet
         self.whole = True  # False while, and if, a write stopped before all that it changes was changed
@@ -182,14 +182,9 @@ class Segment(FileHolder):
         with self.saving:
             if final:
                 scanner.close_time_index()
-            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
-            if len(index) != self.saved_bytes or final:
-                self.new = self.new or not self.io.exists(self._index_path())
-                # Over their shorter selves: at no moment is there less.  The time index goes first, since resuming at an
-                # entry of the offset index needs all that the time index says up to there.
-                write_file(self.io, self._time_index_path(), time_index)
-                write_file(self.io, self._index_path(), index)
-                self.saved_bytes, self.noted_bytes = len(index), (len(index), len(time_index))
+            if final or self.indexes_unsynced or len(scanner.index) != self.saved_bytes[0]:
+                self.saved_bytes = self._write_indexes(scanner, sync=True)
+                self.indexes_unsynced = False
         self.save_transactions()
 
     def save_transactions(self) -> None:
@@ -209,16 +204,27 @@ class Segment(FileHolder):
         if not self.saving.acquire(blocking=False):
             return
         try:
-            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
-            noted, noted_times = self.noted_bytes
-            self.new = self.new or not self.io.exists(self._index_path())
-            _extend(self.io, self._time_index_path(), time_index, noted_times)
-            _extend(self.io, self._index_path(), index, noted)
-            self.noted_bytes = len(index), len(time_index)
-        except OSError as error:
+            self.indexes_unsynced = True
+            self._write_indexes(scanner, sync=False)
+        except (OSError, LogdbError) as error:
             logger.debug("noting the indexes of %s: %s", self.path, error)
         finally:
             self.saving.release()
+
+    def _write_indexes(self, scanner: Scanner, *, sync: bool) -> tuple[int, int]:
+        """Write the entries that were not saved behind those that were; returns the sizes of both files.  Under ``saving``.
+
+        At no moment is there less.  The time index goes first, since resuming at an entry of the offset index needs all
+        that the time index says up to there.
+        """
+        index, time_index = scanner.index, scanner.time_index
+        ends = len(index), len(time_index)  # in this order, for the same reason: appends go on
+        if not self.io.exists(self._index_path()):
+            self.new, self.saved_bytes = True, (0, 0)
+        saved, saved_times = self.saved_bytes
+        write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
+        write_file(self.io, self._index_path(), index[saved : ends[0]], position=saved, sync=sync)
+        return ends
 
     def seal(self) -> int:
         """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.
@@ -364,7 +370,7 @@ class Segment(FileHolder):
         Raises:
             CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
         """
-        self.saved_bytes, self.noted_bytes = 0, (0, 0)
+        self.saved_bytes = (0, 0)
         believed = position if indexed_to is None else min(position, indexed_to)
         scanner = self._resume_from_indexes(believed) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
@@ -379,11 +385,12 @@ class Segment(FileHolder):
         self.adopt(scanner)
         if self.writable:
             self._cut_indexes()
+            self.indexes_unsynced = True  # whoever wrote what was taken over may have died before its sync
 
     def _cut_indexes(self) -> None:
         """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
-        noted, noted_times = self.noted_bytes
-        for path, size_bytes in ((self._index_path(), noted), (self._time_index_path(), noted_times)):
+        saved, saved_times = self.saved_bytes
+        for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
             if self.io.exists(path):
                 fd = self.io.open(path, os.O_RDWR)
                 try:
@@ -420,8 +427,7 @@ class Segment(FileHolder):
         time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
         base_offset = int.from_bytes(self._pread(8, at), "big")
-        self.saved_bytes = count * INDEX_ENTRY_SIZE
-        self.noted_bytes = self.saved_bytes, times * TIME_INDEX_ENTRY_SIZE
+        self.saved_bytes = count * INDEX_ENTRY_SIZE, times * TIME_INDEX_ENTRY_SIZE
         scanner = self._new_scanner(check_crc=False)
         scanner.next_offset, scanner.position = base_offset, at
         scanner.resume(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE])
@@ -487,15 +493,6 @@ def fill(io: IO, file: File, view: memoryview, position: int) -> int:
     except OSError as error:
         raise ReadFailed(file.path, position + done, str(error)) from error
     return done
-
-
-def _extend(io: IO, path: str, data: bytes, position: int) -> None:
-    """Write ``data`` from ``position`` on where the file goes on from there."""
-    fd = io.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        pwrite_all(io, fd, data[position:], position)
-    finally:
-        io.close(fd)
 
 
 def _int32(buffer: Buffer, at: int) -> int:

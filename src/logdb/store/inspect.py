@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from logdb.codec import Header, Scanner, Status, check, control, convert, crc32c, explain, find_batch, header, records_check
-from logdb.codec.batch import CONTROL
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CONTROL
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.io import IO, pread_exact
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.model import OFFSET_MAX, Buffer
 from logdb.segment import buffers
 from logdb.segment.segment import HEADER_SIZE, INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
@@ -68,7 +67,6 @@ class SegmentWalk:
         index: bytes = b"",
         time_index: bytes = b"",
         index_interval_bytes: int = 4096,
-        decompressed_size_bytes_max: int = DECOMPRESSED_SIZE_BYTES_MAX,
         progress: Callable[[int], None] | None = None,
         visit: Callable[[Header, memoryview], None] | None = None,
     ) -> None:
@@ -102,7 +100,6 @@ class SegmentWalk:
         self._io, self._epochs = io, epochs.entries if epochs else ()
         self._limit, self._strict_below, self._boundary = offset_limit, strict_below, boundary
         self._reserve_allowed = reserve_allowed
-        self._decompressed_size_bytes_max = decompressed_size_bytes_max
         self._progress, self._visit = progress, visit
         self._fd = -1
 
@@ -226,7 +223,7 @@ class SegmentWalk:
         body: Buffer = image[HEADER_SIZE:]
         if head.attributes & _CODEC_MASK and head.record_count:
             try:
-                body = convert.decompress_batches(image, self._decompressed_size_bytes_max)[HEADER_SIZE:]
+                body = convert.decompress_batches(image, BATCH_SIZE_BYTES_MAX)[HEADER_SIZE:]
             except InvalidBatch as error:
                 return error.reason
             except CodecMissing as error:

@@ -4,6 +4,7 @@ Knows what the catalogue and the partition's directory say of a log, and which o
 what is done with it.
 """
 
+import logging
 import os
 import weakref
 
@@ -18,6 +19,8 @@ from logdb.model import LogConfig, TopicPartition
 from logdb.store import swap, topic_file
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
+
+logger = logging.getLogger(__name__)
 
 
 class OpenLogs:
@@ -87,7 +90,7 @@ class OpenLogs:
             log.refuse(GATE_SHUT)
         else:
             log.note_unsynced()
-            if log.needs_tending():
+            if log.due_ms() is not None:
                 self._host.wake_syncer(log)
 
 
@@ -180,7 +183,9 @@ def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry,
     try:
         found = topic_file.load(state.io, directory)
     except (FileNotFoundError, CorruptionError) as error:
-        state.reports.append(f"{directory}: {error}" + ("" if state.clean else "; rewritten from the catalogue"))
+        what = f"{directory}: {error}" + ("" if state.clean else "; rewritten from the catalogue")
+        logger.warning("%s", what)
+        state.reports.append(what)
     if found is not None and found[:3] != wanted[:3]:
         where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
         raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")

@@ -16,7 +16,6 @@ from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.producer_snapshot import Snapshot
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
@@ -316,7 +315,6 @@ class PartitionCheck:
             index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
             time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
             visit=self._producers.visit,
         )

@@ -18,7 +18,6 @@ from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
@@ -212,7 +211,6 @@ class PartitionRepair:
             reserve_allowed=not self._closed,
             boundary=self._point.offset,
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
         ).run()
 
@@ -347,7 +345,6 @@ class PartitionRepair:
                     walk.path,
                     walk.base_offset,
                     strict_below=walk.next_offset,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
                     visit=producers.visit,
                 ).run()
         return producers

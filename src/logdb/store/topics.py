@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from logdb.codec import compression
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -258,6 +259,7 @@ def _check_new(name: str, partition_count: int, config: Mapping[str, object]) ->
     check_topic_name(name)
     parsed = check_config(config)
     _check_policy(name, parsed)
+    compression.check_installed(str(parsed.get("compression.type")))
     _check_partition_count(name, partition_count, 1)
     return parsed
 
@@ -268,6 +270,7 @@ def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, Confi
     check_config({key: _any_value(key) for key, value in config.items() if value is None})
     changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
     _check_policy(entry.name, changed)
+    compression.check_installed(str(parsed.get("compression.type")))
     return changed
 
 

@@ -335,6 +335,13 @@ def test_somebody_who_is_allowed_nothing(s, method, path):
             assert path not in ("/logdb/v1/batches", "/logdb/v1/fetch") or "NotAuthorized" in str(body)
 
 
+@pytest.mark.parametrize("path", [path for method, path in ASKS if method == "GET"])
+def test_head_is_refused_as_get_is(s, path):
+    for one in (s, s.by("mallory", PASSWORD)):
+        got, head = (ask(one, method, ASKS["GET", path], THERE) for method in ("GET", "HEAD"))
+        assert head[0] == got[0] and not head[1]
+
+
 def neutral(body):
     """What is said, whatever it was about."""
     return json.loads(json.dumps(body).replace("secret", "absent"))

@@ -161,7 +161,7 @@ PROVOKED: list[tuple[int, int, Callable[[Served], Told]]] = [
     (422, 422, lambda server: produce(server, {"records": [{"value": 1, "partition": 0}]}, path="/topics/t/partitions/x")),
     (422, 422, lambda server: server.call("/consumers/g", {"format": "xml"}, content_type=V2)),
     (422, 422, lambda server: server.call(make(server) + "/subscription", {}, content_type=V2)),
-    (422, 422, lambda server: server.call(make(server) + "/subscription", {"topic_pattern": "(a+)+b"}, content_type=V2)),
+    (422, 422, lambda server: server.call(make(server) + "/subscription", {"topic_pattern": "(?=a)a"}, content_type=V2)),
     (422, 422, lambda server: server.call(make(server) + "/assignments", {"partitions": [{"topic": "t"}]}, content_type=V2)),
     (422, 422, lambda s: s.call(make(s) + "/assignments", {"partitions": [{"topic": "t", "partition": 2**40}]}, content_type=V2)),
     (406, 40601, lambda server: server.call(make(server, format="json") + "/records", headers={"Accept": BINARY})),

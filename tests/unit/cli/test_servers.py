@@ -168,3 +168,19 @@ def test_the_transaction_of_another_client_is_aborted(url):
         tx.send("one", b"x")
         tx.flush()
         assert "is CompleteAbort" in call("-b", url, "transactions", "abort", "live", "--yes").stderr
+
+
+# ---------------------------------------------------------------- a server that is not there
+
+
+def test_a_server_that_is_not_there_is_said_at_once_and_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    first, last = call("-b", url, "topics", "--connect-timeout", "100ms", code=1).stderr.splitlines()
+    assert first.startswith(f"logdb: no server answers at {url}: Connection refused; trying again for 0.")
+    assert last == f"logdb: no server answers at {url}: Connection refused; is 'logdb serve' running there?"
+
+
+def test_times_take_units(url):
+    assert "one" in call("topics", "-b", url, "--connect-timeout", "2", "--request-timeout-ms", "5s").stdout
+    assert "a number alone is s" in call("topics", "-b", url, "--connect-timeout", "soon", code=2).stderr
