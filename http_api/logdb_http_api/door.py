@@ -19,7 +19,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
@@ -28,6 +27,7 @@ from logdb.broker.certificates import PrincipalRule
 from logdb.broker.gate import Gate
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
+from logdb.pools import Pool
 from logdb_http_api import (
     access_log,
     batches,
@@ -102,7 +102,7 @@ class HttpDoor:
         self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
         self._authenticator = Authenticator(gate, tls_principal)
         self._access_log = access_log
-        self.executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-http")
+        self.executor = Pool(_THREAD_COUNT, "logdb-http")
         self.memory = Memory(self.limits.memory_bytes_max)
         self.making = asyncio.Semaphore(_MAKING_COUNT)  # what nobody knows the size of before it is there
         self.routes: tuple[Route, ...] = (

@@ -21,11 +21,12 @@ from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
     from collections import Counter
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from logdb.broker.async_waiting import Waits
     from logdb.broker.gate import Gate
     from logdb.broker.guarded import GuardedSession
+    from logdb.pools import Pool
     from logdb_http_api.kept_backups import KeptBackups
     from logdb_http_api.limits import Limits
     from logdb_http_api.memory import Memory
@@ -55,7 +56,7 @@ class Door(Protocol):
 
     gate: "Gate"
     limits: "Limits"
-    executor: "ThreadPoolExecutor"
+    executor: "Pool"
     memory: "Memory"
     making: asyncio.Semaphore
     waits: "Waits"

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from logdb.errors import AuthenticationFailed
+from logdb.threads import renewed
 
 FREE_COUNT = 5
 """Failures in a row that cost nothing: people mistype."""
@@ -39,7 +40,7 @@ class Attempts:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._all = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 

@@ -66,6 +66,7 @@ from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Changes, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -95,7 +96,7 @@ class Broker:
         store.settle_by(self._settle)
         self.topic_defaults: Mapping[str, object] = {}  # configs of topics that are created through it, and don't say otherwise
         self._producer_ids: Iterable[int] = iter(())
-        self._producer_ids_lock = threading.Lock()
+        self._producer_ids_lock = renewed(threading.Lock())
         if store.mode == "a":
             self.events = Events()
             store.listen(self.events.add)
@@ -123,8 +124,8 @@ class Broker:
         self._leftovers.stop()
         self._timers.stop()
         self._transactions.finish()
-        self._groups.cancel()
-        self._transactions.cancel()
+        self._groups.end()
+        self._transactions.end()
         self._endings.close()
 
     # ------------------------------------------------------------ topics and logs

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from logdb.broker.principals import Principal
+from logdb.threads import renewed
 
 Resource: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -64,7 +65,7 @@ class Quotas:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._quotas: Mapping[Principal | None, Quota] = {}
         self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}
 

@@ -38,6 +38,7 @@ from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogCon
 from logdb.segment import transaction_index
 from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
+from logdb.threads import renew
 
 logger = logging.getLogger(__name__)
 
@@ -506,6 +507,9 @@ class Log(AppendableLog):
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        if self._transactions is not None:
+            renew((self._transactions.lock,))
         self._closed = True
         self.refuse(GATE_SEALED)
 

@@ -17,6 +17,7 @@ from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOENT, ENOSPC, ENOSYS,
 from logdb.errors import Closed, CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, pwrite_all
 from logdb.model import Buffer
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class FileCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._holders: deque[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = deque()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def add(self, holder: "FileHolder", file: File) -> None:
         """Note that ``holder`` keeps ``file`` open, after making room for it."""
@@ -182,7 +183,7 @@ FILES = FileCache(_limit())
 # ---------------------------------------------------------------- devices that failed a sync
 
 _watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
-_watchers_lock = threading.Lock()
+_watchers_lock = renewed(threading.Lock())
 
 
 class Watcher:

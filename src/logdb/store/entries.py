@@ -14,6 +14,7 @@ from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
 from logdb.model import TopicPartition
 from logdb.segment.files import spread
+from logdb.threads import renewed
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Entries:
     def __init__(self, io: IO, catalogue: Catalogue) -> None:
         self._io, self._catalogue = io, catalogue
         self._known: dict[TopicPartition, LogEntry] = {}
-        self._lock = threading.Lock()  # taken last
+        self._lock = renewed(threading.Lock())  # taken last
 
     def load(self) -> None:
         """Know what the catalogue says, nothing else."""

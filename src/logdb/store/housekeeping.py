@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 from logdb.io import IO
 from logdb.model import ConfigValue
+from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,8 @@ class Housekeeping:
         self._io, self._thread_name = io, thread_name
         self._tasks: dict[str, _Task] = {}
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._lock = renewed(threading.Lock())
+        self._wake, self._stopped = renewed(threading.Event()), renewed(threading.Event())
 
     def add(self, name: str, work: Callable[[], None], *, interval_ms: int, needed: Callable[[Mapping[str, ConfigValue]], bool]) -> None:
         """Name a task; before the first ``consider``.
@@ -51,7 +52,11 @@ class Housekeeping:
         self._tasks[name] = _Task(name, interval_ms, needed, work)
 
     def consider(self, config: Mapping[str, ConfigValue]) -> bool:
-        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs."""
+        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs.
+
+        Raises:
+            ThreadUnavailable: There is no thread for it; the next call tries again.
+        """
         if self._thread is None and any(task.needed(config) for task in self._tasks.values()):
             self._begin()
         return self._thread is not None
@@ -62,8 +67,7 @@ class Housekeeping:
                 now_ms = self._io.monotonic_ms()
                 for task in self._tasks.values():
                     task.due_ms = now_ms + min(task.interval_ms, FIRST_ROUND_MS)
-                self._thread = threading.Thread(target=self._loop, name=self._thread_name, daemon=True)
-                self._thread.start()
+                self._thread = started(self._thread_name, self._loop)
 
     def hasten(self, name: str) -> None:
         """Let the next round of a task begin at once, if the thread runs; the caller does not wait for it."""
