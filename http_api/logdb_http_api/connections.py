@@ -16,8 +16,9 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
-from logdb_http_api.limits import Limits, connections_possible
+from logdb_http_api.limits import Limits
 from logdb_http_api.pipelined import Pipelined
+from logdb_http_api.places import Place, Places
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Connection(RequestHandler):
         "_body",
         "_last",
         "_left_bytes",
+        "_place",
         "_running",
         "_unread_bytes",
         "_wire",
@@ -54,9 +56,9 @@ class Connection(RequestHandler):
         "said_s",
     )
 
-    def __init__(self, connections: "Connections", server: web.Server, **options: Any) -> None:
+    def __init__(self, connections: "Connections", server: web.Server, place: Place | None, **options: Any) -> None:
         super().__init__(server, **options)
-        self._all = connections
+        self._all, self._place = connections, place
         self._wire: asyncio.Transport | None = None  # also while it is closing
         self._running: asyncio.Task[None] | None = None
         self._unread_bytes = 0  # of the body that is received past aiohttp
@@ -71,15 +73,27 @@ class Connection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if self._all.is_full():
+        if not self._has_place(transport):
             transport.set_protocol(refusing := _Refusing())
             refusing.connection_made(transport)
             return
         self._wire = transport
         super().connection_made(transport)
+        self.asked_s = self._all.loop.time()
         self._all.open.add(self)
 
+    def _has_place(self, transport: asyncio.Transport) -> bool:
+        places = self._all.places
+        if self._place is None:
+            self._place = places.take(host_of(transport))
+        elif places.is_overfull:
+            self._place.give_back()
+            return False
+        return self._place is not None
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._place is not None:
+            self._place.give_back()
         self._all.lost(self)
         super().connection_lost(exc)
 
@@ -165,6 +179,11 @@ class Connection(RequestHandler):
         """It is answered."""
         self.busy, self.said_s = False, self._all.loop.time()
         self.asked_s = self.said_s if self._at in (_At.HEAD, _At.UNKNOWN) else 0.0
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it has begun, and was not refused."""
+        return self._wire is not None
 
     # ------------------------------------------------------------ requests that aiohttp is told nothing of
 
@@ -294,6 +313,12 @@ class Connection(RequestHandler):
         return answer
 
 
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The client's address; empty: it has none."""
+    name = transport.get_extra_info("peername")
+    return name[0] if isinstance(name, tuple) else ""
+
+
 class _Receiving(asyncio.BufferedProtocol):
     """Takes bytes of a connection from the kernel to where they are wanted.
 
@@ -386,27 +411,24 @@ class Connections:
             express: Is shown what a request begins with before aiohttp is; True: it has taken it.
         """
         self.loop, self.open, self.limits, self.express, self._server = loop, set[Connection](), limits, express, server
-        self.draining = False
+        self.places, self.draining = Places(limits), False
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
 
-    def accept(self) -> asyncio.Protocol:
-        """The protocol for a connection that was accepted."""
+    def accept(self, place: Place | None = None) -> "Connection":
+        """The protocol for a connection that was accepted; ``place``: the one it has already."""
         if self._sweeper is None:
             self._sweeper = self.loop.create_task(self._sweep())
         return Connection(
             self,
             self._server,
+            place,
             loop=self.loop,
             keepalive_timeout=self.limits.keep_alive_ms / 1000,
             auto_decompress=False,
             access_log=None,
             lingering_time=_LINGERING_S,
         )
-
-    def is_full(self) -> bool:
-        """Whether there is no room for another one.  Asked when it is there: many may be accepted before the first of them is."""
-        return len(self.open) >= min(self.limits.connections_max, connections_possible())
 
     def lost(self, connection: Connection) -> None:
         self.open.discard(connection)

@@ -4,6 +4,7 @@ Knows aiohttp, and how many requests there may be.  Does not know what a route d
 
     tls.py             the certificate, and how a connection begins where there is one
     connections.py     one protocol a connection: its silence and its end
+    places.py          how many there may be, of all and of one address
     authentication.py  who asks
     routing.py         method and path -> route
     request.py         what a handler is given; the body within bounds
@@ -18,7 +19,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -153,8 +154,9 @@ class HttpDoor:
         self._router = Router(self.routes)
         express = None if self._access_log else Express(self, self._authenticator).take
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
-        accept, scheme = self._connections.accept, "http"
-        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, accept)
+        accept: Callable[[], asyncio.Protocol] = self._connections.accept
+        scheme = "http"
+        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, self._connections)
         if self._beginnings is not None:
             accept, scheme = self._beginnings.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))

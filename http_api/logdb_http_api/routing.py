@@ -28,6 +28,7 @@ class Described(TypedDict, total=False):
     gives: Mapping[str, Any]
     status: int
     refuses: tuple[int, ...]
+    description: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -48,6 +49,7 @@ class Route:
     gives: Mapping[str, Any] = field(default_factory=dict)  # shapes by content type; a stream of bytes is ``bytes``
     status: int = 200
     refuses: tuple[int, ...] = ()  # statuses, beside those that follow from path, body and needs
+    description: str = ""  # empty: the handler's docstring
 
 
 class Routes:

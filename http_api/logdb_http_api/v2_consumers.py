@@ -274,7 +274,7 @@ async def records(request: Request) -> web.StreamResponse:
     """``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     instance = _instance(request)
     wanted, longest = instance.reading.content_type, instance.reading.timeout_ms
-    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY))
+    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY), (wanted, *CONTROL))
     if content_type not in (wanted, *CONTROL):
         raise ApiError(
             406,

@@ -361,7 +361,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic; ``config`` holds only the keys that were set."""
+    """One topic; ``config`` holds only the keys that were set, ``partitions`` is empty but for ``describe_topic``."""
 
     name: str
     topic_id: str
@@ -369,6 +369,10 @@ class TopicInfo(NamedTuple):
     config: Mapping[str, ConfigValue]
     internal: bool = False
     partitions: tuple[PartitionInfo, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]
+        return f"TopicInfo({', '.join(shown)})"
 
 
 EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]

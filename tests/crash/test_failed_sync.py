@@ -3,11 +3,14 @@
 import errno
 import logging
 
+import lmdb
 import pytest
 
 import logdb
 from logdb.errors import DiskFull, SyncFailed, WriteFailed
+from logdb.meta.environment import Environment
 from support.faulty_io import FaultyIO
+from support.power_cut import quiet
 
 
 @pytest.fixture
@@ -149,8 +152,7 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         db.create_topic("t")
         log = db.log("t")
         log.append_many([b"a"])
-        environment = db._store.catalogue._environment
-        monkeypatch.setattr(type(environment), "write", _raise_sync_failed)
+        monkeypatch.setattr(db._store.catalogue._environment, "_own", _SyncFails)
         with pytest.raises(SyncFailed):
             db.create_topic("u")
         monkeypatch.undo()
@@ -158,8 +160,70 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         refuses_everything(db)
 
 
-def _raise_sync_failed(environment, *_arguments):
-    raise SyncFailed(environment.path, "mdb_txn_commit: Input/output error")
+@pytest.mark.parametrize("what", ["snapshot", "restore"])
+def test_the_catalogue_of_a_copy_cannot_be_synced(tmp_path, io, monkeypatch, what):
+    """It is on the same device, and LMDB's sync goes past ``io``."""
+    own = Environment._own
+    monkeypatch.setattr(Environment, "_own", lambda self: _SyncFails() if self.path.startswith(str(tmp_path / "copy")) else own(self))
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"a"])
+        db.backup(tmp_path / "backup")
+        with pytest.raises(SyncFailed, match="copy"):
+            db.snapshot(tmp_path / "copy") if what == "snapshot" else logdb.restore([tmp_path / "backup"], tmp_path / "copy")
+        refuses_everything(db)
+        assert values(db.log("t")) == [b"a"]
+
+
+def test_a_lock_that_cannot_be_synced(tmp_path, io):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        io.fail("fdatasync", errno.EIO, "LOCK")
+        with pytest.raises(SyncFailed, match="LOCK"):
+            logdb.open(tmp_path / "other", io=io)
+        refuses_everything(db)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])
+def test_a_sync_that_says_something_else_than_eio(tmp_path, io, number):
+    """With delayed allocation, and on NFS, it is about data that was written before."""
+    with logdb.open(tmp_path / "db", io=io, durability="fsync") as db:
+        db.create_topic("t")
+        io.fail("fdatasync", number, "t-0")
+        with pytest.raises(SyncFailed):
+            db.log("t").append(b"x")
+        refuses_everything(db)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_directory_that_cannot_be_opened_is_tried_again(tmp_path, io, number):
+    """The sync was not called: nothing is known to be wrong with the disk, and nothing is acknowledged either."""
+    with logdb.open(tmp_path / "db", io=io) as db, logdb.open(tmp_path / "other") as other:
+        for one in (db, other):
+            one.create_topic("t", config={"segment.bytes": 1024, "flush.ms": 60_000})
+        log = quiet(db).log("t")
+        log.append_many([b"x" * 900] * 3)
+        point = log.point
+        io.fail("open", number, str(tmp_path / "db/t-0"))
+        with pytest.raises(WriteFailed, match="t-0"):
+            log.flush()
+        assert log.point == point
+        io.heal()
+        before = io.count("fsync_dir", "t-0")
+        log.flush()
+        assert io.count("fsync_dir", "t-0") > before, "it is not taken for durable"
+        assert log.append(b"after", durability="fsync") == 3
+        assert other.log("t").append(b"after", durability="fsync") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+class _SyncFails:
+    """LMDB, of which no commit can be synced."""
+
+    def begin(self, *, write):
+        error = lmdb.Error("mdb_txn_commit: Input/output error")
+        error.code = errno.EIO
+        raise error
 
 
 @pytest.mark.parametrize("where", ["-0.tmp", "topic.json"])

@@ -42,6 +42,12 @@ def test_the_python_examples(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert capsys.readouterr().out.endswith(SHOWS_PYTHON[page])
 
 
+def test_the_first_program_runs_as_often_as_one_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        exec(compile(blocks("README.md", "python")[0], "README.md", "exec"), {})
+
+
 def test_no_page_shows_programs_that_are_not_run() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "examples/README.md"]
     showing = {str(page.relative_to(ROOT)) for page in pages if "```python" in page.read_text(encoding="utf-8")}

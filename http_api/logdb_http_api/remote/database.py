@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from logdb.client.database import Database
 from logdb.client.opening import Place
+from logdb.client.places import path_of
 from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table_view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
@@ -60,12 +61,12 @@ class RemoteDatabase(Database):
         return self._remote.verify()
 
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
-        return self._remote.snapshot(os.fspath(path), progress)
+        return self._remote.snapshot(path_of(path), progress)
 
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
-        return self._remote.backup(os.fspath(path), None if base is None else os.fspath(base), progress)
+        return self._remote.backup(path_of(path), None if base is None else path_of(base), progress)
 
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:  # noqa: ARG002 -- the interface's
         raise LocalOnly("make_parquet", self.path)

@@ -6,6 +6,7 @@ Does not know what calls do.
 
 import inspect
 import json
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
+from logdb.mistakes import wrong_type
 from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.store.report import Copied, Progress, Report
@@ -201,6 +203,8 @@ class RemoteSession:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        if not isinstance(topic, str):
+            raise wrong_type("topic", topic, (str,))
         """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
@@ -224,7 +228,7 @@ class RemoteSession:
                 log.configure(info)
 
     def log(self, topic: str, partition: int = 0) -> RemoteLog:
-        where = TopicPartition(topic, partition)
+        where = TopicPartition(topic, operator.index(partition))
         log = self._logs.get(where)
         if log is None:
             info = self._info(topic)
@@ -233,7 +237,7 @@ class RemoteSession:
                 info = self._info(topic)  # perhaps some were added
             if not 0 <= partition < info.partition_count:
                 raise UnknownPartition(topic, partition, info.partition_count)
-            log = self._logs.setdefault(where, RemoteLog(self, topic, partition, info, self._batch_size))
+            log = self._logs.setdefault(where, RemoteLog(self, topic, where.partition, info, self._batch_size))
         else:
             self.check_open()
         self.ends.expect(where)

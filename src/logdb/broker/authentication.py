@@ -8,7 +8,8 @@ know files, nor how a door is given a password.
     a user that there is not                            PBKDF2, bounded     against a credential that nobody has
     a token                                             one SHA-256
 
-Every refusal says the same, whatever was wrong.
+Every refusal says the same, whatever was wrong, and every password that is hashed costs the same: as much as that of the user
+whose own costs most.
 """
 
 import hashlib
@@ -19,7 +20,16 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from logdb.broker.attempts import Attempts
-from logdb.broker.credentials import ITERATION_COUNT, MECHANISMS, SALT_SIZE_BYTES, Mechanism, ScramCredential, is_password, token_hash
+from logdb.broker.credentials import (
+    ITERATION_COUNT,
+    MECHANISMS,
+    SALT_SIZE_BYTES,
+    Mechanism,
+    ScramCredential,
+    is_password,
+    salted_password,
+    token_hash,
+)
 from logdb.broker.principals import Principal
 from logdb.broker.security_file import Security, Token
 from logdb.errors import AuthenticationFailed
@@ -52,8 +62,13 @@ class Authentication:
         """Take users and tokens as they are now."""
         self._users: Mapping[str, Mapping[Mechanism, ScramCredential]] = content.users
         self._tokens: Mapping[str, Token] = {token.sha256: token for token in content.tokens}
-        costs = [(mechanism, credential.iterations) for known in content.users.values() for mechanism, credential in known.items()]
-        self._iterations = dict.fromkeys(MECHANISMS, ITERATION_COUNT) | dict(sorted(costs))  # the most that a user has
+        kept: dict[Mechanism, list[int]] = {mechanism: [] for mechanism in MECHANISMS}
+        for known in content.users.values():
+            for mechanism, credential in known.items():
+                kept[mechanism].append(credential.iterations)
+        self._iterations = {mechanism: sorted(counts) or [ITERATION_COUNT] for mechanism, counts in kept.items()}  # of all users
+        checked = {_preferred(known) for known in (*content.users.values(), {})}
+        self._work = {mechanism: self._iterations[mechanism][-1] for mechanism in checked}  # that a login takes, whoever logs in
 
     # ------------------------------------------------------------ passwords
 
@@ -67,7 +82,9 @@ class Authentication:
             return known
         seed = hmac.digest(self._key, f"{mechanism} {user}".encode(errors="surrogatepass"), "sha512")
         size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
-        return ScramCredential(seed[:SALT_SIZE_BYTES], self._iterations[mechanism], seed[:size_bytes], seed[-size_bytes:])
+        counts = self._iterations[mechanism]
+        iterations = counts[int.from_bytes(seed[:8]) % len(counts)]
+        return ScramCredential(seed[:SALT_SIZE_BYTES], iterations, seed[:size_bytes], seed[-size_bytes:])
 
     def password(self, user: str, password: str, host: str) -> Principal:
         """Who has this name and password.  May take as long as hashing takes, and wait for others.
@@ -103,8 +120,7 @@ class Authentication:
             return None
 
     def _preferred(self, user: str) -> tuple[Mechanism, ScramCredential]:
-        known = self._users.get(user, {})
-        mechanism: Mechanism = "SCRAM-SHA-512" if "SCRAM-SHA-512" in known or not known else "SCRAM-SHA-256"
+        mechanism = _preferred(self._users.get(user, {}))
         return mechanism, self.credential(user, mechanism)
 
     def _try(self, fingerprint: bytes, mechanism: Mechanism, credential: ScramCredential, password: str, host: str) -> None:
@@ -117,6 +133,7 @@ class Authentication:
                     return
                 with self._attempts.trying(host) as note:
                     good = is_password(mechanism, credential, password)
+                    self._work_on(mechanism, credential, password)
                     note(good)
                 if not good:
                     raise AuthenticationFailed(_REFUSED)
@@ -124,6 +141,13 @@ class Authentication:
         finally:
             with self._lock:
                 self._trying.pop(fingerprint, None)
+
+    def _work_on(self, mechanism: Mechanism, credential: ScramCredential, password: str) -> None:
+        """Hash until a login has cost what that of any user does: the time tells nobody who there is."""
+        for one, iterations in self._work.items():
+            left = iterations - (credential.iterations if one == mechanism else 0)
+            if left > 0:
+                salted_password(one, password, credential.salt, left)
 
     def _is_remembered(self, fingerprint: bytes, credential: ScramCredential) -> bool:
         """Whether the password was right a moment ago, for the credential that the user has now."""
@@ -160,3 +184,8 @@ class Authentication:
         if known is None or (known.expires_ms is not None and known.expires_ms <= self._io.clock_ms()):
             return None
         return known.owner
+
+
+def _preferred(known: Mapping[Mechanism, ScramCredential]) -> Mechanism:
+    """By which of its mechanisms a user's password is checked."""
+    return "SCRAM-SHA-512" if "SCRAM-SHA-512" in known or not known else "SCRAM-SHA-256"

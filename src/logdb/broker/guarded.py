@@ -29,8 +29,7 @@ carried out (``broker``).
     describe_group                                      Describe Group
     delete_group                                        Delete Group
     delete_offsets                                      Delete Group, Read Topic of each
-    metrics                                             Describe Cluster; nothing of who is anonymous, on this machine
-    reports                                             Describe Cluster
+    metrics, reports                                    Describe Cluster
     verify, backup                                      ClusterAction Cluster
     security                                            see ``guarded_security``
 
@@ -49,12 +48,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from logdb.broker.acls import CLUSTER, Operation, ResourceType
-from logdb.broker.attempts import is_loopback
 from logdb.broker.broker import Broker
 from logdb.broker.guarded_log import GuardedLog
 from logdb.broker.guarded_security import GuardedSecurity
 from logdb.broker.metrics import Counts, Gauges, gauges
-from logdb.broker.principals import ANONYMOUS, Principal
+from logdb.broker.principals import Principal
 from logdb.broker.quotas import Resource
 from logdb.broker.watch import KEPT_COUNT
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
@@ -480,6 +478,5 @@ class GuardedSession:
 
     def metrics(self) -> Measured:
         """What was counted so far, and how topics and groups are now."""
-        if not (self.principal == ANONYMOUS and is_loopback(self.host)):
-            self.need("Describe", "Cluster", CLUSTER)
+        self.need("Describe", "Cluster", CLUSTER)
         return Measured(self._gate.metrics.counts(), gauges(self._broker))

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import click
 
 from logdb.cli.output import emit_line
+from logdb.disk import read_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.model import SEGMENT_SIZE_BYTES_MAX
 from logdb.segment import transaction_index

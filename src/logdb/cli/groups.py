@@ -12,7 +12,7 @@ from typing import IO
 import click
 
 import logdb
-from logdb.cli.actions import ActionFlags
+from logdb.cli.actions import ActionFlags, names
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TIME, TOPIC
@@ -24,7 +24,15 @@ from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
 from logdb.model import TopicPartition
 
-_FLAGS = ActionFlags("kafka-consumer-groups", "list", "describe", "reset-offsets", "delete", "delete-offsets")
+_FLAGS = ActionFlags(
+    "kafka-consumer-groups",
+    "list",
+    "describe",
+    "reset-offsets",
+    "delete",
+    "delete-offsets",
+    describing=("names", "all_groups", "members", "state", "offsets", "verbose"),
+)
 
 
 # ---------------------------------------------------------------- what both ways do
@@ -371,19 +379,20 @@ def list_groups(session: Session) -> None:
 
 @groups.command()
 @common
-@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@names("[GROUP]...", "--group")
+@click.option("--all-groups", is_flag=True, hidden=True)
 @click.option("--members", "what", flag_value="members", help="Who is in it, and reads what.")
 @click.option("--state", "what", flag_value="state", help="Its state and assignor.")
 @click.option("--offsets", "what", flag_value="offsets", default=True, help="How far it is in each partition (the default).")
 @pass_session
-def describe(session: Session, names: Sequence[str], what: str) -> None:
+def describe(session: Session, names: Sequence[str], all_groups: bool, what: str) -> None:
     """Show how far groups are, and who is in them; of all groups where none is named."""
-    describe_all(session, names, what, every=not names)
+    describe_all(session, names, what, every=all_groups or not names)
 
 
 @groups.command("reset-offsets")
 @common
-@click.argument("group")
+@names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, help="A topic, or some of its partitions: NAME:0,2.")
 @click.option("--all-topics", is_flag=True, help="All that the group has committed offsets of.")
 @targets()
@@ -391,19 +400,19 @@ def describe(session: Session, names: Sequence[str], what: str) -> None:
 @click.option("--export", is_flag=True, help="Print it as lines that --from-file reads.")
 @pass_session
 def reset_offsets(
-    session: Session, /, group: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
+    session: Session, /, name: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
 ) -> None:
     """Let a group go on from other offsets; shows them first, and sets them with --execute.
 
     The group may have no members; it may be one that does not exist yet.
     """
     target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
-    reset(session, [group], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
+    reset(session, [name], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
 
 
 @groups.command()
 @common
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@names("GROUP...", "--group")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
@@ -413,10 +422,10 @@ def delete(session: Session, names: Sequence[str], execute: bool) -> None:
 
 @groups.command("delete-offsets")
 @common
-@click.argument("group")
+@names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, required=True, help="A topic, or some of its partitions: NAME:0,2.")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show it.")
 @pass_session
-def delete_offsets(session: Session, group: str, patterns: Sequence[str], execute: bool) -> None:
+def delete_offsets(session: Session, name: str, patterns: Sequence[str], execute: bool) -> None:
     """Forget a group's offsets of some partitions; shows them first, and forgets them with --yes."""
-    delete_some(session, group, patterns, execute=execute)
+    delete_some(session, name, patterns, execute=execute)

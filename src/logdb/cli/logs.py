@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from logdb.cli.output import say, warn
 
+_OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_spark_source"), ""
+
 
 class _Words(logging.Handler):
     """A warning, as the command's own are shown."""
@@ -42,26 +44,24 @@ class _Lines(logging.Handler):
 
 
 def words() -> contextlib.AbstractContextManager[None]:
-    """While this lasts, warnings are shown in words."""
-    return _shown(_Words())
+    """While this lasts, logdb's own warnings are shown in words; those of others go where they went."""
+    return _shown(_Words(), *_OWN)
 
 
 def lines(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
-    """While this lasts, each warning is a line with time and level."""
-    return _shown(_Lines(as_json=as_json))
+    """While this lasts, each warning, whoever says it, is a line with time and level."""
+    return _shown(_Lines(as_json=as_json), _ROOT)
 
 
 @contextlib.contextmanager
-def _shown(handler: logging.Handler) -> Iterator[None]:
-    """Have everything logged go to ``handler`` in place of the one before it."""
-    root = logging.getLogger()
-    others = [one for one in root.handlers if isinstance(one, _Words | _Lines)]
-    for one in others:
-        root.removeHandler(one)
-    root.addHandler(handler)
-    try:
+def _shown(handler: logging.Handler, *names: str) -> Iterator[None]:
+    """Have what is logged under these names go to ``handler``, in place of the one before it."""
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, (*_OWN, _ROOT)):
+            for other in [one for one in logger.handlers if isinstance(one, _Words | _Lines)]:
+                logger.removeHandler(other)
+                stack.callback(logger.addHandler, other)
+        for logger in map(logging.getLogger, names):
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
         yield
-    finally:
-        root.removeHandler(handler)
-        for one in others:
-            root.addHandler(one)

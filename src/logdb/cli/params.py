@@ -5,6 +5,7 @@ shell completes topic names by reading the database.
 """
 
 import datetime
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from logdb.cli.session import Session
 from logdb.cli.units import Kind
+from logdb.client.places import path_of
 
 
 class TopicName(Kind):
@@ -141,7 +143,18 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
+class Target(click.Path):
+    """A file or a directory to write, which need not be there."""
+
+    def convert(self, value: "str | os.PathLike[str]", param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return path_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 TOPIC = TopicName()
+TARGET = Target()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
 TIME = Time()

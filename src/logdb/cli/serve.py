@@ -19,7 +19,7 @@ import logdb
 from logdb.cli import logs, settings
 from logdb.cli.output import emit
 from logdb.cli.params import PAIR
-from logdb.cli.session import DATA_DIR_VARIABLE, Session, here, pass_session
+from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.client.serving import Server, check_address, make_server
 from logdb.errors import InvalidCertificate
@@ -31,8 +31,15 @@ _AUTHORITIES = "SSL_CERT_FILE"
 _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
 
 
+def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
+    """Say which option has the whole address."""
+    if given is not None:
+        host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
+        raise click.UsageError(f"an address is one option: --http {given if ':' in given else f'{host}:{port}'}")
+
+
 @click.command(short_help="Serve a database over HTTP.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
     "--config",
     metavar="FILE",
@@ -45,6 +52,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
+@click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @settings.options
 @here
 @pass_session
@@ -66,6 +74,7 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
     given.pop("data_dir", None)
     if not path:
         raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
+    checked_directory(path)
     doors = {"http": given.pop("http", HTTP)}
     try:
         secure = "tls_cert" in given  # whether authentication is on, too, shows once the database is open
@@ -138,14 +147,14 @@ async def _run(server: Server, *, as_json: bool) -> int:
         for address in server.addresses:
             click.echo(address)
     sys.stdout.flush()
-    await signals.get()
+    first = await signals.get()
     draining = loop.create_task(server.drain())
     again = loop.create_task(signals.get())
     await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
     if draining.done():
         again.cancel()
         await draining
-        return 0
+        return 0 if first == signal.SIGTERM else 128 + first
     draining.cancel()
     await asyncio.wait((draining,))
     return 128 + again.result()

@@ -13,6 +13,7 @@ import click
 
 import logdb
 from logdb.cli.units import Duration
+from logdb.client.places import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,7 +49,7 @@ class Servers:
             click.UsageError: There is none.
         """
         scheme = "https" if self.ca_file or self.cert_file else "http"
-        found = [url if "://" in url else f"{scheme}://{url}" for url in map(str.strip, text.split(",")) if url]
+        found = [url if "://" in url else f"{scheme}://{_host_and_port(url)}" for url in map(str.strip, text.split(",")) if url]
         if not found:
             raise click.UsageError(f"which server? {text!r} names none; wanted is http://HOST:PORT, several with commas between")
         return found
@@ -103,6 +104,15 @@ class Servers:
         return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
 
 
+def _host_and_port(text: str) -> str:
+    """What stands for a URL without its scheme; refused where it can only be something else."""
+    if text.startswith((".", "/", "~")) or os.path.isdir(text):
+        raise click.UsageError(f"{text!r} is a directory, or the path of one: --data-dir {text}; -b names a server: http://HOST:PORT")
+    if text.lower().startswith(("http:", "https:", "http//", "https//")):
+        raise click.UsageError(f"{text!r} is no URL: {url_meant(text)!r} is one")
+    return f"localhost{text}" if text.startswith(":") else text
+
+
 def _at_terminal() -> bool:
     return sys.stdin.isatty()
 
@@ -131,8 +141,13 @@ _OPTIONS = {
 }
 
 
-def options(function: Function, note: Callable[..., None], *, hidden: bool) -> Function:
-    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``."""
+def options(function: Function, note: Callable[..., None], *, hidden: bool, local: bool = False) -> Function:
+    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``.
+
+    Args:
+        hidden: The help shows ``-b`` alone.
+        local: Nor does it show that: the command works on files, and says so where a server is named.
+    """
     for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
         function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
     return click.option(
@@ -142,5 +157,6 @@ def options(function: Function, note: Callable[..., None], *, hidden: bool) -> F
         metavar="URL,...",
         expose_value=False,
         callback=note,
+        hidden=local,
         help=f"The servers that hold the database, instead  [env: {BOOTSTRAP_VARIABLE}]",
     )(function)

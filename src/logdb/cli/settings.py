@@ -65,8 +65,9 @@ SETTINGS = {
     "json_bytes_max": Setting("the largest JSON body  [default: 8388608]", int),
     "memory_bytes_max": Setting("what all bodies and answers may take together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
+    "connections_per_address_max": Setting("those of one address, or IPv6 /64  [default: a quarter of all]", int, "max.connections.per.ip"),
     "requests_max": Setting("requests under way  [default: 512]", int, "queued.max.requests"),
-    "header_timeout_ms": Setting("how long the headers of a request may take  [default: 10000]", int),
+    "header_timeout_ms": Setting("how long the headers of a request, the first byte, or a TLS handshake may take  [default: 10000]", int),
     "body_timeout_ms": Setting("how long 64 KiB of a body may take to come  [default: 30000]", int),
     "write_timeout_ms": Setting("how long 256 KiB of an answer may take to go  [default: 30000]", int),
     "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
@@ -198,5 +199,7 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
             function = click.option(flag, name, type=click.IntRange(0), metavar="N", help=meaning)(function)
         else:
             kind = click.Choice(setting.allowed) if setting.allowed else str
-            function = click.option(flag, name, type=kind, metavar=None if setting.allowed else "TEXT", help=meaning)(function)
+            function = click.option(
+                flag, name, type=kind, metavar=None if setting.allowed else "HOST:PORT" if name == "http" else "TEXT", help=meaning
+            )(function)
     return function

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 import logdb
-from logdb.cli.actions import ActionFlags
+from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
@@ -179,7 +179,7 @@ def say_created(session: Session, name: str) -> None:
         say(f"created topic {name}")
 
 
-_FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete")
+_FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete", describing=("topic", "exclude_internal"))
 
 
 @click.group(
@@ -258,7 +258,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
 
 @topics.command()
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@names("TOPIC...", "--topic")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many partitions each gets.")
 @click.option("-r", "--replication-factor", type=int, help="1: a directory holds one copy.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
@@ -277,7 +277,7 @@ def create(
 
 @topics.command()
 @common
-@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@names("[TOPIC]...", "--topic", kind=TOPIC)
 @pass_session
 def describe(session: Session, names: Sequence[str]) -> None:
     """Show partitions, offsets, sizes and configs; of all topics where none is named."""
@@ -303,7 +303,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 
 @topics.command()
 @common
-@click.argument("name", metavar="TOPIC", type=TOPIC)
+@names("TOPIC", "--topic", kind=TOPIC, one=True)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
@@ -323,7 +323,7 @@ def alter(session: Session, name: str, partitions: int | None, config: Pairs, dr
 
 @topics.command()
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@names("TOPIC...", "--topic", kind=TOPIC)
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from logdb.client.database import Database
 from logdb.client.offline import verify
+from logdb.client.places import path_of
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
+from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.report import Copied, Progress, Report
@@ -79,7 +81,12 @@ class LocalDatabase(Database):
         return tuple(self._store.reports)
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        log = self._store.log(topic, partition)
+        try:
+            log = self._store.log(topic, partition)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+        except (TypeError, AttributeError) as error:
+            raise explained(error, Database.log, topic=topic, partition=partition) from error.__cause__
         return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def _open_views(self) -> "TopicViews":
@@ -96,33 +103,39 @@ class LocalDatabase(Database):
 
         return SecurityAdmin(FileKeeper(self._store.io, self.path))
 
+    @door
     def verify(self, progress: Progress | None = None) -> Report:
         return verify(self.path, progress=progress)
 
+    @door
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
         from logdb.store.snapshot import snapshot  # few programs need it
 
-        return snapshot(self._store, os.fspath(path), progress)
+        return snapshot(self._store, path_of(path), progress)
 
+    @door
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
         from logdb.store.backup import backup  # few programs need it
         from logdb.store.directories import check_outside
 
-        check_outside(os.path.abspath(path), self.path)
-        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+        check_outside(os.path.abspath(target := path_of(path)), self.path)
+        return backup(self._store, target, None if base is None else path_of(base), progress)
 
+    @door
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
         self._base.check_open(writable=True)
         numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
         return [self._store.make_sidecars(topic, number, progress) for number in numbers]
 
+    @door
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
         from logdb.store.tiers import topic_tiers  # few programs need it
 
         return topic_tiers(self._store, topic, isolation_level)
 
+    @door
     def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
         from logdb.client.datasets import topic_dataset  # few programs need it
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLog(Protocol):
-    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``; ``log.Log`` says more of each call.
+    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
 
     Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
     """

@@ -17,6 +17,7 @@ from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
 from logdb.log.reading import ReadableLog
 from logdb.log.transactions import Admission, Begun, Duplicate, Transactions
+from logdb.mistakes import explained
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch, TopicPartition
 
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
@@ -67,7 +68,10 @@ class AppendableLog(ReadableLog):
 
         Source: KIP-98.
         """
-        view = memoryview(batches).cast("B")
+        try:
+            view = memoryview(batches).cast("B")
+        except TypeError as error:
+            raise explained(error, AppendableLog.append_batches, batches=batches) from error.__cause__
         if self._gate:
             raise self._host.refusal(self)
         self._check_codec()

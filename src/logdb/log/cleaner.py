@@ -21,13 +21,14 @@ from typing import Generic, Protocol, TypeVar
 
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
 from logdb.codec.compaction import Copy, KeyMap
+from logdb.disk import write_error
+from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.reader import SegmentReader
 from logdb.log.verdicts import LastBatch, Verdicts
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
-from logdb.segment.files import write_error
 from logdb.segment.segment import CLEANED, Segment
 
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
@@ -266,7 +267,7 @@ class Compaction:
             target = made[-1]
         target.append(batches, next_offset)
         if target.size_bytes // _SYNC_SIZE_BYTES != (target.size_bytes - len(batches)) // _SYNC_SIZE_BYTES:
-            target.open().sync()
+            target.sync()
         self._spend(len(batches))
 
     def _note_horizon(self, horizon_ms: int | None) -> None:
@@ -277,7 +278,7 @@ class Compaction:
 def _discard(made: Sequence[Segment]) -> None:
     """Remove copies; what cannot be removed, the next try or opening does."""
     for segment in made:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(LogdbError):
             segment.remove()
 
 

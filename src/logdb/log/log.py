@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from logdb.codec import FSYNC, OS, Positions, compression, convert, last_offset, split
+from logdb.disk import sync_directory, write_error
 from logdb.errors import CodecMissing, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -36,7 +37,6 @@ from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment import transaction_index
-from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.threads import renew
 
@@ -379,8 +379,8 @@ class Log(AppendableLog):
         now_ms = self._io.monotonic_ms()
         tail = self._segments[segment_slot(self._segments, point.offset) :]
         for segment in tail:
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
         if self._epochs_unsynced:
             self._save_epochs(sync=True)
         if any(segment.new for segment in tail):
@@ -540,8 +540,8 @@ class Log(AppendableLog):
         segment = self._end.segment
         if segment is not None and segment.scanner is not None:
             segment.trim()
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
             segment.save_indexes(final=True)
             if segment.new:
                 sync_directory(self._io, self.directory)

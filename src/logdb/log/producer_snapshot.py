@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from logdb.codec import crc32c
+from logdb.disk import read_file, replace_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates
 from logdb.model import SEGMENT_SIZE_BYTES_MAX
-from logdb.segment.files import replace_file
 from logdb.segment.segment import segment_path
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from logdb.codec import convert
+from logdb.disk import names_in
 from logdb.errors import CorruptionError, InvalidBatch
 from logdb.io import IO
 from logdb.log import producer_snapshot
@@ -169,7 +170,7 @@ class TailProducers:
 
     def _newest_snapshot(self, start_offset: int, end_offset: int) -> tuple[Snapshot, int]:
         for _ in range(_LOOK_COUNT_MAX):  # the writer removes old ones
-            for offset in reversed(producer_snapshot.offsets(self._io.listdir(self._directory))):
+            for offset in reversed(producer_snapshot.offsets(names_in(self._io, self._directory))):
                 if offset <= end_offset:
                     with contextlib.suppress(FileNotFoundError, CorruptionError):
                         return producer_snapshot.load(self._io, self._directory, offset), offset

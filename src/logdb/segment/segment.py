@@ -23,11 +23,12 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.errors import CorruptionError, LogdbError, ReadFailed
-from logdb.io import IO, pread_exact, read_file
+from logdb.disk import File, changing, path_id, read_file, remove, write_file
+from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
+from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
-from logdb.segment.files import File, FileHolder, write_error, write_file
+from logdb.segment.files import FileHolder
 from logdb.segment.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class Segment(FileHolder):
         try:
             self.open(create=True)
         except FileExistsError:  # of a try that was interrupted: the log ends before it
-            if self.io.size_bytes(self.open().fd):
+            if self.open().size_bytes():
                 raise
         self.new = True
         self.created_ms = self.append_ms = now_ms
@@ -126,8 +127,8 @@ class Segment(FileHolder):
     def append(self, batches: memoryview, next_offset: int, *, preallocate: bool = False) -> None:
         """Write checked batches at the end.
 
-        Raises OSError with nothing changed but bytes past ``size_bytes``; the caller
-        writes the same bytes to the same place when it tries again.
+        Raises DiskFull or WriteFailed with nothing changed but bytes past ``size_bytes``; the
+        caller writes the same bytes to the same place when it tries again.
         """
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
@@ -137,9 +138,8 @@ class Segment(FileHolder):
         end = self.size_bytes + size_bytes
         if preallocate and end > self.room_bytes:
             self._preallocate(file, end)
+        self.write_count += 1
         file.write(batches, end - size_bytes)
-        if self.file is not file:  # the cache took it away meanwhile
-            self.open().dirty = True
         self.whole = False
         status = scanner.scan(batches, size_bytes)
         if status is not Status.OK or scanner.next_offset != next_offset:
@@ -160,19 +160,17 @@ class Segment(FileHolder):
         """Reserve room ahead: a sync is a third cheaper where it need not grow the file."""
         self.room_bytes = min(end + PREALLOCATION_SIZE_BYTES, SEGMENT_SIZE_BYTES_MAX)
         try:
-            self.io.allocate(file.fd, self.size_bytes, self.room_bytes - self.size_bytes)
-        except OSError as error:  # no room for more than is needed: the write itself will tell
+            file.allocate(self.size_bytes, self.room_bytes - self.size_bytes)
+        except (DiskFull, WriteFailed) as error:  # no room for more than is needed: the write itself will tell
             logger.debug("preallocating %s: %s", self.path, error)
 
     def trim(self) -> None:
         """Give back what was preallocated past the last batch."""
-        try:
+        with changing(self.path):
             file = self.open()
-            if self.io.size_bytes(file.fd) != self.size_bytes:
-                file.dirty = True
-                self.io.truncate(file.fd, self.size_bytes)
-        except OSError as error:
-            raise write_error(self.path, 0, error) from error
+        if file.size_bytes() != self.size_bytes:
+            self.write_count += 1
+            file.truncate(self.size_bytes)
         self.room_bytes = self.size_bytes
 
     def save_indexes(self, *, final: bool = False) -> None:
@@ -233,7 +231,7 @@ class Segment(FileHolder):
         """
         if self.scanner is not None:
             self.trim()
-            self.open().sync()
+            self.sync()
             self.save_indexes(final=True)
             self.scanner = None
         return self.checksum()
@@ -244,8 +242,8 @@ class Segment(FileHolder):
         buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
         while position < self.size_bytes:
             wanted = min(len(buffer), self.size_bytes - position)
-            read = self.io.preadinto(file.fd, buffer[:wanted], position)
-            if read <= 0:
+            read = file.fill(buffer[:wanted], position)
+            if not read:
                 raise CorruptionError(self.path, position, f"the file ends before its {self.size_bytes} bytes")
             crc = crc32c(buffer[:read], crc)
             position += read
@@ -255,7 +253,7 @@ class Segment(FileHolder):
         """Unlink the files; whoever reads them goes on."""
         for path in self.paths():
             if self.io.exists(path):
-                self.io.unlink(path)
+                remove(self.io, path)
 
     def paths(self) -> list[str]:
         """Its files, the log first; not each of them need be there."""
@@ -340,7 +338,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        if self.io.path_id(self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
+        if path_id(self.io, self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index
@@ -392,12 +390,9 @@ class Segment(FileHolder):
         saved, saved_times = self.saved_bytes
         for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
             if self.io.exists(path):
-                fd = self.io.open(path, os.O_RDWR)
-                try:
-                    if self.io.size_bytes(fd) > size_bytes:
-                        self.io.truncate(fd, size_bytes)
-                finally:
-                    self.io.close(fd)
+                with File(self.io, path, os.O_RDWR) as file:
+                    if file.size_bytes() > size_bytes:
+                        file.truncate(size_bytes)
 
     def adopt(self, scanner: Scanner) -> None:
         """Become active with the state of a scan that began at position 0."""
@@ -450,7 +445,7 @@ class Segment(FileHolder):
         file = self.open()
         while scanner.position < stop:
             view, position = memoryview(buffers.take(size_bytes)), scanner.position
-            read = fill(self.io, file, view[: min(size_bytes, stop - position)], position)
+            read = file.fill(view[: min(size_bytes, stop - position)], position)
             status = scanner.scan(view, read)
             if scanner.used:
                 continue
@@ -467,8 +462,7 @@ class Segment(FileHolder):
         """
         file = self.file or self.open()
         file.used = True
-        data = self.io.pread(file.fd, size_bytes, position)
-        return data if len(data) == size_bytes else data + pread_exact(self.io, file.fd, size_bytes - len(data), position + len(data))
+        return file.read(size_bytes, position)
 
     def _path_of(self, kind: str) -> str:
         return self.path.removesuffix(self.suffix)[: -len("log")] + kind + self.suffix
@@ -478,21 +472,6 @@ class Segment(FileHolder):
 
     def _time_index_path(self) -> str:
         return self._path_of("timeindex")
-
-
-def fill(io: IO, file: File, view: memoryview, position: int) -> int:
-    """Read into ``view`` until it is full or the file ends; returns the bytes read.
-
-    Raises:
-        ReadFailed: The operating system could not.
-    """
-    done = 0
-    try:
-        while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
-            done += read
-    except OSError as error:
-        raise ReadFailed(file.path, position + done, str(error)) from error
-    return done
 
 
 def _int32(buffer: Buffer, at: int) -> int:

@@ -15,10 +15,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from logdb.codec import crc32c
+from logdb.disk import read_file, replace_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
-from logdb.segment.files import replace_file
 
 SUFFIX = ".txnindex"
 ENTRY_SIZE_BYTES = 34

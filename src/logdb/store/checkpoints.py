@@ -6,13 +6,13 @@ point follows.  Does not know when a checkpoint is due.
 
 from collections.abc import Sequence
 
+from logdb.disk import sync_directory
 from logdb.errors import LogdbError
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import Segment
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState

@@ -6,6 +6,7 @@ Knows ``LOCK``, what a clean close left in it, and snapshots.  Does not know top
 import os
 from typing import NamedTuple
 
+from logdb.disk import names_in
 from logdb.errors import CatalogueDamaged, NotADatabase, ReadOnly
 from logdb.io import IO
 from logdb.meta import Catalogue, check_file
@@ -41,7 +42,7 @@ def open_for_writing(io: IO, path: str) -> Opened:
     """
     make_directory(io, path)
     try:
-        names = set(io.listdir(path))
+        names = set(names_in(io, path))
     except NotADirectoryError:
         raise NotADatabase(f"{path} is no directory") from None
     if snapshot_file.FILE_NAME in names:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
+from logdb.disk import read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
@@ -411,12 +412,18 @@ class PartitionCheck:
             return None  # reported on its own
 
     def _check_producers(self, names: Sequence[str]) -> None:
-        """The snapshot that counts, against the log; the one before it against itself."""
+        """The snapshot that counts, against the log; others, to which a recovery may fall back, against themselves."""
         counts = self._entry.producers_offset
         if counts < 0 and self._producers.any:
             self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
         for offset in producer_snapshot.offsets(names):
-            self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
+            path = producer_snapshot.snapshot_path(self._directory, offset)
+            data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+            try:
+                if data is not None and offset != counts:
+                    producer_snapshot.decode(data, path)
+            except CorruptionError as error:
+                self._wrong(path, error.position, "damaged", error.reason)
         if counts < 0:
             return
         wrong = wrong_snapshot(self._io, self._directory, self._producers, compacted=self._compacted, damaged=not self._report.ok)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logdb.codec import Status
+from logdb.disk import File, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
@@ -22,7 +23,6 @@ from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
 from logdb.segment import transaction_index
-from logdb.segment.files import File, replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
 from logdb.store.census import Partition
@@ -301,12 +301,13 @@ class PartitionRepair:
         for walk in walks[:-1]:
             self._cut_reserve(walk)
         entry = self._entry_of(walks)
-        producers = self._walk_producers(walks, entry)
+        producers = self._walk_producers(walks, min(self._producers_offset(), entry.recovery_offset))
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
             self._save_transactions(walk, producers)
         sealed = self._segments_of(walks, entry)
         entry = entry._replace(producers_offset=self._save_snapshot(producers, walks[len(sealed) :]))
+        self._save_other_snapshots(entry.producers_offset, walks, walks[len(sealed) :])
         self._save_topic_file(entry)
         self._save_point(entry)
         return entry, sealed
@@ -322,10 +323,10 @@ class PartitionRepair:
 
     def _cut_reserve(self, walk: SegmentWalk) -> None:
         """Zeroes that were reserved ahead are no part of a segment that another follows."""
-        file = File(self._io, walk.path, os.O_RDWR)
-        if walk.torn is None and self._io.size_bytes(file.fd) > walk.size_bytes:
-            self._io.truncate(file.fd, walk.size_bytes)
-            file.sync()
+        with File(self._io, walk.path, os.O_RDWR) as file:
+            if walk.torn is None and file.size_bytes() > walk.size_bytes:
+                file.truncate(walk.size_bytes)
+                file.sync()
 
     def _save_indexes(self, slot: Slot, walk: SegmentWalk) -> None:
         walk.scanner.close_time_index()
@@ -334,9 +335,9 @@ class PartitionRepair:
             if not self._io.exists(path) or read_file(self._io, path, len(data) + 1) != data:
                 replace_file(self._io, path, bytes(data))
 
-    def _walk_producers(self, walks: list[SegmentWalk], entry: LogEntry) -> ProducerWalk:
-        """What the log, as it is now, says of its producers."""
-        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset), self._io.clock_ms())
+    def _walk_producers(self, walks: list[SegmentWalk], offset: int) -> ProducerWalk:
+        """What the log, as it is now, says of its producers, at ``offset`` and at its end."""
+        producers = ProducerWalk(offset, self._io.clock_ms())
         for walk in walks:
             producers.begin(walk.base_offset)
             if walk.produced_count:
@@ -364,8 +365,7 @@ class PartitionRepair:
         io, directory, offset = self._io, self._directory, producers.snapshot_offset
         if offset < 0:
             return offset
-        indexes = {walk.base_offset: transaction_index.load(io, index_path(directory, walk.base_offset)) for walk in unsealed}
-        aborted = {base: transaction_index.summary(transaction_index.below(data, offset)) for base, data in indexes.items()}
+        aborted = self._aborted_below(offset, unsealed)
         if wrong_snapshot(io, directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
             producer_snapshot.save(io, directory, offset, producers.at_snapshot, aborted)
         else:
@@ -373,6 +373,18 @@ class PartitionRepair:
             if any(known.aborted_in(base) != noted for base, noted in aborted.items()):
                 producer_snapshot.save(io, directory, offset, known.states, aborted)
         return offset
+
+    def _save_other_snapshots(self, counts: int, walks: list[SegmentWalk], unsealed: list[SegmentWalk]) -> None:
+        """Make those anew that are damaged: a recovery may fall back to them."""
+        for offset in producer_snapshot.offsets(self._names):
+            if offset != counts and producer_snapshot.snapshot_path(self._directory, offset) in self._bad_paths:
+                states = self._walk_producers(walks, offset).at_snapshot
+                producer_snapshot.save(self._io, self._directory, offset, states, self._aborted_below(offset, unsealed))
+
+    def _aborted_below(self, offset: int, unsealed: list[SegmentWalk]) -> dict[int, tuple[int, int]]:
+        """What a snapshot of ``offset`` says of the indexes of segments that are not sealed."""
+        indexes = {walk.base_offset: transaction_index.load(self._io, index_path(self._directory, walk.base_offset)) for walk in unsealed}
+        return {base: transaction_index.summary(transaction_index.below(data, offset)) for base, data in indexes.items()}
 
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
         """The log's entry: its point is the end where the last writer had closed, otherwise where it was."""

@@ -19,13 +19,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from logdb.disk import File, read_file, sync_directory, write_error
 from logdb.errors import CorruptionError, ReadOnly, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.segment.files import File, sync_directory, write_error
 from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.census import Census, take_census
 from logdb.store.inspect import listed
@@ -192,10 +192,10 @@ class Repairer:
 
     def _cut_lock(self) -> None:
         """Nothing follows the two slots."""
-        file = File(self._io, self._lock_path, os.O_RDWR)
-        if self._io.size_bytes(file.fd) > lock.FILE_SIZE_BYTES:
-            self._io.truncate(file.fd, lock.FILE_SIZE_BYTES)
-            file.sync()
+        with File(self._io, self._lock_path, os.O_RDWR) as file:
+            if file.size_bytes() > lock.FILE_SIZE_BYTES:
+                file.truncate(lock.FILE_SIZE_BYTES)
+                file.sync()
 
     def _make_catalogue(self, census: Census, plans: Plans, dump: CatalogueDump) -> None:
         """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""

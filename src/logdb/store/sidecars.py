@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import crc32c, parquet
+from logdb.disk import File, sync_directory, write_error
 from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
-from logdb.io import IO, pread_exact, pwrite_all
+from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
 from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
-from logdb.segment.files import File, sync_directory, write_error
 from logdb.store.entries import Entries
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.report import Progress
@@ -202,9 +202,9 @@ class Sidecars:
 
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
         """Write and sync the file of a segment's records."""
-        io, begin, end = self._io, named.base_offset, named.next_offset
-        file = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        sink = _Sink(io, file.fd)
+        begin, end = named.base_offset, named.next_offset
+        file = File(self._io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        sink = _Sink(file)
         metadata = {
             "logdb.format": 1,
             "logdb.topic": named.topic,
@@ -222,8 +222,8 @@ class Sidecars:
         finally:
             sink.finished = True  # a writer that was cut short writes a footer when it goes
         file.sync()
-        footer_size_bytes = parquet.footer_size(pread_exact(io, file.fd, _END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
-        footer = pread_exact(io, file.fd, footer_size_bytes, sink.size_bytes - footer_size_bytes)
+        footer_size_bytes = parquet.footer_size(file.read(_END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
+        footer = file.read(footer_size_bytes, sink.size_bytes - footer_size_bytes)
         return Sidecar(sink.size_bytes, sink.crc, footer_size_bytes, crc32c(footer), committed_only)
 
     def _paced(self, batches: "Iterator[pyarrow.RecordBatch]", *, hurried: bool) -> "Iterator[pyarrow.RecordBatch]":
@@ -253,8 +253,8 @@ class Sidecars:
 class _Sink:
     """A file that pyarrow writes to, through ``IO``, once and in order; it knows its size and CRC-32C."""
 
-    def __init__(self, io: IO, fd: int) -> None:
-        self._io, self._fd = io, fd
+    def __init__(self, file: File) -> None:
+        self._file = file
         self.size_bytes = self.crc = 0
         self.closed = self.finished = False
 
@@ -262,7 +262,7 @@ class _Sink:
         """Write the next bytes; once ``finished``, nothing."""
         size_bytes = len(data)
         if not self.finished:
-            pwrite_all(self._io, self._fd, data, self.size_bytes)
+            self._file.write(data, self.size_bytes)
             self.crc = crc32c(data, self.crc)
             self.size_bytes += size_bytes
         return size_bytes
@@ -274,7 +274,7 @@ class _Sink:
         """Nothing is held back."""
 
     def close(self) -> None:
-        """The descriptor is another's."""
+        """The file is another's."""
 
 
 # ---------------------------------------------------------------- files of sidecars
@@ -289,15 +289,13 @@ def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
     """What is wrong with a sidecar's file, every byte of which is read; None where it is as it was written."""
     assert named.sidecar is not None
     try:
-        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+        file = File(io, sidecar_path(directory, named), os.O_RDONLY)
     except FileNotFoundError:
         return "the file is missing"
-    try:
+    with file:
         size_bytes = crc = 0
-        while part := io.pread(fd, _CHECK_SIZE_BYTES, size_bytes):
+        for part in file.pieces(_CHECK_SIZE_BYTES):
             size_bytes, crc = size_bytes + len(part), crc32c(part, crc)
-    finally:
-        io.close(fd)
     if (size_bytes, crc) == (named.sidecar.size_bytes, named.sidecar.crc):
         return None
     return f"{size_bytes} bytes with CRC {crc:08x}; the catalogue says {named.sidecar.size_bytes} and {named.sidecar.crc:08x}"
@@ -308,14 +306,12 @@ def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
     assert named.sidecar is not None
     size_bytes, _, footer_size_bytes, footer_crc, _ = named.sidecar
     try:
-        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+        file = File(io, sidecar_path(directory, named), os.O_RDONLY)
     except FileNotFoundError:
         return "the file is missing"
-    try:
-        found_bytes = io.size_bytes(fd)
-        found_crc = crc32c(pread_exact(io, fd, footer_size_bytes, max(0, found_bytes - footer_size_bytes)))
-    finally:
-        io.close(fd)
+    with file:
+        found_bytes = file.size_bytes()
+        found_crc = crc32c(file.read(footer_size_bytes, max(0, found_bytes - footer_size_bytes)))
     if (found_bytes, found_crc) == (size_bytes, footer_crc):
         return None
     return f"{found_bytes} bytes and a footer with CRC {found_crc:08x}; the catalogue says {size_bytes} and {footer_crc:08x}"

@@ -149,7 +149,7 @@ class StoreState:
 
     def fail(self, error: SyncFailed) -> None:
         """The device failed a sync: from here on nothing is written."""
-        if self.sync_failed is None:
+        if self.sync_failed is None and not self.closed:
             self.sync_failed = error
             for log in list(self.logs.values()):
                 log.refuse(GATE_SEALED)

@@ -14,10 +14,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from logdb import disk
+from logdb.disk import changing, sync_directory
 from logdb.io import IO
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED
 
 if TYPE_CHECKING:
@@ -61,17 +62,18 @@ def of(intent: Intent) -> Swap:
 
 
 def rename(io: IO, directory: str, swap: Swap) -> None:
-    """Give the new files their names; those that have them already are left alone.  Raises OSError."""
+    """Give the new files their names; those that have them already are left alone.  Raises DiskFull, WriteFailed."""
     for name in swap.renamed:
         path = os.path.join(directory, name)
         if io.exists(path + CLEANED):
-            io.rename(path + CLEANED, path)
+            with changing(path):
+                io.rename(path + CLEANED, path)
 
 
 def remove(io: IO, directory: str, swap: Swap) -> None:
-    """Remove what was merged into other files, and sync the directory.  Raises OSError."""
+    """Remove what was merged into other files, and sync the directory.  Raises DiskFull, WriteFailed, SyncFailed."""
     for name in swap.removed:
         path = os.path.join(directory, name)
         if io.exists(path):
-            io.unlink(path)
+            disk.remove(io, path)
     sync_directory(io, directory)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from logdb.codec import compression
+from logdb.disk import changing, names_in, sync_directory
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -31,9 +32,8 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import sync_directory
 from logdb.store import swap, topic_file
-from logdb.store.directories import UNFINISHED, named_errors, remove_tree
+from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 from logdb.store.swaps import Swaps
@@ -175,7 +175,7 @@ class TopicChanges:
                     self._swaps.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
-        for name in self._io.listdir(self._state.path):
+        for name in names_in(self._io, self._state.path):
             if name.endswith(UNFINISHED):
                 remove_tree(self._io, self._state.file(name))
 
@@ -234,7 +234,7 @@ class TopicChanges:
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
         if self._io.exists(temporary):
             remove_tree(self._io, temporary)
-        with named_errors(temporary):
+        with changing(temporary):
             self._io.mkdir(temporary)
         topic_file.create(self._io, temporary, topic_file.describe(entry, partition, 0))
         sync_directory(self._io, temporary)
@@ -245,7 +245,7 @@ class TopicChanges:
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
             if self._io.exists(temporary):
-                with named_errors(path):
+                with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
@@ -256,7 +256,7 @@ class TopicChanges:
             path = self._state.partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._state.is_of(path, intent.body["topic_id"]):
-                with named_errors(path):
+                with changing(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:

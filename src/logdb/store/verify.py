@@ -8,8 +8,9 @@ Beside a writer, what contradicts the catalogue is looked at again, since it may
 import os
 from collections.abc import Iterator, Sequence
 
+from logdb.disk import File, names_in, read_file
 from logdb.errors import CorruptionError, NotADatabase, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
@@ -47,7 +48,7 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
 def database_names(io: IO, path: str) -> list[str]:
     """The names in the directory ``path``; raises NotADatabase where they are none of ours."""
     try:
-        names = io.listdir(path)
+        names = names_in(io, path)
     except (FileNotFoundError, NotADirectoryError):
         raise NotADatabase(f"{path} is no directory") from None
     if not any(name in ("LOCK", "catalogue") or io.exists(os.path.join(path, name, topic_file.FILE_NAME)) for name in names):
@@ -101,13 +102,10 @@ class Verifier:
 
     def _size(self, path: str) -> int:
         try:
-            fd = self._io.open(path, os.O_RDONLY)
+            with File(self._io, path, os.O_RDONLY) as file:
+                return file.size_bytes()
         except FileNotFoundError:
             return 0
-        try:
-            return self._io.size_bytes(fd)
-        finally:
-            self._io.close(fd)
 
     def tell(self, path: str, size_bytes: int) -> None:
         """So many bytes more of ``path`` were looked at."""

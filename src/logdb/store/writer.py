@@ -6,12 +6,12 @@ Knows which part does what.  Does not know how.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError
 from logdb.log import host
 from logdb.log.log import GATE_SHUT, Log
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
-from logdb.segment.files import Watcher
 from logdb.store.background_recovery import BackgroundRecovery
 from logdb.store.checkpoints import Checkpoints
 from logdb.store.cleaner import Cleaner
@@ -47,7 +47,7 @@ class Writer:
         """Nothing is written, and no thread begins, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
-        self.entries = Entries(io, opened.catalogue)
+        self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
         self.checkpoints = Checkpoints(state, self.entries)
         self.swaps = Swaps(state, self.entries, self.log)
@@ -70,15 +70,16 @@ class Writer:
         """
         try:
             self._replay()
+            topics = self._state.catalogue.topics()
+            self._watcher = Watcher(device(self._state.io, self._state.path), self._state.fail)
         except BaseException:
             self._opened.close()
             raise
-        self._watcher = Watcher(self._state.io.device(self._state.path), self._state.fail)
         try:
             self.flusher.start()
             if not self._state.clean:
                 self.recovery.start()
-            for topic in self._state.catalogue.topics().values():
+            for topic in topics.values():
                 self._consider(topic.config)
         except BaseException:
             self.stop()

@@ -1,3 +1,6 @@
+import hashlib
+from collections import Counter
+
 import pytest
 
 from logdb.broker import authentication as module
@@ -105,6 +108,58 @@ def test_an_unknown_user_costs_what_a_wrong_password_does(who, hashed):
         with pytest.raises(AuthenticationFailed):
             who.password(user, "wrong", HOME)
     assert hashed == [("SCRAM-SHA-512", 5000)] * 2
+
+
+@pytest.fixture
+def worked(monkeypatch):
+    """Iterations by hash, since the last look."""
+    counts = Counter()
+    hashing = hashlib.pbkdf2_hmac
+
+    def pbkdf2_hmac(name, password, salt, iterations):
+        counts[name] += iterations
+        return hashing(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", pbkdf2_hmac)
+    return counts
+
+
+def kept(iterations, *mechanisms):
+    return {name: scram_credential(name, "secret", iterations=iterations) for name in mechanisms or MECHANISMS}
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"alice": kept(5000), "bob": kept(9000)},
+        {"alice": kept(5000), "bob": kept(9000, "SCRAM-SHA-256"), "carol": kept(6000, "SCRAM-SHA-512")},
+        {"alice": kept(9000, "SCRAM-SHA-256"), "bob": kept(5000, "SCRAM-SHA-256")},
+        {"alice": kept(5000), "bob": {}},
+        {},
+    ],
+)
+def test_a_login_costs_the_same_whoever_there_is(who, users, worked):
+    """Else its time tells names, where one user has more iterations than others, or other hashes."""
+    who.configure(Security(users=users))
+    costs = []
+    for number, user in enumerate([*users, "nobody", "somebody"]):
+        worked.clear()
+        with pytest.raises(AuthenticationFailed):
+            who.password(user, "wrong", f"10.0.1.{number}")
+        costs.append(dict(worked))
+    assert costs == [costs[0]] * len(costs)
+    assert sum(costs[0].values()) >= 4096
+    for number, user in enumerate(user for user in users if users[user]):
+        worked.clear()
+        assert who.password(user, "secret", f"10.0.2.{number}").name == user
+        assert worked == costs[0], "nor does a right one cost another"
+
+
+def test_iterations_that_are_shown_tell_nobody_who_there_is(who):
+    who.configure(Security(users={"alice": kept(5000), "bob": kept(9000)}))
+    shown = Counter(who.credential(f"nobody {number}", "SCRAM-SHA-512").iterations for number in range(200))
+    assert shown.keys() == {5000, 9000}
+    assert min(shown.values()) > 50
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -251,25 +251,11 @@ def test_gauges_are_the_broker_as_it_is(opened, broker):
     assert (group.group_id, group.state, group.member_count, dict(group.lag)) == ("readers", "Empty", 0, {ORDERS: 1})
 
 
-@pytest.mark.parametrize(
-    ("principal", "host", "allowed"),
-    [
-        (ANONYMOUS, "127.0.0.1", True),
-        (ANONYMOUS, "::1", True),
-        (ANONYMOUS, "10.0.0.1", False),
-        (ANONYMOUS, "", False),
-        (ALICE, "127.0.0.1", False),
-    ],
-)
-def test_a_scraper_on_this_machine_need_not_say_who_it_is(opened, principal, host, allowed):
-    session = opened()._gate.session(principal, host)
-    if allowed:
-        assert set(session.metrics().gauges.topics) == {"orders", "other", "secret"}
-    else:
+def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
+    gate = opened()._gate
+    for principal, host in ((ANONYMOUS, "127.0.0.1"), (ANONYMOUS, "10.0.0.1"), (ALICE, "127.0.0.1")):
         with pytest.raises(NotAuthorized):
-            session.metrics()
-    with pytest.raises(NotAuthorized):
-        session.describe_topic("orders")
+            gate.session(principal, host).metrics()
 
 
 @pytest.mark.parametrize(

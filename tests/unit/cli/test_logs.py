@@ -2,8 +2,6 @@ import json
 import logging
 import re
 
-import pytest
-
 from logdb.cli import logs
 
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
@@ -13,6 +11,7 @@ def test_words(capsys):
     with logs.words():
         logging.getLogger("logdb.log.recovery").warning("%s ends at %d", "x.log", 7)
         logging.getLogger("logdb.log.recovery").info("not this")
+        logging.getLogger("py4j").warning("nor this")
     assert capsys.readouterr() == ("", "logdb: x.log ends at 7\n")
 
 
@@ -38,10 +37,16 @@ def test_lines_of_json_are_one_object_each(capsys):
     assert "KeyError: 'gone'" in said["traceback"]
 
 
-@pytest.mark.parametrize("shown", [logs.words, lambda: logs.lines(as_json=False)])
-def test_afterwards_all_is_as_before(shown):
-    root = logging.getLogger()
-    before = list(root.handlers)
-    with shown():
-        assert len(root.handlers) == len(before) + 1
-    assert root.handlers == before
+def test_afterwards_all_is_as_before():
+    loggers = [logging.getLogger(name) for name in ("", "logdb", "logdb_http_api", "logdb_spark_source")]
+
+    def handlers():
+        return [list(logger.handlers) for logger in loggers]
+
+    before = handlers()
+    with logs.words():
+        in_words = handlers()
+        with logs.lines(as_json=False):
+            assert [len(now) - len(then) for now, then in zip(handlers(), before, strict=True)] == [1, 0, 0, 0]
+        assert handlers() == in_words != before
+    assert handlers() == before

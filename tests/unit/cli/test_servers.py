@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import logdb
-from logdb.cli.app import cli
+from logdb.cli.app import VERBS, cli
 from logdb.cli.servers import Servers
 from logdb.errors import InvalidTransactionState, ProducerFenced
 from support.serving import served
@@ -147,6 +147,20 @@ def test_tls(tmp_path):
 )
 def test_what_needs_the_files_says_so(args, words):
     assert words in call("-b", "http://127.0.0.1:1", *args, code=2).stderr
+
+
+LOCAL = ["serve", "dump", "repair", "restore", "parquet", "bench"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_needs_the_files_does_not_offer_a_server(verb):
+    """docs/http.md has the same list."""
+    shown = "--bootstrap-server" in call(verb, "--help").stdout
+    assert shown == (verb not in (*LOCAL, "spark", "completion"))
+    if verb in LOCAL:
+        arguments = {"dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"]}.get(verb, [])
+        for given in (["-b", "http://127.0.0.1:1"], ["--user", "u"]):
+            assert "not with -b, but where the files are" in call(verb, *arguments, *given, code=2).stderr
 
 
 def test_serve_serves_a_directory():
