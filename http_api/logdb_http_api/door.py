@@ -20,7 +20,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +29,7 @@ from logdb.broker.certificates import PrincipalRule
 from logdb.broker.gate import Gate
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
+from logdb.pools import Pool
 from logdb_http_api import (
     access_log,
     batches,
@@ -105,7 +105,7 @@ class HttpDoor:
         self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
         self._authenticator = Authenticator(gate, tls_principal)
         self._access_log = access_log
-        self.executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-http")
+        self.executor = Pool(_THREAD_COUNT, "logdb-http")
         self.slots = Shares(self.limits.requests_max, "requests")
         self.memory = Shares(self.limits.memory_bytes_max, "bytes of memory", wait_s=WAIT_S)
         self.threads = Shares(_THREAD_COUNT, "threads")

@@ -22,12 +22,13 @@ from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
     from collections import Counter
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from logdb.broker.acls import Need
     from logdb.broker.async_waiting import Waits
     from logdb.broker.gate import Gate
     from logdb.broker.guarded import GuardedSession
+    from logdb.pools import Pool
     from logdb_http_api.kept_backups import KeptBackups
     from logdb_http_api.limits import Limits
     from logdb_http_api.shares import Owner, Shares
@@ -64,7 +65,7 @@ class Door(Protocol):
 
     gate: "Gate"
     limits: "Limits"
-    executor: "ThreadPoolExecutor"
+    executor: "Pool"
     slots: "Shares"
     memory: "Shares"
     threads: "Shares"

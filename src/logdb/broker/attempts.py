@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from logdb.errors import AuthenticationFailed
+from logdb.threads import renewed
 
 FREE_COUNT = 5
 """Failures in a row that cost nothing: people mistype."""
@@ -41,7 +42,7 @@ class Attempts:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._all = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 

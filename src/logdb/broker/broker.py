@@ -77,6 +77,7 @@ from logdb.model import (
 )
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -107,7 +108,7 @@ class Broker:
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
-        self._producer_ids_lock = threading.Lock()
+        self._producer_ids_lock = renewed(threading.Lock())
         if store.mode == "a":
             self.events = Events()
             store.listen(self.events.add)
@@ -135,8 +136,8 @@ class Broker:
         self._leftovers.stop()
         self._timers.stop()
         self._transactions.finish()
-        self._groups.cancel()
-        self._transactions.cancel()
+        self._groups.end()
+        self._transactions.end()
         self._endings.close()
 
     # ------------------------------------------------------------ topics and logs

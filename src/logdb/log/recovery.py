@@ -183,8 +183,9 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
     snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
-    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
-    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
+    epochs, usable = found.epochs.entries or None, entry.producers_offset if found.read_only_reason else offset
+    kept = [known for known in snapshots if known <= usable]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
         remove(io, producer_snapshot.snapshot_path(directory, newer))
     stale = False
     for slot in range(sealed_count, len(found.segments)):

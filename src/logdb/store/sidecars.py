@@ -31,6 +31,7 @@ from logdb.store.entries import Entries
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.report import Progress
 from logdb.store.state import StoreState
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,7 +75,7 @@ class Sidecars:
         self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
         self.background = Housekeeping(state.io, "logdb-parquet")
         self.background.add("parquet", self._round, interval_ms=_INTERVAL_MS, needed=is_wanted)
-        self._making = threading.Lock()
+        self._making = renewed(threading.Lock())
         self._waiting_count = 0  # callers of ``make``
         self._stopping = False
 
