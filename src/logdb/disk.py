@@ -327,6 +327,12 @@ def device(io: IO, path: str) -> int:
         return io.device(path)
 
 
+def exists(io: IO, path: str) -> bool:
+    """Whether something has the name; raises ReadFailed where the system cannot tell."""
+    with looking(path):
+        return io.exists(path)
+
+
 def names_in(io: IO, directory: str) -> list[str]:
     """The names in a directory; raises FileNotFoundError, NotADirectoryError, ReadFailed."""
     with looking(directory):

@@ -134,7 +134,11 @@ class IO:
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:  # for os.path.lexists, what cannot be looked at is not there
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def mkdir(self, path: str) -> None:
         os.mkdir(path)
@@ -195,7 +199,9 @@ def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
     """
     rest = memoryview(view).cast("B")
     while rest:
-        written = io.pwrite(fd, rest[:_WRITE_SIZE_BYTES], position)
+        written = io.pwrite(fd, rest if len(rest) <= _WRITE_SIZE_BYTES else rest[:_WRITE_SIZE_BYTES], position)
+        if written == len(rest):
+            return
         if written <= 0:
             raise OSError(5, "write returned 0")
         rest = rest[written:]

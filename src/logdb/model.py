@@ -279,6 +279,11 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 }
 
 
+SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
+"""What a topic gets that is created through a server, and says nothing: Kafka's seven days.  The library's clients say that they want
+no more than what the server was told (``Database.create_topic``)."""
+
+
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Parse topic configs; strings are taken as Kafka's tools write them.
 
@@ -373,6 +378,20 @@ class TopicInfo(NamedTuple):
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]
         return f"TopicInfo({', '.join(shown)})"
+
+
+class ExpiredRecords(NamedTuple):
+    """What retention removes of one partition: the offsets in [start_offset, new_start_offset), whole segments.
+
+    ``size_bytes`` is theirs on the disk.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    new_start_offset: int
+    segment_count: int
+    size_bytes: int
 
 
 EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]

@@ -24,6 +24,7 @@ SHOWS_PYTHON = {
 # page -> what its session with curl prints, among other things
 SHOWS_CURL = {
     "README.md": ('"offset":0', '"value":{"price":188.2}', '{topic="quotes",partition="0"} 1', '"payload":"{'),
+    "docs/http.md": ('["trades"]', '"offset":0', '"value":188.2', 'data: {"topic":"trades"', "188.2\n"),
     "docs/rest-v2.md": ('"instance_id":"one"', '[{"topic":"quotes","key":"AAPL","value":{"price":188.2},"partition":0,"offset":0}]'),
     "docs/rest-v3.md": ('"partitions_count":2', '"partition_id":1,"offset":2,"timestamp"', '"latest_offset":3'),
 }

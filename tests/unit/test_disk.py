@@ -31,6 +31,26 @@ def told(io, tmp_path):
     del watcher
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOMEM])
+def test_what_cannot_be_looked_at_is_neither_there_nor_missing(io, tmp_path, number):
+    (tmp_path / "file").touch()
+    assert disk.exists(io, str(tmp_path / "file"))
+    assert not disk.exists(io, str(tmp_path / "none"))
+    assert not disk.exists(io, str(tmp_path / "file" / "below"))
+    io.fail("exists", number)
+    with pytest.raises(ReadFailed):
+        disk.exists(io, str(tmp_path / "file"))
+
+
+def test_the_system_itself_is_asked_what_a_name_is(tmp_path, monkeypatch):
+    def failing(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "lstat", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        logdb.IO().exists(str(tmp_path))
+
+
 # ---------------------------------------------------------------- descriptors
 
 

@@ -454,7 +454,7 @@ class Exchange:
         self._failure_count += connection is None or self._connections.connect_until > 0  # one that was kept may be old
         self._connections.check_open()
         if isinstance(error, ssl.SSLError) and _is_final(error):
-            raise ServerUnavailable(self._connections.urls, str(error)) from error
+            raise ServerUnavailable(self._connections.urls, _words(error)) from error
         if self._sent:
             self.repeated = True
             if not self._safe:
@@ -481,7 +481,9 @@ class Exchange:
 
 def _words(reason: Exception) -> str:
     """Why a try failed: what the system says, without its number."""
-    said = reason.strerror if isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError) else None
+    if isinstance(reason, ssl.SSLError):
+        return "no TLS is spoken there: http:// asks without" if reason.reason == "WRONG_VERSION_NUMBER" else str(reason)
+    said = reason.strerror if isinstance(reason, OSError) else None
     return said or str(reason) or type(reason).__name__
 
 

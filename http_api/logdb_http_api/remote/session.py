@@ -30,7 +30,7 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.pools import Pool
 from logdb.store.report import Copied, Progress, Report
 from logdb.threads import started
@@ -64,7 +64,7 @@ _DONE_BEFORE: dict[str, type[LogdbError]] = {
     "delete_users": UnknownCredential,
     "revoke_tokens": UnknownCredential,
 }
-_PATIENCE_MS = {"compact": _LONG_MS, "flush": _LONG_MS}
+_PATIENCE_MS = {"compact": _LONG_MS, "enforce_retention": _LONG_MS, "flush": _LONG_MS}
 
 
 def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
@@ -110,6 +110,7 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
+
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -178,6 +179,7 @@ class RemoteSession:
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
         arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
         info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
         self._learn(info)
@@ -198,6 +200,11 @@ class RemoteSession:
         start_offset: int = self.call("delete_records", {"topic": topic, "partition": partition, "before_offset": before_offset})
         self.ends.appended()
         return start_offset
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        gone: list[ExpiredRecords] = self.call("enforce_retention", {"topic": topic, "dry_run": dry_run})
+        self.ends.appended()
+        return gone
 
     def partition_count(self, topic: str) -> int:
         return self._info(topic).partition_count

@@ -14,6 +14,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from logdb.errors import AuthenticationFailed
 from logdb.threads import renewed
@@ -92,6 +93,7 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+@lru_cache(1024)
 def network(host: str) -> str:
     """What is counted as one address: an IPv6 /64, an IPv4 address however it is written; whatever is none stands for itself."""
     address = _address(host)

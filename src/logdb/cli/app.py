@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
+        "enforce-retention": "enforce_retention:enforce_retention",
         "compact": "compact:compact",
         "parquet": "parquet:parquet",
     },
@@ -154,7 +155,7 @@ class Root(click.Group):
             _show(error, str(error), as_json=as_json)
             session.exit_code = exit_code_of(error)
         except OSError as error:
-            _show(error, str(error), as_json=as_json)
+            _show(error, str(error) if as_json else _said(error), as_json=as_json)
             session.exit_code = 1
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
@@ -171,6 +172,11 @@ def _code_of(interrupt: KeyboardInterrupt, *, follows: bool) -> int:
     if isinstance(interrupt, Terminated):
         return 0 if follows else 128 + signal.SIGTERM
     return 128 + signal.SIGINT
+
+
+def _said(error: OSError) -> str:
+    """What the system says, and of which file, without its number."""
+    return ": ".join(map(str, (part for part in (error.strerror, error.filename, error.filename2) if part))) or str(error)
 
 
 def _show(error: Exception, message: str, *, as_json: bool) -> None:

@@ -71,7 +71,9 @@ def named_groups(db: "logdb.Database", names: Sequence[str], *, every: bool = Fa
     known = [group.group_id for group in db.groups()]
     for name in names:
         if name not in known:
-            raise UnknownGroup(name)
+            error = UnknownGroup(name)
+            error.add_note(f"there are {', '.join(map(repr, known))}" if known else "there are none")
+            raise error
     return known if every else list(names)
 
 

@@ -192,7 +192,7 @@ def root(function: Function) -> Function:
 
 
 def here(function: Function) -> Function:
-    """Give a verb that works on files the options that all have; it calls ``refuse_servers``."""
+    """Give a verb that works on files, or on none, the options that all have; what needs files calls ``refuse_servers``."""
     return _shared(servers.options(function, _set_servers, hidden=True, local=True))
 
 

@@ -149,8 +149,8 @@ def by_flags(
         raise click.UsageError(f"--{action} needs --topic")
     if action == "create":
         with session.write(create=True) as db:
-            db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
-        say_created(session, topic)
+            info = db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
+        say_created(session, info, config)
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
@@ -170,13 +170,15 @@ def _named(db: "logdb.Database", topic: str | None, *, quiet: bool, internal: bo
         raise
 
 
-def say_created(session: Session, name: str) -> None:
+def say_created(session: Session, topic: TopicInfo, given: Pairs) -> None:
+    """``given``: what was asked for; what else the topic has comes from the server, or it was there already."""
     if session.as_json:
-        emit({"topic": name})
+        emit({"topic": topic.name, "config": dict(topic.config)})
     elif session.kafka:
-        click.echo(f"Created topic {name}.")
+        click.echo(f"Created topic {topic.name}.")
     else:
-        say(f"created topic {name}")
+        more = config_text({key: value for key, value in topic.config.items() if key not in dict(given)}, ", ")
+        say(f"created topic {topic.name}" + (f", with what was not asked for: {more}" if more else ""))
 
 
 _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete", describing=("topic", "exclude_internal"))
@@ -271,8 +273,7 @@ def create(
     check_replication(replication_factor)
     with session.write(create=True) as db:
         for name in names:
-            db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists)
-            say_created(session, name)
+            say_created(session, db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists), config)
 
 
 @topics.command()

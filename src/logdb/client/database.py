@@ -23,7 +23,7 @@ from logdb.client.session import Base, PartitionLog, Session
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, door, explained
-from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo, check_topic_name
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -117,8 +117,13 @@ class Database(Administration):
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
             partitions: How many, 1 to 100,000; more can be added later, never fewer.
-            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's.
+            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's; None: the default.  Records are
+                kept for ever unless ``retention.ms`` or ``retention.bytes`` say otherwise; behind a URL, also those that its
+                server was told (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` that is returned.
             if_not_exists: Return the topic that is there instead of raising.
+
+        Returns:
+            The topic, with all configs that it has been given, those by its server too.
 
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
@@ -528,6 +533,25 @@ class Database(Administration):
         Source: DeleteRecords of Kafka (KIP-107).
         """
         return self._base.delete_records(topic, partition, before_offset)
+
+    @door
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """Delete now what the limits of topics ask to delete: ``retention.ms`` and ``retention.bytes``; else it happens by and by.
+
+        Whole segments go, oldest first; the one that is appended to only if all that is in it is too old.  A topic without a
+        limit, and what is or may yet be part of an open transaction, stay.
+
+        Args:
+            topic: One of them; None: all, behind a URL those of which one may delete records.
+            dry_run: Only say what would go, as far as segments were sealed; with ``mode="r"`` as the last checkpoint knows it.
+
+        Returns:
+            What went, by topic and partition; nothing of the others.
+
+        Raises:
+            UnknownTopic, ReadOnly, DiskFull, SyncFailed: as they say; the other logs were seen to.
+        """
+        return self._base.enforce_retention(topic, dry_run=dry_run)
 
     @door
     def compact(self, topic: str, partition: int | None = None) -> None:

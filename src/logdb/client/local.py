@@ -20,6 +20,7 @@ from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.report import Copied, Progress, Report
+from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb.store.store import Store
@@ -155,6 +156,7 @@ def open_database(
     durability: Durability = "interval",
     batch_size: int = 16_384,
     linger_ms: int = 5,
+    retention_check_interval_ms: int = CHECK_INTERVAL_MS,
     cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     offsets_retention_minutes: int | None = None,
     io: IO | None = None,
@@ -170,6 +172,7 @@ def open_database(
             durability=durability,
             batch_size=batch_size,
             linger_ms=linger_ms,
+            retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
             io=io,
             clock=clock,

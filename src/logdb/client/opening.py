@@ -6,7 +6,6 @@ Knows that a URL's scheme belongs to whichever package announces it.  Does not k
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
-from urllib.parse import urlsplit
 
 from logdb.client import local
 from logdb.client.database import Database
@@ -68,6 +67,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        retention_check_interval_ms: How often at most old records are looked for in the background (Kafka's
+            ``log.retention.check.interval.ms``), 1 or more; also when it is opened, when a segment is full, and when it is closed.
         cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
         offsets_retention_minutes: How long the committed offsets of a group without members are kept, 1 or more;
             None: until the group is deleted.
@@ -118,7 +119,8 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     """What opens URLs of their scheme."""
-    from importlib.metadata import entry_points  # a directory needs none
+    from importlib.metadata import entry_points  # a directory needs none of these
+    from urllib.parse import urlsplit
 
     if not urls:
         raise ValueError("no URL is given")

@@ -25,8 +25,6 @@ from logdb.threads import started
 DOORS = "logdb.doors"
 """Entry points of doors: name = module:function(gate, address, **options) -> Door."""
 DRAIN_MS = 10_000
-TOPIC_CONFIG: Mapping[str, object] = {"retention.ms": 604_800_000}
-"""What topics that are created through a server get unless said otherwise: Kafka's seven days."""
 _TLS = "TLS (--tls-cert)"
 _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
 
@@ -190,6 +188,8 @@ def _address_meant(text: str) -> Sequence[str]:
     """What somebody may have meant who wrote no ``host:port``."""
     rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
     host, _, port = rest.rpartition(":")
+    if port.isdigit() and int(port) > 65535:
+        return ()
     if rest.isdigit() or (not host and port.isdigit()):
         return f"127.0.0.1:{port}, for this machine alone,", f"0.0.0.0:{port}, for all,"
     if port.isdigit():
@@ -219,7 +219,7 @@ def make_server(
     broker = database._session
     required = authentication or options.get("tls_client_ca") is not None
     gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required)
-    broker.topic_defaults = {**TOPIC_CONFIG, **check_config(topic_config or {})}
+    broker.serve_topics(check_config(topic_config or {}))
     return Server(gate, doors, **options)
 
 
@@ -239,8 +239,9 @@ def serve(
     Args:
         database: What ``logdb.open`` returned for a directory, to write or to read.
         http: Address of the HTTP door, ``host:port``; port 0: any that is free.
-        topic_config: Configs of topics that are created through the server and don't say otherwise; without any,
-            ``retention.ms`` is seven days.
+        topic_config: Configs of topics that are created through the server and don't say otherwise.  Without ``retention.ms``
+            it is seven days for those that are created by Kafka's APIs or a plain call, and none for those that are
+            created by ``logdb.open(url)``.
         insecure: Serve other addresses than loopback without TLS and authentication, too.
         drain_ms: How long closing waits for what is under way.
         authentication: Whoever asks has to say who they are, even if the database has no users, tokens or ACLs yet; so it

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from logdb.client.session import PartitionLog, Session
+from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.meta.views import Entry, Position, View, ViewDamaged
@@ -314,6 +315,6 @@ class TopicViews:
     def _remove_strays(self, directory: str) -> None:
         """Remove the views of topics that were deleted since."""
         with contextlib.suppress(FileNotFoundError):
-            names = set(os.listdir(directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
+            names = set(names_in(self._io, directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
             for name in names:
                 shutil.rmtree(os.path.join(directory, name), ignore_errors=True)

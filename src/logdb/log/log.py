@@ -305,6 +305,11 @@ class Log(AppendableLog):
         segment = self._end.segment
         return segment.created_ms if segment is not None and segment.base_offset == base_offset else 0
 
+    def append_ms(self, base_offset: int) -> int:
+        """When the active segment was last appended to, milliseconds since 1970, if that is its base offset; else 0."""
+        segment = self._end.segment
+        return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
+
     def roll(self, end_offset: int | None = None) -> bool:
         """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
 
@@ -371,7 +376,7 @@ class Log(AppendableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed:
+        if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
         end, point = self._end, self._point.point
         if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):

@@ -22,7 +22,7 @@ import os
 from collections.abc import Sequence
 
 from logdb.codec import Status, explain, find_batch
-from logdb.disk import File, changing, names_in, remove, sync_directory
+from logdb.disk import File, changing, exists, names_in, remove, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -96,8 +96,8 @@ def recover(
         names = names_in(io, directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
-    cut_off = [name for name in names if name.endswith(CLEANED)]  # of a compaction, before its commit
-    for name in (*cut_off, *unnamed_sidecars(names, sealed)):
+    cut_off = [name for name in names if name.endswith((CLEANED, ".tmp"))]  # of a compaction before its commit, of a file before its rename
+    for name in {*cut_off, *unnamed_sidecars(names, sealed)}:
         remove(io, os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
@@ -112,6 +112,8 @@ def recover(
         _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
+    if found.segments and found.next_offset == entry.recovery_offset and found.segments[-1].base_offset == entry.recovery_segment:
+        found.segments[-1].append_ms = entry.segment_append_ms or found.segments[-1].append_ms  # nothing came since
     found.unsealed = found.segments[len(sealed) : -1]
     if found.point.point.offset > found.next_offset:
         _note_loss(io, directory, found)
@@ -161,7 +163,7 @@ def _remove_below(
     for name in names:
         stem, _, suffix = name.partition(".")
         stray = suffix in INDEX_SUFFIXES and len(stem) == 20 and stem.isdigit() and int(stem) < head
-        if stray and int(stem) not in kept | named and io.exists(path := os.path.join(directory, name)):
+        if stray and int(stem) not in kept | named and exists(io, path := os.path.join(directory, name)):
             remove(io, path)
     return sorted(kept)
 

@@ -12,7 +12,7 @@ from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
-from logdb.disk import File, names_in, path_id
+from logdb.disk import File, exists, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -259,10 +259,10 @@ class TailLog(Log):
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
         following = segment.next_offset if segment is not None else self._first_base()
-        there = self._io.exists(segment_path(self.directory, following))
+        there = exists(self._io, segment_path(self.directory, following))
         if (there or (segment is not None and self._is_sealed(segment))) and self._refresh():
             return True  # it may be sealed by now, and be another file, or a part of one
-        if not self._io.exists(segment_path(self.directory, following)):
+        if not exists(self._io, segment_path(self.directory, following)):
             return False
         self._segments = (*self._segments, self._open_segment(following))
         return True

@@ -124,7 +124,7 @@ class FileHolder:
             SyncFailed: Final for the device.
         """
         count = self.write_count
-        (file or self.open()).sync()
+        (file or self.file or self.open()).sync()
         self.synced_count = count
 
     def retire(self) -> None:

@@ -23,7 +23,7 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.disk import File, changing, path_id, read_file, remove, write_file
+from logdb.disk import File, changing, exists, path_id, read_file, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
@@ -218,7 +218,7 @@ class Segment(FileHolder):
         """
         index, time_index = scanner.index, scanner.time_index
         ends = len(index), len(time_index)  # in this order, for the same reason: appends go on
-        if not self.io.exists(self._index_path()):
+        if not exists(self.io, self._index_path()):
             self.new, self.saved_bytes = True, (0, 0)
         saved, saved_times = self.saved_bytes
         write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
@@ -253,7 +253,7 @@ class Segment(FileHolder):
     def remove(self) -> None:
         """Unlink the files; whoever reads them goes on."""
         for path in self.paths():
-            if self.io.exists(path):
+            if exists(self.io, path):
                 remove(self.io, path)
 
     def paths(self) -> list[str]:
@@ -413,7 +413,7 @@ class Segment(FileHolder):
         """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
         saved, saved_times = self.saved_bytes
         for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
-            if self.io.exists(path):
+            if exists(self.io, path):
                 with File(self.io, path, os.O_RDWR) as file:
                     if file.size_bytes() > size_bytes:
                         file.truncate(size_bytes)

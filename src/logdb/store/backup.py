@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from logdb.codec import crc32c
-from logdb.disk import File, changing, sync_directory
+from logdb.disk import File, changing, exists, sync_directory
 from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, SyncFailed, TargetNotEmpty
 from logdb.io import IO
 from logdb.segment.segment import segment_path
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
     """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
     io, path = store.io, os.path.abspath(path)
-    if io.exists(path):
+    if exists(io, path):
         raise TargetNotEmpty(path)
     onto: tuple[str, str] | None = None
     known: dict[LogKey, ListedLog] = {}

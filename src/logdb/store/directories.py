@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from stat import S_ISDIR
 
-from logdb.disk import changing, looking, sync_directory
+from logdb.disk import File, changing, exists, looking, sync_directory
 from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 
@@ -23,7 +23,7 @@ _BUILDING = "BUILDING.tmp"
 def make_directory(io: IO, path: str) -> None:
     """Make a directory, and those above it that are missing, each durable in the one that holds it."""
     parent = os.path.dirname(path)
-    if io.exists(path):
+    if exists(io, path):
         return
     make_directory(io, parent)
     with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
@@ -65,8 +65,7 @@ def building(io: IO, target: str) -> Iterator[str]:
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
     make_directory(io, parent)
-    fd = _begin(io, temporary)
-    try:
+    with _begin(io, temporary):
         try:
             yield temporary
             sync_directory(io, temporary)
@@ -82,8 +81,6 @@ def building(io: IO, target: str) -> Iterator[str]:
             raise
         with contextlib.suppress(OSError):  # it does no harm
             io.unlink(os.path.join(target, _BUILDING))
-    finally:
-        io.close(fd)
 
 
 def _discard(io: IO, path: str) -> None:
@@ -111,12 +108,12 @@ def check_empty(io: IO, target: str) -> None:
         raise TargetNotEmpty(target)
 
 
-def _begin(io: IO, temporary: str) -> int:
+def _begin(io: IO, temporary: str) -> File:
     """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
-    if io.exists(temporary):
-        if io.exists(mark):
-            io.close(_lock(io, mark))
+    if exists(io, temporary):
+        if exists(io, mark):
+            _lock(io, mark).close()
             remove_tree(io, temporary)
         else:
             check_empty(io, temporary)
@@ -125,7 +122,7 @@ def _begin(io: IO, temporary: str) -> int:
     with changing(temporary):
         io.mkdir(temporary)
     try:
-        fd = _lock(io, mark)
+        locked = _lock(io, mark)
     except BaseException:
         with contextlib.suppress(OSError):
             io.rmdir(temporary)
@@ -133,19 +130,18 @@ def _begin(io: IO, temporary: str) -> int:
     try:
         sync_directory(io, temporary)  # before all else that will be in it, or a power cut might leave what nobody knows
     except BaseException:
-        io.close(fd)
+        locked.close()
         raise
-    return fd
+    return locked
 
 
-def _lock(io: IO, mark: str) -> int:
-    with changing(mark):
-        fd = io.open(mark, os.O_RDWR | os.O_CREAT)
-        try:
-            if io.lock(fd):
-                return fd
-        except BaseException:
-            io.close(fd)
-            raise
-        io.close(fd)
+def _lock(io: IO, mark: str) -> File:
+    file = File(io, mark, os.O_RDWR | os.O_CREAT)
+    try:
+        if file.lock():
+            return file
+    except BaseException:
+        file.close()
+        raise
+    file.close()
     raise DirectoryLocked(os.path.dirname(mark), pid=0, host="", since="")

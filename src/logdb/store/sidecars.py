@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.codec import crc32c, parquet
+from logdb.codec import crc32c
 from logdb.disk import File, sync_directory, write_error
 from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO
@@ -28,7 +28,7 @@ from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
 from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
 from logdb.store.entries import Entries
-from logdb.store.housekeeping import Housekeeping
+from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.report import Progress
 from logdb.store.state import StoreState
 from logdb.threads import renewed
@@ -110,23 +110,33 @@ class Sidecars:
         size_bytes = sum(sidecar.size_bytes for sidecar in there)
         return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
 
-    def _round(self) -> None:
-        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to."""
+    def altered(self) -> None:
+        """A segment of a log that wants sidecars was sealed, or a topic has other configs."""
+        self.background.ask("parquet")
+
+    def _round(self) -> float | None:
+        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to.
+
+        Returns:
+            None where something is still missing: it cannot be made yet.
+        """
         failure: Exception | None = None
+        missing = False
         for topic in self._state.catalogue.topics().values():
             for partition in range(topic.partition_count) if is_wanted(topic.config) else ():
                 try:
                     entry, sealed = self._state.catalogue.view(topic.name, partition)
-                    if entry.read_only_reason is None and any(named.sidecar is None for named in sealed):
-                        self._make_missing(self._log(topic.name, partition))
+                    wanted = sum(named.sidecar is None for named in sealed) if entry.read_only_reason is None else 0
+                    missing |= wanted > 0 and self._make_missing(self._log(topic.name, partition)) < wanted
                 except (UnknownTopic, UnknownPartition):  # deleted meanwhile
                     break
                 except Closed:
-                    return
+                    return None
                 except LogdbError as error:
                     failure = failure or error
         if failure is not None:
             raise failure
+        return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
         """Make the sidecars that the log's segments lack; returns how many."""
@@ -202,6 +212,8 @@ class Sidecars:
 
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
         """Write and sync the file of a segment's records."""
+        from logdb.codec import parquet  # few programs need it
+
         begin, end = named.base_offset, named.next_offset
         file = File(self._io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         sink = _Sink(file)

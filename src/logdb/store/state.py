@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Literal
 
+from logdb.disk import exists
 from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import GATE_SEALED, Log
@@ -95,7 +96,7 @@ class StoreState:
     def is_of(self, path: str, topic_id: str) -> bool:
         """Whether a partition's directory is there, and that of the topic with the id, not of a later one of the same name."""
         try:
-            return self.io.exists(path) and topic_file.load(self.io, path).topic_id == topic_id
+            return exists(self.io, path) and topic_file.load(self.io, path).topic_id == topic_id
         except (FileNotFoundError, CorruptionError):
             return self.catalogue.topic(os.path.basename(path).rpartition("-")[0]) is None
 
@@ -150,7 +151,7 @@ class StoreState:
     def fail(self, error: SyncFailed) -> None:
         """The device failed a sync: from here on nothing is written."""
         if self.sync_failed is None and not self.closed:
-            self.sync_failed = error
+            self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
                 log.refuse(GATE_SEALED)
             if self.lock_file is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from logdb.codec import compression
-from logdb.disk import changing, names_in, sync_directory
+from logdb.disk import changing, exists, names_in, sync_directory
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -229,10 +229,10 @@ class TopicChanges:
     def _make_partition(self, entry: TopicEntry, partition: int) -> None:
         """Make the directory of one, synced, under the name of unfinished work."""
         path = self._state.partition_path(entry.name, partition)
-        if self._io.exists(path):
+        if exists(self._io, path):
             raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
-        if self._io.exists(temporary):
+        if exists(self._io, temporary):
             remove_tree(self._io, temporary)
         with changing(temporary):
             self._io.mkdir(temporary)
@@ -244,7 +244,7 @@ class TopicChanges:
         for partition in range(start, stop):
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
-            if self._io.exists(temporary):
+            if exists(self._io, temporary):
                 with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
@@ -260,7 +260,7 @@ class TopicChanges:
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:
-            if self._io.exists(path):
+            if exists(self._io, path):
                 remove_tree(self._io, path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
 
@@ -272,7 +272,7 @@ class TopicChanges:
 def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """See that there can be such a topic; returns its configs, parsed."""
     check_topic_name(name)
-    parsed = check_config(config)
+    parsed = _given(config)
     _check_policy(name, parsed)
     compression.check_installed(str(parsed.get("compression.type")))
     _check_partition_count(name, partition_count, 1)
@@ -281,12 +281,17 @@ def _check_new(name: str, partition_count: int, config: Mapping[str, object]) ->
 
 def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """The configs that a topic comes to have."""
-    parsed = check_config({key: value for key, value in config.items() if value is not None})
-    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    parsed = _given(config)
     changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
     _check_policy(entry.name, changed)
     compression.check_installed(str(parsed.get("compression.type")))
     return changed
+
+
+def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """Configs, parsed, without those that are None: they are to have their defaults."""
+    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    return check_config({key: value for key, value in config.items() if value is not None})
 
 
 def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:

@@ -144,6 +144,12 @@ def test_an_established_session_goes_on_trying(tmp_path):
         assert float(re.search(r"again for (\S+) s", said[0])[1]) > 20, "by timeout_ms, 30 s"
 
 
+def test_tls_where_there_is_none_is_final_and_said(tmp_path):
+    with served(tmp_path / "db") as server, told() as said, pytest.raises(ServerUnavailable, match="http:// asks without"):
+        logdb.open(server.url.replace("http:", "https:"), connect_timeout_ms=600_000)
+    assert said == []
+
+
 @pytest.mark.parametrize("value", [0, -1])
 def test_what_cannot_be(value):
     with pytest.raises(ValueError, match=f"connect_timeout_ms={value}: allowed is 1 or more"):

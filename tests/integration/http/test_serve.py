@@ -84,7 +84,7 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
         (("db", "--http", "8081"), {}, "127.0.0.1:8081"),
         (("db", "--http", "localhost"), {}, "localhost:8080 is one"),
         (("db", "--http", "::1:8081"), {}, "[::1]:8081 is one"),
-        (("db", "--http", "localhost:99999"), {}, "the port in [0, 65535]"),
+        (("db", "--http", "localhost:99999"), {}, "the port in [0, 65535]\n"),
         (("db", "--http", "localhost:http"), {}, "wanted is host:port"),
         (("db",), {"LOGDB_HTTP": ":8081"}, "127.0.0.1:8081"),
         (("db", "--port", "8081"), {}, "--http 127.0.0.1:8081"),

@@ -148,7 +148,9 @@ def test_every_error_has_an_exit_code():
     [
         (errors.SyncFailed("f", "EIO"), False, 1, "logdb: syncing f failed"),
         (errors.ReadOnly("why"), False, 2, "logdb: why"),
-        (PermissionError(13, "Permission denied", "x"), False, 1, "Permission denied"),
+        (PermissionError(13, "Permission denied", "x"), False, 1, "logdb: Permission denied: x\n"),
+        (OSError(28, "No space left on device"), False, 1, "logdb: No space left on device\n"),
+        (OSError("as it is"), False, 1, "logdb: as it is\n"),
         (KeyboardInterrupt(), False, 128 + signal.SIGINT, ""),
         (Terminated(), False, 128 + signal.SIGTERM, ""),
         (KeyboardInterrupt(), True, 128 + signal.SIGINT, ""),

@@ -24,7 +24,7 @@ def test_none_yet(filled):
     result = filled("groups", "list")
     assert (result.stdout, "no groups yet" in result.stderr) == ("", True)
     assert filled.json("groups") == []
-    assert "unknown group 'a'" in filled("groups", "describe", "a", code=2).stderr
+    assert "unknown group 'a'; there are none" in filled("groups", "describe", "a", code=2).stderr
 
 
 def test_list(grouped):
