@@ -277,7 +277,12 @@ def _open_tail(
         found.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset
         return False
-    return clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    try:
+        segment.check_timestamps()
+    except CorruptionError as error:
+        found.corrupt(error)
+    return goes_on
 
 
 def _scan_rest(
