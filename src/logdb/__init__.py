@@ -25,6 +25,7 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import (
     AbortedTransaction,
+    ExpiredRecords,
     OffsetAndMetadata,
     OpenTransaction,
     PartitionInfo,
@@ -69,6 +70,7 @@ __all__ = [
     "ConsumerConfig",
     "Copied",
     "Database",
+    "ExpiredRecords",
     "GroupInfo",
     "GroupMetadata",
     "GroupOffset",

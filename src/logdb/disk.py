@@ -26,6 +26,7 @@ from typing import Self
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, pread_exact, pwrite_all
 from logdb.model import Buffer
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def looking(path: str) -> Iterator[None]:
 # ---------------------------------------------------------------- devices that failed a sync
 
 _watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
-_watchers_lock = threading.Lock()
+_watchers_lock = renewed(threading.Lock())
 
 
 class Watcher:

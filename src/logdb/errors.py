@@ -232,6 +232,16 @@ class TransactionAborted(LogdbError):
     """The record was not written, or does not count: its transaction was aborted."""
 
 
+class ThreadUnavailable(LogdbError):
+    """The system gave no thread: memory, or the number of processes that the user may have, is used up."""
+
+    retriable = True
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the thread {name} cannot be started: {reason}; free memory, or raise the limit of processes (ulimit -u)")
+        self.name, self.reason = name, reason
+
+
 class DeliveryTimeout(LogdbError):
     """A record could not be written within ``delivery.timeout.ms``."""
 

@@ -380,6 +380,20 @@ class TopicInfo(NamedTuple):
         return f"TopicInfo({', '.join(shown)})"
 
 
+class ExpiredRecords(NamedTuple):
+    """What retention removes of one partition: the offsets in [start_offset, new_start_offset), whole segments.
+
+    ``size_bytes`` is theirs on the disk.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    new_start_offset: int
+    segment_count: int
+    size_bytes: int
+
+
 EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]
 
 

@@ -30,6 +30,7 @@ from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
+from logdb.threads import renewed
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
 
@@ -194,10 +195,10 @@ class Connections:
         self._at = 0
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
         self._owner = os.getpid()
-        self.ended = threading.Event()
+        self.ended = renewed(threading.Event())
 
     @property
     def closed(self) -> bool:

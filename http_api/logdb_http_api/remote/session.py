@@ -10,7 +10,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -30,8 +30,10 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.pools import Pool
 from logdb.store.report import Copied, Progress, Report
+from logdb.threads import started
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.calls import PATH, SHAPES
@@ -62,7 +64,7 @@ _DONE_BEFORE: dict[str, type[LogdbError]] = {
     "delete_users": UnknownCredential,
     "revoke_tokens": UnknownCredential,
 }
-_PATIENCE_MS = {"compact": _LONG_MS, "flush": _LONG_MS}
+_PATIENCE_MS = {"compact": _LONG_MS, "enforce_retention": _LONG_MS, "flush": _LONG_MS}
 
 
 def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
@@ -108,6 +110,7 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
+
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -130,7 +133,7 @@ class RemoteSession:
         self.watching = Watching(self.ends)
         self._logs: dict[TopicPartition, RemoteLog] = {}
         self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that
-        self._commits = ThreadPoolExecutor(1, thread_name_prefix="logdb-commit")  # one: none overtakes another
+        self._commits = Pool(1, "logdb-commit")  # one: none overtakes another
 
     @property
     def closed(self) -> bool:
@@ -197,6 +200,11 @@ class RemoteSession:
         start_offset: int = self.call("delete_records", {"topic": topic, "partition": partition, "before_offset": before_offset})
         self.ends.appended()
         return start_offset
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        gone: list[ExpiredRecords] = self.call("enforce_retention", {"topic": topic, "dry_run": dry_run})
+        self.ends.appended()
+        return gone
 
     def partition_count(self, topic: str) -> int:
         return self._info(topic).partition_count
@@ -326,7 +334,7 @@ class RemoteSession:
             except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
                 future.set_exception(error)
 
-        threading.Thread(target=run, name=f"logdb-{name}", daemon=True).start()
+        started(f"logdb-{name}", run)
         told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
         return future
 

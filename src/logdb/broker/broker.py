@@ -69,6 +69,7 @@ from logdb.model import (
     Buffer,
     Changes,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -76,6 +77,7 @@ from logdb.model import (
 )
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -106,7 +108,7 @@ class Broker:
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
-        self._producer_ids_lock = threading.Lock()
+        self._producer_ids_lock = renewed(threading.Lock())
         if store.mode == "a":
             self.events = Events()
             store.listen(self.events.add)
@@ -134,8 +136,8 @@ class Broker:
         self._leftovers.stop()
         self._timers.stop()
         self._transactions.finish()
-        self._groups.cancel()
-        self._transactions.cancel()
+        self._groups.end()
+        self._transactions.end()
         self._endings.close()
 
     # ------------------------------------------------------------ topics and logs
@@ -212,6 +214,9 @@ class Broker:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        return self._store.enforce_retention(topic, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self._store.compact(topic, partition)

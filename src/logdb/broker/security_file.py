@@ -27,6 +27,7 @@ from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, Logd
 from logdb.io import IO
 from logdb.store import security_line
 from logdb.store.security_line import FILE_NAME, LOCK_NAME, SIZE_BYTES_MAX
+from logdb.threads import renewed
 
 LOOK_MS = 10
 _LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.005
@@ -194,7 +195,7 @@ class Watched:
             take: Called with what the file holds; None: there is none.
         """
         self._io, self.path, self._take = io, os.path.join(directory, FILE_NAME), take
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._file: File | None = None
         self._version: tuple[int, ...] | None = _UNREAD
         self._looked_ms = -LOOK_MS

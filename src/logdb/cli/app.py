@@ -29,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
+        "enforce-retention": "enforce_retention:enforce_retention",
         "compact": "compact:compact",
         "parquet": "parquet:parquet",
     },

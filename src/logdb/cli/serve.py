@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 HTTP = "127.0.0.1:8080"
 _AUTHORITIES = "SSL_CERT_FILE"
-_OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
+_OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 
 def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:

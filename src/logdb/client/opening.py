@@ -67,6 +67,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        retention_check_interval_ms: How often at most old records are looked for in the background (Kafka's
+            ``log.retention.check.interval.ms``), 1 or more; also when it is opened, when a segment is full, and when it is closed.
         cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
         offsets_retention_minutes: How long the committed offsets of a group without members are kept, 1 or more;
             None: until the group is deleted.

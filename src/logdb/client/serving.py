@@ -20,6 +20,7 @@ from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import InsecureAddress, InvalidCertificate, LocalOnly, missing_package
 from logdb.model import check_config
+from logdb.threads import started
 
 DOORS = "logdb.doors"
 """Entry points of doors: name = module:function(gate, address, **options) -> Door."""
@@ -138,8 +139,7 @@ class Server:
             await self._stopped.wait()
             await self.drain()
 
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="logdb-server", daemon=True)
-        self._thread.start()
+        self._thread = started("logdb-server", lambda: asyncio.run(main()))
         ready.wait()
         if failure:
             self._thread.join()

@@ -18,6 +18,7 @@ from logdb.model import (
     Buffer,
     Changes,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -239,6 +240,9 @@ class Base(Protocol):
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See ``Database.delete_records``."""
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """See ``Database.enforce_retention``."""
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""

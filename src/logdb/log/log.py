@@ -38,6 +38,7 @@ from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
+from logdb.threads import renew
 
 logger = logging.getLogger(__name__)
 
@@ -304,6 +305,11 @@ class Log(AppendableLog):
         segment = self._end.segment
         return segment.created_ms if segment is not None and segment.base_offset == base_offset else 0
 
+    def append_ms(self, base_offset: int) -> int:
+        """When the active segment was last appended to, milliseconds since 1970, if that is its base offset; else 0."""
+        segment = self._end.segment
+        return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
+
     def roll(self, end_offset: int | None = None) -> bool:
         """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
 
@@ -506,6 +512,9 @@ class Log(AppendableLog):
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        if self._transactions is not None:
+            renew((self._transactions.lock,))
         self._closed = True
         self.refuse(GATE_SEALED)
 

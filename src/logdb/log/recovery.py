@@ -112,6 +112,8 @@ def recover(
         _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
+    if found.segments and found.next_offset == entry.recovery_offset and found.segments[-1].base_offset == entry.recovery_segment:
+        found.segments[-1].append_ms = entry.segment_append_ms or found.segments[-1].append_ms  # nothing came since
     found.unsealed = found.segments[len(sealed) : -1]
     if found.point.point.offset > found.next_offset:
         _note_loss(io, directory, found)
@@ -181,8 +183,9 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
     snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
-    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
-    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
+    epochs, usable = found.epochs.entries or None, entry.producers_offset if found.read_only_reason else offset
+    kept = [known for known in snapshots if known <= usable]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
         remove(io, producer_snapshot.snapshot_path(directory, newer))
     stale = False
     for slot in range(sealed_count, len(found.segments)):
@@ -274,7 +277,12 @@ def _open_tail(
         found.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset
         return False
-    return clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    try:
+        segment.check_timestamps()
+    except CorruptionError as error:
+        found.corrupt(error)
+    return goes_on
 
 
 def _scan_rest(

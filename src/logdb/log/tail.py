@@ -26,6 +26,7 @@ from logdb.log.sealed import sealed_segment
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path
+from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 _UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
@@ -76,6 +77,10 @@ class TailLog(Log):
         self._directory_id = path_id(io, directory)
         self._load_epochs()
         self._catch_up()
+
+    def forked(self) -> None:
+        renew((self._refresh_lock,))
+        super().forked()
 
     @property
     def start_offset(self) -> int:

@@ -46,6 +46,7 @@ from logdb.disk import File, condemn, read_file, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.meta.environment import DAMAGE
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class View:
         self.path = path
         self._io, self._kept = io, kept
         self._pid = os.getpid()
-        self._reading = threading.RLock()  # whoever uses _reader, begins a snapshot, or changes what these stand on
+        self._reading = renewed(threading.RLock())  # whoever uses _reader, begins a snapshot, or changes what these stand on
         self._snapshot_count = 0
         self._marked_open = self._closed = False
         self._open()

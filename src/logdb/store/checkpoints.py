@@ -4,7 +4,7 @@ Knows the order: a segment is final and synced, with its directory entry, before
 point follows.  Does not know when a checkpoint is due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from logdb.disk import sync_directory
 from logdb.errors import LogdbError
@@ -21,8 +21,9 @@ from logdb.store.state import StoreState
 class Checkpoints:
     """The checkpoints of one store."""
 
-    def __init__(self, state: StoreState, entries: Entries) -> None:
-        self._state, self._entries = state, entries
+    def __init__(self, state: StoreState, entries: Entries, sealed: Callable[[Log], None]) -> None:
+        """``sealed``: told each log of which the catalogue names more segments."""
+        self._state, self._entries, self._sealed = state, entries, sealed
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
         """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs.
@@ -54,6 +55,8 @@ class Checkpoints:
         )
         for log, point in points.items():
             log.checkpoint_done(point, sealed[log])
+            if sealed[log]:
+                self._sealed(log)
         if failure is not None:
             raise failure
 
@@ -83,4 +86,5 @@ class Checkpoints:
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),
+            segment_append_ms=log.append_ms(point.segment),
         )

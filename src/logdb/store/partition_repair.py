@@ -263,7 +263,9 @@ class PartitionRepair:
             return entry
         last = self._slots[-1]
         position = last.walk.size_bytes if last.walk else 0
-        return entry._replace(recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position)
+        return entry._replace(
+            recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position, segment_append_ms=0
+        )
 
     def _producers_offset(self) -> int:
         """The snapshot that counts: the catalogue's, or the newest; without one, all that the log has of producers counts."""
@@ -402,6 +404,7 @@ class PartitionRepair:
             recovery_position=position,
             read_only_reason=None,
             leader_epoch=0 if self._epochs is None else self._epochs.latest,
+            segment_append_ms=0,
         )
 
     def _segments_of(self, walks: list[SegmentWalk], entry: LogEntry) -> list[SegmentEntry]:

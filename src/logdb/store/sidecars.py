@@ -28,9 +28,10 @@ from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
 from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
 from logdb.store.entries import Entries
-from logdb.store.housekeeping import Housekeeping
+from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.report import Progress
 from logdb.store.state import StoreState
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,7 +75,7 @@ class Sidecars:
         self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
         self.background = Housekeeping(state.io, "logdb-parquet")
         self.background.add("parquet", self._round, interval_ms=_INTERVAL_MS, needed=is_wanted)
-        self._making = threading.Lock()
+        self._making = renewed(threading.Lock())
         self._waiting_count = 0  # callers of ``make``
         self._stopping = False
 
@@ -109,23 +110,33 @@ class Sidecars:
         size_bytes = sum(sidecar.size_bytes for sidecar in there)
         return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
 
-    def _round(self) -> None:
-        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to."""
+    def altered(self) -> None:
+        """A segment of a log that wants sidecars was sealed, or a topic has other configs."""
+        self.background.ask("parquet")
+
+    def _round(self) -> float | None:
+        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to.
+
+        Returns:
+            None where something is still missing: it cannot be made yet.
+        """
         failure: Exception | None = None
+        missing = False
         for topic in self._state.catalogue.topics().values():
             for partition in range(topic.partition_count) if is_wanted(topic.config) else ():
                 try:
                     entry, sealed = self._state.catalogue.view(topic.name, partition)
-                    if entry.read_only_reason is None and any(named.sidecar is None for named in sealed):
-                        self._make_missing(self._log(topic.name, partition))
+                    wanted = sum(named.sidecar is None for named in sealed) if entry.read_only_reason is None else 0
+                    missing |= wanted > 0 and self._make_missing(self._log(topic.name, partition)) < wanted
                 except (UnknownTopic, UnknownPartition):  # deleted meanwhile
                     break
                 except Closed:
-                    return
+                    return None
                 except LogdbError as error:
                     failure = failure or error
         if failure is not None:
             raise failure
+        return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
         """Make the sidecars that the log's segments lack; returns how many."""

@@ -26,6 +26,7 @@ from logdb.meta.gate import Gate
 from logdb.model import Durability, TopicEvent, TopicPartition
 from logdb.store import topic_file
 from logdb.store.lock import LockFile
+from logdb.threads import renewed
 
 Mode = Literal["a", "r"]
 _states: "weakref.WeakSet[StoreState]" = weakref.WeakSet()
@@ -59,13 +60,13 @@ class StoreState:
         self.sync_failed: SyncFailed | None = None
         self.settle: Callable[[], None] | None = None  # ends what transactions an earlier process left open; of the layer above
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
-        self.checkpoint_lock = threading.Lock()
+        self.checkpoint_lock = renewed(threading.Lock())
         self.renew_locks()
         _states.add(self)
 
     def renew_locks(self) -> None:
         """Locks that a forked child needs, and that nobody holds."""
-        self.topics_lock, self.transaction_gate = threading.RLock(), Gate()
+        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), Gate()
 
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""

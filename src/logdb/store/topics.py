@@ -80,8 +80,21 @@ def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> Topi
 class TopicChanges:
     """What creates, alters and deletes the topics of a store that writes."""
 
-    def __init__(self, state: StoreState, entries: Entries, swaps: Swaps, forget: Callable[[Log], None]) -> None:
-        """``forget``: called with an open log whose topic was deleted."""
+    def __init__(
+        self,
+        state: StoreState,
+        entries: Entries,
+        swaps: Swaps,
+        forget: Callable[[Log], None],
+        prepare: Callable[[Mapping[str, ConfigValue]], None],
+    ) -> None:
+        """Change nothing yet.
+
+        Args:
+            forget: Called with an open log whose topic was deleted.
+            prepare: Called with the configs that a topic is to have, before it has them.  What it raises keeps it from that.
+        """
+        self._prepare = prepare
         self._state, self._io, self._entries, self._swaps, self._forget = state, state.io, entries, swaps, forget
         self._interrupted = False  # a change was committed, perhaps, and not finished
 
@@ -96,6 +109,7 @@ class TopicChanges:
             from uuid import uuid4
 
             entry = TopicEntry(name, str(uuid4()), partitions, parsed)
+            self._prepare(parsed)
             self._make_partitions(entry, range(partitions), "create")
             return _info(entry)
 
@@ -119,6 +133,7 @@ class TopicChanges:
             self._begin()
             entry = self._state.topic(name)
             changed = _changed(entry, config)
+            self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
                 _check_partition_count(name, partitions, entry.partition_count)
                 grown = entry._replace(partition_count=partitions)

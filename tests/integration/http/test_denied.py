@@ -131,6 +131,7 @@ ASKS = {
     **call("alter_topic", {"name": "{topic}", "partitions": 5}),
     **call("delete_topic", {"name": "{topic}"}),
     **call("delete_records", {**PARTITION, "before_offset": 1}),
+    **call("enforce_retention", {"topic": "{topic}"}),
     **call("compact", {"topic": "{topic}"}),
     **call("flush", {}),
     **call("wait", {"positions": [[PARTITION, 0]], "timeout_ms": 60_000}),
