@@ -66,7 +66,6 @@ def unrenewed(tree: ast.AST) -> list[int]:
 
 def test_every_lock_is_renewed_in_a_forked_child_or_said_why_not():
     found = {name_of(path): lines for path in SOURCES if (lines := unrenewed(ast.parse(path.read_text())))}
-    # one of an import: threads are logged in under it, in a server
     assert found.keys() == ELSEWHERE.keys()
 
 
