@@ -165,7 +165,8 @@ class IO:
         try:
             os.fsync(fd)
         finally:
-            self.close(fd)
+            with contextlib.suppress(OSError):  # the entries are synced by then, or are not: closing says nothing of them
+                self.close(fd)
 
     def device(self, path: str) -> int:
         """The number of the device that holds ``path``: a failed fsync condemns all of it."""
