@@ -180,6 +180,17 @@ def test_a_failed_sync_is_told_to_the_device(io, tmp_path, told):
     assert len(told) == 2
 
 
+def test_a_directory_that_cannot_be_closed_was_synced(tmp_path, told, monkeypatch):
+    def failing(fd):
+        close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    io, close = logdb.IO(), os.close
+    monkeypatch.setattr(os, "close", failing)
+    sync_directory(io, str(tmp_path))
+    assert told == []
+
+
 @pytest.mark.parametrize("number", ANY)
 def test_a_directory_that_cannot_be_closed_was_synced(tmp_path, told, monkeypatch):
     def failing(fd):
