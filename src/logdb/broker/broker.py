@@ -66,6 +66,7 @@ from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, Buffer, Changes, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.store.topics import always
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -173,10 +174,16 @@ class Broker:
         self._store.check_open(writable=writable)
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         config = {**self.topic_defaults, **(config or {})}
-        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
@@ -187,10 +194,17 @@ class Broker:
         """Raise what ``alter_topic`` would, without doing it."""
         self._store.check_topic_configs(name, config)
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        return self._store.alter_topic(name, config=config, partitions=partitions)
+        return self._store.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)

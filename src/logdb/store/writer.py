@@ -3,7 +3,7 @@
 Knows which part does what.  Does not know how.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.errors import Closed, LogdbError
@@ -126,8 +126,10 @@ class Writer:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
-        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists)
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
+    ) -> TopicInfo:
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
         self._consider(info.config)
         return info
 
@@ -137,8 +139,8 @@ class Writer:
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         self._topics.check_configs(name, config)
 
-    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
-        info = self._topics.alter(name, config, partitions)
+    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
+        info = self._topics.alter(name, config, partitions, go_on)
         self._consider(info.config)
         return info
 
