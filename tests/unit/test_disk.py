@@ -192,17 +192,6 @@ def test_a_directory_that_cannot_be_closed_was_synced(tmp_path, told, monkeypatc
 
 
 @pytest.mark.parametrize("number", ANY)
-def test_a_directory_that_cannot_be_closed_was_synced(tmp_path, told, monkeypatch):
-    def failing(fd):
-        close(fd)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    io, close = logdb.IO(), os.close
-    monkeypatch.setattr(os, "close", failing)
-    sync_directory(io, str(tmp_path))
-    assert told == []
-
-
 @pytest.mark.parametrize("call", ["fdatasync", "fsync_dir"])
 def test_a_sync_that_was_called_is_final_whatever_it_says(io, tmp_path, told, number, call):
     file = File(io, str(tmp_path / "a"), os.O_RDWR | os.O_CREAT)
