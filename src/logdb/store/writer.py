@@ -153,7 +153,9 @@ class Writer:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
     ) -> TopicInfo:
-        return self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        self._altered()
+        return info
 
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         return self._topics.check_new(name, partitions, config)
@@ -163,9 +165,7 @@ class Writer:
 
     def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
         info = self._topics.alter(name, config, partitions, go_on)
-        self.retention.altered()
-        self.cleaner.altered()
-        self.sidecars.altered()
+        self._altered()
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -181,6 +181,12 @@ class Writer:
         self.housekeeping.consider(config)
         self.cleaner.consider(config)
         self.sidecars.consider(config)
+
+    def _altered(self) -> None:
+        """There is a topic that the background has not seen yet, or not with these configs."""
+        self.retention.altered()
+        self.cleaner.altered()
+        self.sidecars.altered()
 
     def _sealed(self, log: Log) -> None:
         """A segment of a log was sealed: what looks at sealed segments may have something to do."""
