@@ -36,6 +36,7 @@ from logdb.broker.security_file import Security
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.store.directories import is_private, make_private
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,17 @@ class Gate:
         self.change_count = 0
         self.metrics, self.quotas = Metrics(), Quotas(broker.io.monotonic_ms)
         self._file.refresh()
+        if self._file.is_there:
+            self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        """Make a directory its owner's only that was secured before changes of the file did so."""
+        io, directory = self._broker.io, self._broker.directory
+        try:
+            if not is_private(io, directory):
+                make_private(io, directory)
+        except LogdbError as error:
+            logger.warning("%s may be read by others on this machine: %s", directory, error)
 
     @property
     def directory(self) -> str:

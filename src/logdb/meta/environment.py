@@ -28,6 +28,7 @@ from typing import TypeVar
 import lmdb
 
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
+from logdb.io import mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
 from logdb.meta.gate import Gate
 
@@ -250,6 +251,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
             path,
             map_size=-(-map_size_bytes // _MAP_UNIT_BYTES) * _MAP_UNIT_BYTES,
             create=False,
+            mode=mode_in(path, 0o644),
             readonly=access < Access.WRITE,
             lock=access > Access.NO_LOCK,
             max_readers=READER_COUNT_MAX,

@@ -10,13 +10,14 @@ a process that is killed leaves nothing under the name.  While it is built it ho
 import contextlib
 import os
 from collections.abc import Iterator
-from stat import S_ISDIR
+from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
 
 from logdb.errors import DirectoryLocked, TargetInside, TargetNotEmpty
 from logdb.io import IO
 from logdb.segment.files import sync_directory, write_error
 
 UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
+_OTHERS = S_IRWXG | S_IRWXO
 _BUILDING = "BUILDING.tmp"
 
 
@@ -56,11 +57,38 @@ def remove_tree(io: IO, path: str) -> None:
             io.unlink(path)
 
 
+def is_private(io: IO, path: str) -> bool:
+    """Whether a file or directory is its owner's only."""
+    with named_errors(path):
+        return not io.mode(path) & _OTHERS
+
+
+def make_private(io: IO, path: str) -> None:
+    """Take from others all they may do with a directory and what is in it; first with itself, so that what is made meanwhile is private.
+
+    Raises:
+        WriteFailed: It is somebody else's.
+    """
+    with named_errors(path):
+        mode = io.mode(path)
+        io.chmod(path, S_IMODE(mode) & ~_OTHERS)
+        if not S_ISDIR(mode):
+            return
+        names = io.listdir(path)
+    for name in names:
+        inner = os.path.join(path, name)
+        if io.exists(inner):  # or it went meanwhile
+            make_private(io, inner)
+
+
 @contextlib.contextmanager
-def building(io: IO, target: str) -> Iterator[str]:
+def building(io: IO, target: str, *, private: bool) -> Iterator[str]:
     """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
 
     What lies directly in it is synced here; directories in it are the caller's to sync.
+
+    Args:
+        private: It is its owner's only, as what it is made from.
 
     Raises:
         TargetNotEmpty: ``target``, or the name it is built under, is taken by something else.
@@ -70,7 +98,7 @@ def building(io: IO, target: str) -> Iterator[str]:
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
     make_directory(io, parent)
-    fd = _begin(io, temporary)
+    fd = _begin(io, temporary, private=private)
     try:
         try:
             yield temporary
@@ -106,7 +134,7 @@ def check_empty(io: IO, target: str) -> None:
         raise TargetNotEmpty(target)
 
 
-def _begin(io: IO, temporary: str) -> int:
+def _begin(io: IO, temporary: str, *, private: bool) -> int:
     """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
     if io.exists(temporary):
@@ -119,6 +147,8 @@ def _begin(io: IO, temporary: str) -> int:
                 io.rmdir(temporary)
     with named_errors(temporary):
         io.mkdir(temporary)
+        if private:
+            io.chmod(temporary, S_IMODE(io.mode(temporary)) & ~_OTHERS)
     try:
         fd = _lock(io, mark)
     except BaseException:
