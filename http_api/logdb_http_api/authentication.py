@@ -23,7 +23,6 @@ import contextlib
 import ipaddress
 import re
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
@@ -35,6 +34,7 @@ from logdb.broker.certificates import PrincipalRule, expires_ms, principal_of
 from logdb.broker.gate import Gate
 from logdb.broker.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
+from logdb.pools import Pool
 from logdb_http_api.errors import ApiError
 from logdb_http_api.routing import Route
 
@@ -61,7 +61,7 @@ class Authenticator:
     def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
         """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
         self._gate, self._certificate_rule = gate, certificate_rule
-        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-login")
+        self._threads = Pool(_THREAD_COUNT, "logdb-login")
         self._turns: dict[str, _Turns] = {}
 
     def close(self) -> None:

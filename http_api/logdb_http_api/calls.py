@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp import web
 
 from logdb.broker.security import Keeper
+from logdb.client.database import Database
 from logdb.client.session import Session
 from logdb.coordinator import events
 from logdb.log import isolation
@@ -39,6 +40,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "alter_topic": ("Alter Topic", "AlterConfigs Topic"),
     "delete_topic": ("Delete Topic",),
     "delete_records": ("Delete Topic",),
+    "enforce_retention": ("Delete Topic",),
     "compact": ("Alter Topic",),
     "flush": ("IdempotentWrite Cluster",),
     "wait": ("Read Topic",),
@@ -96,6 +98,8 @@ def shape(name: str) -> Shape:
     return Shape(hints, required, result)
 
 
+_LISTS = ("topics", "groups", "transactions")  # of what may be described
+
 SHAPES = {name: shape(name) for name in NEEDS}
 routes = Routes()
 
@@ -106,8 +110,11 @@ async def _arguments(request: Request, name: str) -> dict[str, Any]:
     Raises:
         ApiError: They are not what the call takes; 422.
     """
+    return await request.json(partial(_checked, name))
+
+
+def _checked(name: str, given: Any) -> dict[str, Any]:
     parameters, required, _ = SHAPES[name]
-    given = await request.json()
     if wrong := documents.wrong_fields(given, sorted(parameters), sorted(required)):
         raise ApiError(422, 422, f"{name}: the body {wrong}")
     try:
@@ -120,12 +127,18 @@ def _handler(name: str) -> Callable[[Request], Any]:
     async def call(request: Request) -> web.StreamResponse:
         arguments = await _arguments(request, name)
         whose = request.session.security if hasattr(Keeper, name) else request.session
-        result = await request.call(getattr(whose, name), **arguments)
+        result = await request.call(_carried_out, getattr(whose, name), arguments)
         if isinstance(result, Future):
-            result = await _outcome(request, result)
-        return answer(wire.encode(result))
+            return answer(wire.encode(await _outcome(request, result)))
+        return result
 
     return call
+
+
+def _carried_out(function: Callable[..., Any], arguments: dict[str, Any]) -> "web.Response | Future[Any]":
+    """The answer, or what becomes of it: a topic may have a hundred thousand partitions."""
+    result = function(**arguments)
+    return result if isinstance(result, Future) else answer(wire.encode(result))
 
 
 async def _outcome(request: Request, future: "Future[Any]") -> Any:
@@ -172,6 +185,13 @@ def _arguments_of(name: str) -> Body:
     return Body({"application/json": {key if key in required else f"{key}?": kind for key, kind in parameters.items()}})
 
 
+def _description(name: str) -> str:
+    """What the method says of itself; of one that does as another, what that says."""
+    of = Keeper if hasattr(Keeper, name) else Session
+    said = inspect.getdoc(getattr(of, name)) or ""
+    return inspect.getdoc(getattr(Database, name)) or "" if said.startswith("See ``Database.") else said
+
+
 for _name, _needs in NEEDS.items():
     routes.post(
         PATH + _name,
@@ -179,4 +199,6 @@ for _name, _needs in NEEDS.items():
         needs=_needs,
         body=_arguments_of(_name),
         gives={"application/json": SHAPES[_name].result},
+        description=_description(_name),
+        leaves_out=_name in _LISTS,
     )(_HANDLERS.get(_name) or _handler(_name))

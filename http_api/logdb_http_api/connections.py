@@ -81,6 +81,7 @@ class Connection(RequestHandler):
         super().connection_made(transport)
         self.asked_s = self._all.loop.time()
         self._all.open.add(self)
+        self._all.watch()
 
     def _has_place(self, transport: asyncio.Transport) -> bool:
         places = self._all.places
@@ -102,6 +103,7 @@ class Connection(RequestHandler):
             if self._is_idle() and self._all.express is not None and self._all.express(self, data):
                 return
             self.asked_s = self.asked_s or self._all.loop.time()
+            self._all.watch()
         self._give(data)
 
     def _is_idle(self) -> bool:
@@ -165,6 +167,7 @@ class Connection(RequestHandler):
 
     def pause_writing(self) -> None:
         self.full_s = self._all.loop.time()
+        self._all.watch()
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -179,6 +182,7 @@ class Connection(RequestHandler):
         """It is answered."""
         self.busy, self.said_s = False, self._all.loop.time()
         self.asked_s = self.said_s if self._at in (_At.HEAD, _At.UNKNOWN) else 0.0
+        self._all.watch()
 
     @property
     def is_made(self) -> bool:
@@ -285,6 +289,14 @@ class Connection(RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
+    def is_timed(self) -> bool:
+        """Whether something is waited for that the client is to send, or to read."""
+        return bool(self.asked_s or self.full_s) or self._has_unread()
+
+    def _has_unread(self) -> bool:
+        """Whether the client has not read all of the last answer."""
+        return not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
+
     def is_too_slow(self, now_s: float, limits: Limits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
@@ -292,8 +304,7 @@ class Connection(RequestHandler):
             return True
         if self.full_s:
             return now_s - self.full_s > write_s
-        unread = not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
-        return unread and now_s - self.said_s > write_s
+        return self._has_unread() and now_s - self.said_s > write_s
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -413,12 +424,10 @@ class Connections:
         self.loop, self.open, self.limits, self.express, self._server = loop, set[Connection](), limits, express, server
         self.places, self.draining = Places(limits), False
         self._none_left = asyncio.Event()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
 
     def accept(self, place: Place | None = None) -> "Connection":
         """The protocol for a connection that was accepted; ``place``: the one it has already."""
-        if self._sweeper is None:
-            self._sweeper = self.loop.create_task(self._sweep())
         return Connection(
             self,
             self._server,
@@ -435,15 +444,19 @@ class Connections:
         if not self.open:
             self._none_left.set()
 
-    async def _sweep(self) -> None:
-        """Cut off who is too slow."""
-        limits = self.limits
-        while True:
-            await asyncio.sleep(min(limits.header_timeout_ms, limits.write_timeout_ms) / 4000)
-            now_s = self.loop.time()
-            for connection in list(self.open):
-                if connection.is_too_slow(now_s, limits):
-                    connection.abort()
+    def watch(self) -> None:
+        """A connection may keep to a time from now on: look now and then who is too slow."""
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(min(self.limits.header_timeout_ms, self.limits.write_timeout_ms) / 4000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cut off who is too slow; nobody looks again while all connections are idle."""
+        self._sweeper, now_s = None, self.loop.time()
+        for connection in list(self.open):
+            if connection.is_too_slow(now_s, self.limits):
+                connection.abort()
+            elif connection.is_timed():
+                self.watch()
 
     def close_idle(self) -> None:
         """Close those on which nothing is asked; the others close themselves when they have answered."""

@@ -71,6 +71,8 @@ async def _records(request: Request, partition: int | None) -> web.StreamRespons
     form, level = request.one_of("format", tuple(FORMATS)) or "binary", request.isolation_level()
     following = Following(request.session, request.path("topic"), partition, form, level)
     await request.call(following.begin, request.query("offset") or "latest", request.http.headers.get("Last-Event-ID"))
+    if request.is_head:
+        return sse.headers_alone()
     frames = await _frames(request, following)
     stream = await EventStream.open(request)
     try:
@@ -95,15 +97,15 @@ async def _frames(request: Request, following: Following) -> bytes:
         ApiError: No room came in time; 503.
     """
     door = request.door
-    async with door.making:
+    async with request.share(door.making):
         frames: bytes = await request.call(following.take)
-        if door.memory.has_room(size_bytes := len(frames)):
+        if door.memory.has_room(size_bytes := len(frames), request.owner):
             await request.take_memory(size_bytes)
             return frames
         following.take_back()
         del frames
     await request.take_memory(size_bytes)
-    async with door.making:
+    async with request.share(door.making):
         return await request.call(following.take)
 
 
@@ -135,7 +137,7 @@ async def watch(request: Request) -> web.StreamResponse:
     position = request.http.headers.get("Last-Event-ID") or request.query("position")
     if sse.CONTENT_TYPE in request.http.headers.get("Accept", ""):
         return await _topics(request, position)
-    timeout_ms = min(request.number("timeout_ms", 0), request.door.limits.wait_ms_max)
+    timeout_ms = request.patience_ms(request.number("timeout_ms", 0))
     count_max = request.number("count_max", COUNT_MAX, 1, COUNT_MAX)
     return answer(wire.encode(await _changes(request, position, timeout_ms, count_max)))
 
@@ -143,6 +145,8 @@ async def watch(request: Request) -> web.StreamResponse:
 async def _topics(request: Request, position: str | None) -> web.StreamResponse:
     if position is None:
         position = (await request.call(request.session.changes, None, 0)).position
+    if request.is_head:
+        return sse.headers_alone()
     stream = await EventStream.open(request)
     try:
         while not request.door.draining:

@@ -34,6 +34,8 @@ INSTANCE = "/consumers/{group}/instances/{instance}"
 OWN = ()  # whoever made it may: nobody else can reach it
 IN_GROUP = ("Read Group",)
 WAIT_MS = 1_000
+COUNT_MAX, _FEW = 10_000, 100
+"""Topics, partitions or offsets of one request."""
 
 routes = Routes()
 
@@ -79,26 +81,33 @@ async def _body(request: Request, *names: str) -> dict[str, Any]:
     Raises:
         ApiError: 400, 415, 422.
     """
-    data = await request.body(request.door.limits.json_bytes_max)
+    data = await request.body(request.door.limits.call_bytes_max)
     if not data:
         return {}
     content_type = request.http.content_type
     if content_type not in ANY:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(CONTROL)}")
-    body = documents.parse(data)
+    body = await request.parsed(data, documents.parse)
     if wrong := documents.wrong_fields(body, names):
         raise ApiError(422, 422, f"the body {wrong}")
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _list(kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
+async def _list(request: Request, kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
     """A list of objects in the body.
 
     Raises:
-        ApiError: It is none, or has numbers that cannot be; 422.
+        ApiError: It is none, is too long, or has numbers that cannot be; 422.
     """
+    given = body.get(name)
+    if isinstance(given, list) and len(given) > COUNT_MAX:
+        raise ApiError(422, 422, f"{name} has {len(given)} entries, {COUNT_MAX} are allowed")
+    return await request.call(_decoded, kind, given, name) if isinstance(given, list) and len(given) > _FEW else _decoded(kind, given, name)
+
+
+def _decoded(kind: type[T], given: Any, name: str) -> list[T]:
     try:
-        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]  # a type that is a value
+        items: list[T] = wire.decode(list[kind], given, name)  # type: ignore[valid-type]  # a type that is a value
     except wire.Malformed as error:
         raise ApiError(422, 422, str(error)) from None
     for at, item in enumerate(items):
@@ -144,7 +153,7 @@ async def _used(request: Request, *partitions: Position | Instant | TopicPartiti
 async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartition]]:
     """The instance, as ``_used``, and the partitions that the body names."""
     _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
+    partitions = await _list(request, TopicPartition, await _body(request, "partitions"), "partitions")
     return await _used(request, *partitions), partitions
 
 
@@ -213,7 +222,7 @@ async def subscribe(request: Request) -> web.StreamResponse:
         raise ApiError(409, 40903, "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive")
     if "topics" not in body:
         raise ApiError(422, 422, "the body says neither topics nor topic_pattern")
-    topics = _list(str, body, "topics")
+    topics = await _list(request, str, body, "topics")
     await _need(request, topics)
     instance.check_mode("topics")
     if topics:
@@ -281,7 +290,7 @@ async def records(request: Request) -> web.StreamResponse:
     """``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     instance = _instance(request)
     wanted, longest = instance.reading.content_type, instance.reading.timeout_ms
-    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY))
+    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY), (wanted, *CONTROL))
     if content_type not in (wanted, *CONTROL):
         raise ApiError(
             406,
@@ -295,6 +304,8 @@ async def records(request: Request) -> web.StreamResponse:
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
+    if request.is_head:  # it takes no records: the next GET is to have them
+        return web.Response(content_type=content_type)
     with request.waiting():
         body = await instance.use(instance.read(found, timeout_ms, lambda: finished(request, found)))
     return web.Response(body=body, content_type=content_type)
@@ -316,7 +327,7 @@ async def commit(request: Request) -> web.StreamResponse:
     instance, body = _instance(request), await _body(request, "offsets")
     offsets: dict[tuple[str, int], int | OffsetAndMetadata] | None = None
     if "offsets" in body:
-        given = _list(Position, body, "offsets")
+        given = await _list(request, Position, body, "offsets")
         offsets = {(one.topic, one.partition): OffsetAndMetadata(one.offset + 1, metadata=one.metadata or "") for one in given}
     await instance.use(instance.consumer.commit(offsets))
     return _told(request, [])
@@ -335,7 +346,7 @@ async def committed(request: Request) -> web.StreamResponse:
     if not body:
         raise ApiError(404, 40402, 'Partition not found. The body is to say which: {"partitions": [{"topic": …, "partition": …}]}')
     told = []
-    for partition in _list(TopicPartition, body, "partitions"):
+    for partition in await _list(request, TopicPartition, body, "partitions"):
         found = await instance.use(instance.consumer.committed(partition))
         if found is not None:
             told.append({**partition._asdict(), "offset": found.offset, "metadata": found.metadata})
@@ -356,8 +367,10 @@ async def committed(request: Request) -> web.StreamResponse:
 async def seek(request: Request) -> web.StreamResponse:
     _instance(request)
     body = await _body(request, "offsets", "timestamps")
-    offsets = _list(Position, body, "offsets") if "offsets" in body else []
-    times = [(one, _milliseconds(one.timestamp)) for one in _list(Instant, body, "timestamps")] if "timestamps" in body else []
+    offsets = await _list(request, Position, body, "offsets") if "offsets" in body else []
+    times = (
+        [(one, _milliseconds(one.timestamp)) for one in await _list(request, Instant, body, "timestamps")] if "timestamps" in body else []
+    )
     instance = await _used(request, *offsets, *(one for one, _ in times))
     for position in offsets:
         await instance.use(instance.consumer.seek((position.topic, position.partition), position.offset))

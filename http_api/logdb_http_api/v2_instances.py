@@ -26,7 +26,8 @@ from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
 from logdb_http_api.errors import DRAINING, ApiError
 from logdb_http_api.limits import Limits
-from logdb_http_api.memory import Memory
+from logdb_http_api.request import owner_of
+from logdb_http_api.shares import Shares
 from logdb_http_api.v2_formats import Answer
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Instance:
         mode: What it was told to read; None: nothing yet.
     """
 
-    def __init__(self, session: GuardedSession, config: ConsumerConfig, reading: Reading, threads: Threads, memory: Memory) -> None:
+    def __init__(self, session: GuardedSession, config: ConsumerConfig, reading: Reading, threads: Threads, memory: Shares) -> None:
         self._session, self.reading, self._monotonic_ms, self._memory = session, reading, session.io.monotonic_ms, memory
         self._sync = Consumer(session, config, self._monotonic_ms)
         self.consumer = _InTurn(self._sync, threads, session)
@@ -200,11 +201,12 @@ class Instance:
 
     async def _take(self, found: Answer) -> bool:
         """Take what there is; returns whether that will do."""
-        await self._memory.take(found.memory_bytes_max)
+        owner = owner_of(self._session)
+        await self._memory.take(found.memory_bytes_max, owner)
         try:
             await self.consumer.in_turn(functools.partial(_take, self._sync, found))
         finally:
-            self._memory.give_back(found.memory_bytes_max)
+            self._memory.give_back(found.memory_bytes_max, owner)
         return found.full or (len(found) > 0 and found.size_bytes >= self.reading.size_bytes_min)
 
     async def close(self) -> None:
@@ -249,7 +251,7 @@ def not_found(which: str = "it") -> ApiError:
 class Instances:
     """All instances of a door.  Used on its loop."""
 
-    def __init__(self, limits: Limits, memory: Memory) -> None:
+    def __init__(self, limits: Limits, memory: Shares) -> None:
         self._limits, self._memory = limits, memory
         self._all: dict[Id, Instance] = {}
         self._threads = Threads()

@@ -37,6 +37,7 @@ from logdb.broker.principals import Principal
 from logdb.broker.security_file import Security, Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.threads import renewed
 
 REMEMBERED_MS = 60_000
 _REMEMBERED_COUNT_MAX = 10_000
@@ -76,7 +77,7 @@ class Authentication:
         self._io = io
         self._attempts = Attempts(io.monotonic_ms)
         self._key = secrets.token_bytes(32)  # of this process: what is remembered is of no use to another
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._remembered: OrderedDict[bytes, tuple[ScramCredential, int]] = OrderedDict()  # and until when
         self._trying: dict[bytes, threading.Lock] = {}
         self.configure(Security())

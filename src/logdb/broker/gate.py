@@ -58,7 +58,7 @@ class Gate:
             authentication: On, even without the file (where certificates say who somebody is).
 
         Raises:
-            CorruptionError, UnsupportedFormat, OSError: The file cannot be read: nobody knows who may do what.
+            CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
         """
         self._broker, self._super_users, self._required = broker, frozenset(super_users), authentication
         self._file = security_file.Watched(broker.io, broker.directory, self._take)
@@ -129,7 +129,7 @@ class Gate:
         """Read the file again if it is another one."""
         try:
             self._file.refresh()
-        except (LogdbError, OSError) as error:
+        except LogdbError as error:
             if self._trouble == str(error):
                 return  # said already
             self._trouble = str(error)

@@ -14,7 +14,7 @@ carried out (``broker``).
     create_topic, check_new_topic                       Create Cluster, or Create Topic
     alter_topic                                         Alter Topic for partitions; AlterConfigs Topic for configs
     check_topic_configs                                 AlterConfigs Topic
-    delete_topic, delete_records                        Delete Topic
+    delete_topic, delete_records, enforce_retention     Delete Topic
     compact                                             Alter Topic
     init_producer_id                                    Write TransactionalId; without one as flush
     flush                                               IdempotentWrite Cluster, or Write of some Topic
@@ -47,7 +47,7 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from logdb.broker.acls import CLUSTER, Operation, ResourceType
+from logdb.broker.acls import ANY, CLUSTER, Need, Operation, ResourceType
 from logdb.broker.authentication import Certified, Shown
 from logdb.broker.broker import Broker
 from logdb.broker.guarded_log import GuardedLog
@@ -67,6 +67,7 @@ from logdb.model import (
     Changes,
     ConfigValue,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -78,6 +79,11 @@ if TYPE_CHECKING:
     from logdb.broker.gate import Gate
 
 _KNOWN_COUNT = 6  # of those that an error shows five
+_INSTEAD: Mapping[tuple[Operation, ResourceType], Need] = {
+    ("Create", "Topic"): ("Create", "Cluster", None),
+    ("IdempotentWrite", "Cluster"): ("Write", "Topic", None),
+}
+"""What is as good."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,6 +154,21 @@ class GuardedSession:
             self._look()
             if not allowed:
                 self.refuse(operation, resource_type, name)
+
+    def need_any(self, needs: Sequence[Need]) -> None:
+        """Go on if the principal may do one of these, or if there are none: what a call needs is asked again once it is known.
+
+        Raises:
+            NotAuthorized: It may do none; there is a line of the first in the audit log.
+        """
+        if needs and not any(self._may_some(*one) or self._may_some(*_INSTEAD.get(one[:2], one)) for one in needs):
+            operation, resource_type, name = needs[0]
+            self.refuse(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+
+    def _may_some(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+        if name is not None:
+            return self.may(operation, resource_type, name)
+        return self._gate.allows_some(self.principal, self.host, operation, resource_type)
 
     def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         self._gate.refused(self.principal, self.host, operation, resource_type, name)
@@ -239,6 +260,13 @@ class GuardedSession:
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         self.need("Delete", "Topic", topic)
         return self.call(self._broker.delete_records, topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        if topic is not None:
+            self.need("Delete", "Topic", topic)
+            return self.call(self._broker.enforce_retention, topic, dry_run=dry_run)
+        names = [name for name in self._broker.topic_names() if self.may("Delete", "Topic", name)]
+        return [gone for name in names for gone in self.call(self._broker.enforce_retention, name, dry_run=dry_run)]
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self.need("Alter", "Topic", topic)

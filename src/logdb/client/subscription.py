@@ -56,8 +56,10 @@ class Subscription:
 
 
 def _compiled(pattern: "str | re.Pattern[str] | None") -> "re.Pattern[str] | None":
-    if not isinstance(pattern, str):
+    if pattern is None or isinstance(pattern, re.Pattern):
         return pattern
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern={pattern!r}: allowed is a str or a compiled pattern")
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 
 from logdb.codec import crc32c
 from logdb.codec.compression import ZSTD, compress, decompress
+from logdb.disk import File
 from logdb.errors import BackupDamaged, InvalidBatch, ReadFailed, UnsupportedFormat
-from logdb.io import IO, pread_exact, pwrite_all
+from logdb.io import IO
 from logdb.model import OFFSET_MAX, Buffer
-from logdb.segment.files import write_error
 
 FORMAT = 1
 HEADER_SIZE = 16
@@ -73,13 +73,13 @@ def encode_trailer(trailer: Trailer) -> bytes:
 
 
 class BackupWriter:
-    """Writes one backup from front to back into the open file ``fd``; ``path`` is for messages.
+    """Writes one backup from front to back into an open file.
 
     Every method raises DiskFull or WriteFailed.
     """
 
-    def __init__(self, io: IO, fd: int, path: str, info: Info) -> None:
-        self._io, self._fd, self._path = io, fd, path
+    def __init__(self, file: File, info: Info) -> None:
+        self._file = file
         self._position, self._digest = 0, hashlib.sha256()
         self._write(encode_header())
         self._frame(_INFO, _to_json(info._asdict()).encode())
@@ -113,10 +113,7 @@ class BackupWriter:
         self._write(head + crc32c(payload, crc32c(head)).to_bytes(4, "big") + payload)
 
     def _write(self, data: bytes) -> None:
-        try:
-            pwrite_all(self._io, self._fd, data, self._position)
-        except OSError as error:
-            raise write_error(self._path, len(data), error) from error
+        self._file.write(data, self._position)
         self._position += len(data)
         self._digest.update(data)
 
@@ -136,13 +133,13 @@ class BackupReader:
     """
 
     def __init__(self, io: IO, path: str, *, list_size_bytes_max: int = LIST_SIZE_BYTES_MAX) -> None:
-        self.path, self._io, self._list_size_bytes_max = path, io, list_size_bytes_max
+        self.path, self._list_size_bytes_max = path, list_size_bytes_max
         try:
-            self._fd = io.open(path, os.O_RDONLY)
-        except OSError as error:
+            self._opened = File(io, path, os.O_RDONLY)
+        except FileNotFoundError as error:
             raise ReadFailed(path, 0, str(error)) from error
         try:
-            self._size_bytes = io.size_bytes(self._fd)
+            self._size_bytes = self._opened.size_bytes()
             self._check_header()
             self._trailer = self._read_trailer()
             self.checksum = self._trailer.checksum.hex()
@@ -153,7 +150,7 @@ class BackupReader:
             raise
 
     def close(self) -> None:
-        self._io.close(self._fd)
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -175,9 +172,9 @@ class BackupReader:
 
     def outline(self) -> bytes:
         """The backup without its files: what an increment onto it has to know.  Format: docs/backup.md, Outline."""
-        stored = int.from_bytes(self._read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
-        info = self._read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
-        frames = self._read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
+        stored = int.from_bytes(self._opened.read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
+        info = self._opened.read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
+        frames = self._opened.read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
         list_position = HEADER_SIZE + len(info)
         return encode_header() + info + frames + encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
 
@@ -186,7 +183,7 @@ class BackupReader:
 
         What is left of a file's bytes is read before the next one is given.
         """
-        digest = hashlib.sha256(self._read(HEADER_SIZE, 0))
+        digest = hashlib.sha256(self._opened.read(HEADER_SIZE, 0))
         frames = _Frames(self._frames(HEADER_SIZE, self._trailer.list_position, digest=digest))
         for position, kind, data in frames:
             if kind == _LIST:
@@ -216,7 +213,7 @@ class BackupReader:
     # ------------------------------------------------------------ the parts
 
     def _check_header(self) -> None:
-        header = self._read(HEADER_SIZE, 0)
+        header = self._opened.read(HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE or header[:8] != _MAGIC or crc32c(header[:12]) != int.from_bytes(header[12:], "big"):
             raise self.damaged(0, "it is no backup of logdb's, or its header is damaged")
         found = int.from_bytes(header[8:12], "big")
@@ -225,7 +222,7 @@ class BackupReader:
 
     def _read_trailer(self) -> Trailer:
         position = self._size_bytes - TRAILER_SIZE
-        data = self._read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
+        data = self._opened.read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
         trailer = Trailer(int.from_bytes(data[4:12], "big"), int.from_bytes(data[12:20], "big"), data[20:52])
         if not data or encode_trailer(trailer) != data:
             raise self.damaged(max(position, 0), "it does not end in a whole trailer: it was cut short, or is damaged there")
@@ -275,12 +272,12 @@ class BackupReader:
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """Position, kind and content of the frames in [position, stop), each checked; their bytes are added to ``digest``."""
         while position < stop:
-            head = self._read(_FRAME_HEADER_SIZE, position)
+            head = self._opened.read(_FRAME_HEADER_SIZE, position)
             kind, size_bytes, stored = head[:4], int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:12], "big")
             ends = position + _FRAME_HEADER_SIZE + stored
             if len(head) < _FRAME_HEADER_SIZE or stored > _STORED_SIZE_BYTES_MAX or size_bytes > PIECE_SIZE_BYTES or ends > stop:
                 raise self.damaged(position, f"a frame of {stored} bytes, {size_bytes} when decompressed, cannot be")
-            payload = self._read(stored, position + _FRAME_HEADER_SIZE)
+            payload = self._opened.read(stored, position + _FRAME_HEADER_SIZE)
             computed, wanted = crc32c(payload, crc32c(head[:12])), int.from_bytes(head[12:], "big")
             if digest is not None:
                 digest.update(head)
@@ -300,12 +297,6 @@ class BackupReader:
         if len(data) != size_bytes:
             raise self.damaged(position, f"a frame holds {len(data)} bytes and says {size_bytes}")
         return data
-
-    def _read(self, size_bytes: int, position: int) -> bytes:
-        try:
-            return pread_exact(self._io, self._fd, size_bytes, position)
-        except OSError as error:
-            raise ReadFailed(self.path, position, str(error)) from error
 
 
 class _Frames:

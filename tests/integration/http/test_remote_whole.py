@@ -105,7 +105,7 @@ def test_a_backup_whose_client_went_away_goes_once_it_is_made(server, tmp_path, 
     with wire(server.url) as line:
         line.send(b"POST /logdb/v1/backups HTTP/1.1\r\nHost: x\r\n\r\n")
         assert began.wait(20)
-    while door.under_way:
+    while door.slots.taken:
         pass
     go_on.set()
     while leftovers(tmp_path):
@@ -165,8 +165,8 @@ def test_a_base_that_is_none_is_refused(server, tmp_path, spoil, says):
 
 def test_a_list_that_grows_when_it_is_decompressed_is_refused_at_the_limit(server, tmp_path):
     bomb = tmp_path / "bomb"
-    with new_file(IO(), str(bomb)) as fd:
-        writer = BackupWriter(IO(), fd, str(bomb), Info("x", "y", 0, 0, None))
+    with new_file(IO(), str(bomb)) as file:
+        writer = BackupWriter(file, Info("x", "y", 0, 0, None))
         writer.finish({"topics": [" " * (20 << 20)], "logs": []})
     assert bomb.stat().st_size < 10_000
     status, told = server.call("/logdb/v1/backups", bomb.read_bytes(), content_type="application/vnd.logdb.backup")

@@ -15,6 +15,7 @@ from logdb.broker.security import Keeper
 from logdb.client.session import PartitionLog, Session
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
 from support.security import secure
 from support.session_needs import CALLS, JOINING, ORDERS
@@ -342,3 +343,38 @@ def test_transactional_batches_find_no_way_around_their_transaction(broker):
     with pytest.raises(InvalidTransactionState, match="without its transactional id"):
         log.append_batches(writer.batches(ORDERS, b"x"))
     assert log.open_transactions() == []
+
+
+@pytest.mark.parametrize(
+    ("acl", "needs", "allowed"),
+    [
+        (None, [("Write", "Topic", "orders")], False),
+        (None, [], True),
+        ("Write Topic orders", [("Write", "Topic", "orders")], True),
+        ("Write Topic orders", [("Write", "Topic", "others")], False),
+        ("Write Topic others", [("Write", "Topic", None)], True),
+        ("Read Topic orders", [("Write", "Topic", None), ("Read", "Topic", None)], True),
+        ("Read Topic orders", [("Read", "Group", None)], False),
+        ("Create Cluster kafka-cluster", [("Create", "Topic", None)], True),
+        ("Write Topic orders", [("IdempotentWrite", "Cluster", None)], True),
+        ("Read Topic orders", [("Alter", "Cluster", None)], False),
+    ],
+)
+def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(opened, acl, needs, allowed):
+    session = opened(*[acl] if acl else [])
+    if allowed:
+        session.need_any(needs)
+    else:
+        with pytest.raises(NotAuthorized, match="alice is not allowed"):
+            session.need_any(needs)
+
+
+def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(opened, broker, monkeypatch):
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
+    for name in ("orders", "other"):
+        broker.alter_topic(name, config={"retention.bytes": 0})
+        broker._store.log(name).append_many([b"x"])
+        broker._store.log(name).roll()
+    assert opened().enforce_retention() == []
+    assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
+    assert broker._store.log("other").start_offset == 0

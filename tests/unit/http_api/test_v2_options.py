@@ -1,6 +1,5 @@
 """v2_options.py: patterns that nobody can hold the server up with."""
 
-import re
 import time
 
 import pytest
@@ -29,33 +28,40 @@ def test_the_usual_patterns_are_taken(text: str, matching: str, other: str) -> N
     assert not pattern.fullmatch(other)
 
 
+@pytest.mark.parametrize("text", ["(", "[", "*", "", "x" * 250, "a**", "\\", "a\\", "[]", "(a){9}{9}", "\ud800", 7, None, ["a"]])
+def test_what_is_no_pattern_is_refused(text: object) -> None:
+    refused(text)
+
+
+@pytest.mark.parametrize("text", [r"(a)\1", "(?=a)a", "(?<=a)b", "(?>a+)b", "((a{10}){10}){9}" * 15, r"\pL+" * 60])
+def test_what_is_not_matched_in_linear_time_or_is_large_is_refused(text: str) -> None:
+    refused(text)
+
+
+def refused(text: object) -> None:
+    with pytest.raises(ApiError, match="topic_pattern") as caught:
+        v2_options.pattern(text)
+    assert (caught.value.status, caught.value.code) == (422, 422)
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        *("(a+)+b", "(a*)*", "(a|aa)+c", "(a|a)(a|a)", "a*a*a*a*b", "a?" * 30 + "a" * 30, r"(a)\1", "(?=a)a", "(a){9}{9}", "(?:a+)+"),
-        *("(", "[", "*", "", "x" * 250, r"\p{L}", "a{99999999999999999999}", "a**"),
+        *(".*.*.*c", "(a|b|ab).*a*[ab]*c", "a{0,249}a{0,249}a{0,249}c", "(aa|a).+.+.+c", "a*?a*?a*?c"),
+        *("{|(.+)+!|}", "(a+)+c", "(a*)*c", "(a|aa)+c", "(?:a+)+c", "a?" * 30 + "a" * 30 + "c", "(a|b)*a" + "(a|b)" * 40 + "c"),
+        *("(((((.*)*)*)*)*)*c" * 10, "{0|(.+)+!|0}", "[{](a+)+c|(.*a.{30}){4}c"),
     ],
 )
-def test_what_may_take_forever_or_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(ApiError) as refused:
-        v2_options.pattern(text)
-    assert (refused.value.status, refused.value.code) == (422, 422)
-
-
-@pytest.mark.parametrize("text", [".*.*.*c", "(a|b|ab).*a*[ab]*c", "a{0,249}a{0,249}a{0,249}c", "(aa|a).+.+.+c", "a*?a*?a*?c"])
 def test_the_worst_that_is_taken_ends_soon(text: str) -> None:
+    """Each of them takes ``re`` longer than the world lasts, or would if it were a little longer."""
     pattern = v2_options.pattern(text)
     began = time.process_time()
     assert not any(pattern.fullmatch(name) for name in LONGEST_NAMES)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize("text", ["\\", "a\\", "[]", "(?P<n>a)"])
-def test_what_is_no_pattern_at_all_is_refused(text: str) -> None:
-    with pytest.raises(ApiError):
-        v2_options.pattern(text)
-
-
-@pytest.mark.parametrize("text", ["[^]]", "[]]+", "a{,3}", "{}", "a{1", "\n", "\ud800"])
-def test_what_looks_odd_is_compiled(text: str) -> None:
-    assert isinstance(v2_options.pattern(text), re.Pattern)
+@pytest.mark.parametrize(
+    ("text", "matching"), [("[^]]", "x"), ("[]]+", "]"), ("{}", "{}"), ("a{1", "a{1"), ("\n", "\n"), ("(?P<n>a)", "a"), (r"\p{L}", "a")]
+)
+def test_what_looks_odd_is_compiled(text: str, matching: str) -> None:
+    assert v2_options.pattern(text).fullmatch(matching)
