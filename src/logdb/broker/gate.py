@@ -30,6 +30,7 @@ from logdb.broker.broker import Broker
 from logdb.broker.credentials import Mechanism, ScramCredential
 from logdb.broker.guarded import GuardedSession
 from logdb.broker.metrics import Metrics
+from logdb.broker.partition_limits import PartitionLimits, Partitions
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quotas
 from logdb.broker.security_file import Security
@@ -48,14 +49,23 @@ class Gate:
         metrics: What is counted.
         quotas: What is charged.
         change_count: How often users, tokens and ACLs were another set.
+        partitions: What may be made.
     """
 
-    def __init__(self, broker: Broker, *, super_users: Iterable[Principal] = (), authentication: bool = False) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        super_users: Iterable[Principal] = (),
+        authentication: bool = False,
+        partition_limits: PartitionLimits = PartitionLimits(),  # noqa: B008 -- it does not change
+    ) -> None:
         """Read ``security.json`` of the broker's directory, if it is there.
 
         Args:
             super_users: May do anything, beside those that the file names.
             authentication: On, even without the file (where certificates say who somebody is).
+            partition_limits: How many partitions may be made.
 
         Raises:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
@@ -67,7 +77,7 @@ class Gate:
         self._authorizer: Authorizer | None = None  # None: whoever comes may do anything
         self._trouble = ""  # why the file could not be read the last time; said once
         self.change_count = 0
-        self.metrics, self.quotas = Metrics(), Quotas(broker.io.monotonic_ms)
+        self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
         if self._file.is_there:
             self._close_to_others()
