@@ -98,6 +98,7 @@ def shape(name: str) -> Shape:
     return Shape(hints, required, result)
 
 
+_CHANGES = ("create_topic", "alter_topic", "delete_topic")
 _LISTS = ("topics", "groups", "transactions")  # of what may be described
 
 SHAPES = {name: shape(name) for name in NEEDS}
@@ -127,7 +128,7 @@ def _handler(name: str) -> Callable[[Request], Any]:
     async def call(request: Request) -> web.StreamResponse:
         arguments = await _arguments(request, name)
         whose = request.session.security if hasattr(Keeper, name) else request.session
-        result = await request.call(_carried_out, getattr(whose, name), arguments)
+        result = await (request.change if name in _CHANGES else request.call)(_carried_out, getattr(whose, name), arguments)
         if isinstance(result, Future):
             return answer(wire.encode(await _outcome(request, result)))
         return result

@@ -62,7 +62,7 @@ from logdb_http_api.v2_instances import Instances
 
 logger = logging.getLogger(__name__)
 
-_MAKING_COUNT, _DECODING_COUNT = 4, 2
+_MAKING_COUNT, _DECODING_COUNT, _CHANGING_COUNT = 4, 2, 2
 _SMALL_ANSWER_BYTES = 64 << 10  # what a transport takes from any answer
 _THREAD_COUNT = 64  # of which one owner has half
 _BACKLOG = 1024
@@ -111,6 +111,7 @@ class HttpDoor:
         self.threads = Shares(_THREAD_COUNT, "threads")
         self.making = Shares(_MAKING_COUNT, "answers of unknown size")
         self.decoding = Shares(_DECODING_COUNT, "large bodies of JSON")
+        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
         self.routes: tuple[Route, ...] = (
             *health.routes.all,
             *metrics_page.routes.all,

@@ -55,6 +55,7 @@ class Door(Protocol):
         threads: Those of ``executor``.
         making: Answers of which nobody knows the size before they are there.
         decoding: Large bodies of JSON that are parsed.
+        changing: Changes of topics.
         waits: For what waits for records without a thread.
         appending: Appends in threads, for which whoever appends on the loop would wait.
         draining: No request is to go on waiting.
@@ -71,6 +72,7 @@ class Door(Protocol):
     threads: "Shares"
     making: "Shares"
     decoding: "Shares"
+    changing: "Shares"
     waits: "Waits"
     appending: "Counter[TopicPartition]"
     draining: bool
@@ -170,11 +172,19 @@ class Request:
         try:
             work = self.door.executor.submit(partial(function, *args, **kwargs))
             return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            self.session.give_up()
+            raise
         finally:
             if work is None or work.done():
                 threads.give_back(1, owner)
             else:
                 work.add_done_callback(partial(_give_back, asyncio.get_running_loop(), threads, owner))
+
+    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
+        async with self.share(self.door.changing):
+            return await self.call(function, *args, **kwargs)
 
     async def take_memory(self, size_bytes: int) -> None:
         """Take some of the memory that all requests share, until this one is answered.

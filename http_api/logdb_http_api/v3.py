@@ -188,7 +188,7 @@ async def create_topic(request: Request) -> web.StreamResponse:
     given = {key: value for key, value in config.items() if value is not None}
     validate_only = flag(body, "validate_only")
     create = request.session.check_new_topic if validate_only else request.session.create_topic
-    info = await request.call(create, name, partitions=partition_count, config=given)
+    info = await request.change(create, name, partitions=partition_count, config=given)
     place = {"Location": url(request, request.path("cluster_id"), "topics", name)}
     response = answer(_topic(request, info), status=200 if validate_only else 201)
     response.headers.update(place)
@@ -233,13 +233,13 @@ async def grow_topic(request: Request) -> web.StreamResponse:
     present = await request.call(request.session.partition_count, name)
     if count == present:
         raise InvalidPartitions(name, count, f"it has {present} already")
-    return answer(_topic(request, await request.call(request.session.alter_topic, name, partitions=count)))
+    return answer(_topic(request, await request.change(request.session.alter_topic, name, partitions=count)))
 
 
 @routes.delete(TOPIC, "Delete a topic", needs=("Delete Topic",), status=204)
 @of_cluster
 async def delete_topic(request: Request) -> web.StreamResponse:
-    await request.call(request.session.delete_topic, request.path("topic_name"))
+    await request.change(request.session.delete_topic, request.path("topic_name"))
     return no_content()
 
 
@@ -339,14 +339,14 @@ def _config(request: Request, topic_name: str, name: str, found: dict[str, Confi
 @of_cluster
 async def set_config(request: Request) -> web.StreamResponse:
     body, name = await read_object(request, "value"), _config_name(request)
-    await request.call(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
     return no_content()
 
 
 @routes.delete(CONFIGS + "/{name}", "Let a config of a topic go back to its default", needs=("AlterConfigs Topic",), status=204)
 @of_cluster
 async def reset_config(request: Request) -> web.StreamResponse:
-    await request.call(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
     return no_content()
 
 
@@ -362,7 +362,7 @@ async def alter_configs(request: Request) -> web.StreamResponse:
     body = await read_object(request, "data", "validate_only")
     changes = dict(map(_change, objects(body, "data", "name", "value", "operation")))
     alter = request.session.check_topic_configs if flag(body, "validate_only") else request.session.alter_topic
-    await request.call(alter, request.path("topic_name"), config=changes)
+    await request.change(alter, request.path("topic_name"), config=changes)
     return no_content()
 
 

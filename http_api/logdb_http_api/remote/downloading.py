@@ -35,7 +35,7 @@ def backup(connections: "Connections", io: IO, path: str, progress: Progress | N
     if exists(io, path):
         raise TargetNotEmpty(path)
     outline = None if base is None else _outline(io, base)
-    with new_file(io, path) as file:
+    with new_file(io, path, private=connections.private) as file:
         try:
             made = connections.request("POST", _PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
         except BackupMismatch as error:
@@ -83,6 +83,8 @@ def snapshot(connections: "Connections", io: IO, path: str, progress: Progress |
     path = os.path.abspath(path)
     check_empty(io, path)
     beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-", dir=os.path.dirname(path))
+    if not connections.private:
+        os.chmod(beside, io.mode(os.path.dirname(beside)) & 0o755 | 0o700)  # the snapshot is as open as what it is made from
     try:
         file, directory = os.path.join(beside, "backup"), os.path.join(beside, "restored")
         written_bytes = backup(connections, io, file, progress).written_bytes

@@ -77,6 +77,7 @@ from logdb.model import (
 )
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.store.topics import always
 from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
@@ -186,9 +187,16 @@ class Broker:
         self._store.check_open(writable=writable)
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        return self._store.create_topic(name, partitions=partitions, config=self._of_new(config), if_not_exists=if_not_exists)
+        config = self._of_new(config)
+        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
@@ -207,10 +215,17 @@ class Broker:
         """Raise what ``alter_topic`` would, without doing it."""
         self._store.check_topic_configs(name, config)
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        return self._store.alter_topic(name, config=config, partitions=partitions)
+        return self._store.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)

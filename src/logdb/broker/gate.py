@@ -30,12 +30,14 @@ from logdb.broker.broker import Broker
 from logdb.broker.credentials import Mechanism, ScramCredential
 from logdb.broker.guarded import GuardedSession
 from logdb.broker.metrics import Metrics
+from logdb.broker.partition_limits import PartitionLimits, Partitions
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quotas
 from logdb.broker.security_file import Security
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.store.directories import is_private, make_private
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +49,23 @@ class Gate:
         metrics: What is counted.
         quotas: What is charged.
         change_count: How often users, tokens and ACLs were another set.
+        partitions: What may be made.
     """
 
-    def __init__(self, broker: Broker, *, super_users: Iterable[Principal] = (), authentication: bool = False) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        super_users: Iterable[Principal] = (),
+        authentication: bool = False,
+        partition_limits: PartitionLimits = PartitionLimits(),  # noqa: B008 -- it does not change
+    ) -> None:
         """Read ``security.json`` of the broker's directory, if it is there.
 
         Args:
             super_users: May do anything, beside those that the file names.
             authentication: On, even without the file (where certificates say who somebody is).
+            partition_limits: How many partitions may be made.
 
         Raises:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
@@ -66,8 +77,19 @@ class Gate:
         self._authorizer: Authorizer | None = None  # None: whoever comes may do anything
         self._trouble = ""  # why the file could not be read the last time; said once
         self.change_count = 0
-        self.metrics, self.quotas = Metrics(), Quotas(broker.io.monotonic_ms)
+        self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
+        if self._file.is_there:
+            self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        """Make a directory its owner's only that was secured before changes of the file did so."""
+        io, directory = self._broker.io, self._broker.directory
+        try:
+            if not is_private(io, directory):
+                make_private(io, directory)
+        except LogdbError as error:
+            logger.warning("%s may be read by others on this machine: %s", directory, error)
 
     @property
     def directory(self) -> str:

@@ -44,6 +44,7 @@ Threading: as the broker; ``take_throttle_ms`` is for the one request that the s
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
@@ -58,7 +59,7 @@ from logdb.broker.quotas import Resource
 from logdb.broker.security_file import Token
 from logdb.broker.watch import KEPT_COUNT
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
-from logdb.errors import AuthenticationFailed, NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import (
@@ -107,6 +108,7 @@ class GuardedSession:
         self._gate, self._broker = gate, broker
         self._show(shown)
         self._throttle_ms = gate.quotas.charge(principal, "request", 1)
+        self._given_up = False
 
     # ------------------------------------------------------------ what every call goes through
 
@@ -223,18 +225,41 @@ class GuardedSession:
     def close(self) -> None:
         """The broker stays open: it is not this session's."""
 
+    def give_up(self) -> None:
+        """Whoever asks is gone: what takes long, and is not done, ends and is undone."""
+        self._given_up = True
+
     # ------------------------------------------------------------ topics and logs
 
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         self._need_to_create(name)
-        return self.call(self._broker.create_topic, name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        with self._adding(name, partitions):
+            return self.call(
+                self._broker.create_topic, name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=self._go_on
+            )
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
         self._need_to_create(name)
+        self._gate.partitions.check(self.principal, name, partitions, self._partition_counts, bounded=self._is_bounded())
         return self.call(self._broker.check_new_topic, name, partitions=partitions, config=config)
+
+    def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
+        """While a topic comes to have so many partitions; raises InvalidPartitions where they are too many."""
+        return self._gate.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
+
+    def _partition_counts(self) -> dict[str, int]:
+        return {info.name: info.partition_count for info in self._broker.topics()}
+
+    def _is_bounded(self) -> bool:
+        return not self._gate.is_super_user(self.principal)
+
+    def _go_on(self) -> None:
+        """Raise once whoever asks is gone."""
+        if self._given_up:
+            raise Closed(f"{self.principal} at {self.host} has hung up")
 
     def _need_to_create(self, name: str) -> None:
         if not self.may("Create", "Cluster"):
@@ -250,7 +275,8 @@ class GuardedSession:
             self.need("Alter", "Topic", name)
         if config or partitions is None:
             self.need("AlterConfigs", "Topic", name)
-        return self.call(self._broker.alter_topic, name, config=config, partitions=partitions)
+        with nullcontext() if partitions is None else self._adding(name, partitions):
+            return self.call(self._broker.alter_topic, name, config=config, partitions=partitions, go_on=self._go_on)
 
     def delete_topic(self, name: str) -> None:
         self.need("Delete", "Topic", name)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from logdb.broker.gate import Gate
+from logdb.broker.partition_limits import PartitionLimits
 from logdb.broker.principals import Principal
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
@@ -218,7 +219,8 @@ def make_server(
     """A server that is not open yet; see ``serve``."""
     broker = database._session
     required = authentication or options.get("tls_client_ca") is not None
-    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required)
+    limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
+    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
     broker.serve_topics(check_config(topic_config or {}))
     return Server(gate, doors, **options)
 

@@ -4,6 +4,7 @@ Knows why a call is refused.  Does not know what is done under a lock.
 
 Whoever takes several locks takes them in this order:
 
+    changes_lock        what creates, alters and deletes topics, one at a time
     transaction_gate    shared while a transaction is decided, or its markers are written, alone while all ends are captured
     topics_lock         topics, and opening of logs
     checkpoint_lock     sealing of segments, and what puts others in their place
@@ -67,6 +68,7 @@ class StoreState:
     def renew_locks(self) -> None:
         """Locks that a forked child needs, and that nobody holds."""
         self.topics_lock, self.transaction_gate = renewed(threading.RLock()), Gate()
+        self.changes_lock = renewed(threading.Lock())
 
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""

@@ -4,7 +4,7 @@ Knows which part does what.  Does not know how.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.disk import Watcher, device
@@ -155,8 +155,10 @@ class Writer:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
-        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists)
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
+    ) -> TopicInfo:
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
         self._altered()
         return info
 
@@ -166,8 +168,8 @@ class Writer:
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         self._topics.check_configs(name, config)
 
-    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
-        info = self._topics.alter(name, config, partitions)
+    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
+        info = self._topics.alter(name, config, partitions, go_on)
         self._altered()
         return info
 

@@ -124,6 +124,57 @@ def test_a_topic_pattern_that_would_be_matched_for_ever(tmp_path, pattern):
         honest.check(4)
 
 
+# ---------------------------------------------------------------- partitions
+
+CREATE = ("Allow low@* Create Topic low…", "Allow low@* Alter Topic low…", "Allow low@* Delete Topic low…")
+
+
+def test_partitions_by_the_hundred_thousand(tmp_path):
+    with attacked(tmp_path / "db", *CREATE) as server, wire(server.url) as line, honest_client(server.url) as honest:
+        for at in range(32):
+            said = ask(line, "low", "POST", "/logdb/v1/calls/create_topic", {"name": f"low.{at}", "partitions": 100_000})
+            assert (said.status, said.json["error"], said.json["fields"]["count"]) == (400, "InvalidPartitions", 100_000)
+            assert "a request adds 1000 at most (partitions_per_request_max)" in said.json["message"]
+    honest.check(4)
+
+
+def test_topics_of_many_partitions_whose_client_hangs_up(tmp_path):
+    """As many as a principal may ask for at once: another creates, and opens, topics beside it, and what was given up is not there."""
+    flags = ("--partitions-per-request-max", "4000", "--partitions-per-principal-max", "1000000", "--partitions-max", "1000000")
+    with attacked(tmp_path / "db", *CREATE, flags=flags, others=20) as server, honest_client(server.url) as honest:
+        for at in range(40):
+            with wire(server.url) as line:
+                data = json.dumps({"name": f"low.{at}", "partitions": 4_000}).encode()
+                line.send(head("low", "POST", "/logdb/v1/calls/create_topic", JSON, len(data)) + data)
+                if at == 0:
+                    until(lambda: list((tmp_path / "db").glob("*.tmp")), "it to be begun")
+        with wire(server.url) as line:
+            for at in range(20):
+                for path, body in (("create_topic", {"name": f"mine.{at}"}), ("partition_count", {"topic": f"mine.{at}"})):
+                    assert ask(line, "honest", "POST", f"/logdb/v1/calls/{path}", body).status == 200
+                assert ask(line, "honest", "GET", f"/topics/others/partitions/{at}/offsets").status == 200
+            until(lambda: not list((tmp_path / "db").glob("*.tmp")), "what was begun to be undone")
+            names = ask(line, "honest", "GET", "/topics").json
+        assert not [name for name in names if name.startswith("low.")]
+    honest.check(4)
+
+
+def test_topics_of_one_principal_are_bounded(tmp_path):
+    with attacked(tmp_path / "db", *CREATE, flags=("--partitions-per-principal-max", "30")) as server, wire(server.url) as line:
+        for at in range(3):
+            assert ask(line, "low", "POST", "/logdb/v1/calls/create_topic", {"name": f"low.{at}", "partitions": 10}).status == 200
+        for path, body in (("create_topic", {"name": "low.3"}), ("alter_topic", {"name": "low.0", "partitions": 11})):
+            said = ask(line, "low", "POST", f"/logdb/v1/calls/{path}", body)
+            assert (said.status, "has made 30 since the server was started, of 30" in said.json["message"]) == (400, True)
+        cluster = ask(line, "low", "GET", "/v3/clusters").json["data"][0]["cluster_id"]
+        for only_checked in (False, True):
+            body = {"topic_name": "low.3", "validate_only": only_checked}
+            assert ask(line, "low", "POST", f"/v3/clusters/{cluster}/topics", body).json["error_code"] == 40002
+        assert ask(line, "low", "POST", "/logdb/v1/calls/delete_topic", {"name": "low.0"}).status == 200
+        assert ask(line, "low", "POST", "/logdb/v1/calls/create_topic", {"name": "low.3"}).status == 200
+        assert ask(line, "honest", "POST", "/logdb/v1/calls/create_topic", {"name": "mine", "partitions": 40}).status == 200
+
+
 # ---------------------------------------------------------------- bodies of JSON
 
 POSITION = {"topic": "t", "partition": 0}
