@@ -23,17 +23,18 @@ import contextlib
 import ipaddress
 import re
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
 
 from logdb.broker.acls import CLUSTER
 from logdb.broker.attempts import is_loopback, machine
-from logdb.broker.certificates import PrincipalRule, principal_of
+from logdb.broker.authentication import Certified, Identity, Unasked
+from logdb.broker.certificates import PrincipalRule, expires_ms, principal_of
 from logdb.broker.gate import Gate
-from logdb.broker.principals import ANONYMOUS, Principal
+from logdb.broker.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
+from logdb.pools import Pool
 from logdb_http_api.errors import ApiError
 from logdb_http_api.routing import Route
 
@@ -41,6 +42,7 @@ CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
 """What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
 """What whoever comes may ask."""
+UNASKED = Identity(ANONYMOUS, Unasked())
 _OF_SCRAPERS = "/metrics"
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -59,13 +61,13 @@ class Authenticator:
     def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
         """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
         self._gate, self._certificate_rule = gate, certificate_rule
-        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-login")
+        self._threads = Pool(_THREAD_COUNT, "logdb-login")
         self._turns: dict[str, _Turns] = {}
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def principal(self, http: web.BaseRequest, route: Route) -> Principal:
+    async def identity(self, http: web.BaseRequest, route: Route) -> Identity:
         """Who makes a request.
 
         Raises:
@@ -78,9 +80,9 @@ class Authenticator:
         if not self._gate.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
                 raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
-            return ANONYMOUS
+            return UNASKED
         if route.path in OPEN_PATHS:
-            return ANONYMOUS
+            return UNASKED
         given, host = http.headers.get("Authorization"), http.remote or ""
         if (known := self.recognized(given, http.get_extra_info("peercert"))) is not None:
             return known
@@ -96,7 +98,7 @@ class Authenticator:
             raise
         return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
 
-    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Principal | None:
+    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
         """Who makes a request, if that shows at once; nothing is noted of who is not recognized.
 
         Args:
@@ -105,21 +107,32 @@ class Authenticator:
         """
         with contextlib.suppress(AuthenticationFailed):
             if not self._gate.authentication:
-                return ANONYMOUS
+                return UNASKED
             if given is None:
-                return principal_of(certificate, self._certificate_rule) if certificate else None
+                return self._certified(certificate) if certificate else None
             scheme, _, credentials = given.partition(" ")
             if scheme.lower() == "bearer":
                 return self._gate.owner(credentials.strip())
             return self._gate.remembered(*_user_and_password(scheme, credentials.strip()))
         return None
 
-    def _without_authorization(self, http: web.BaseRequest, route: Route) -> Principal:
+    def _certified(self, certificate: Mapping[str, Any]) -> Identity:
+        """Who shows a certificate.
+
+        Raises:
+            AuthenticationFailed: Its subject says nobody, or it has expired since the connection began.
+        """
+        principal, shown = principal_of(certificate, self._certificate_rule), Certified(expires_ms(certificate))
+        if not self._gate.counts(principal, shown):
+            raise AuthenticationFailed(f"the client's certificate was good until {certificate['notAfter']}")
+        return Identity(principal, shown)
+
+    def _without_authorization(self, http: web.BaseRequest, route: Route) -> Identity:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
         if certificate:
-            return principal_of(certificate, self._certificate_rule)
+            return self._certified(certificate)
         if route.path == _OF_SCRAPERS and self._is_scraper(http):
-            return ANONYMOUS
+            return Identity(ANONYMOUS, None)
         raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
 
     def _is_scraper(self, http: web.BaseRequest) -> bool:
@@ -136,7 +149,7 @@ class Authenticator:
             return False
         return self._gate.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
 
-    async def _hashed(self, user: str, password: str, host: str) -> Principal:
+    async def _hashed(self, user: str, password: str, host: str) -> Identity:
         async with self._turn(machine(host)):
             if (known := self._gate.remembered(user, password)) is not None:
                 return known  # it came several times at once

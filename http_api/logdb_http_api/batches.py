@@ -4,8 +4,9 @@ Knows the routes and their headers.  Does not look into a batch: the log checks 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aiohttp import web
@@ -28,7 +29,7 @@ FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
 R = TypeVar("R")
 _ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
-_PARTITION_COUNT_MAX = 1000
+_PARTITION_COUNT_MAX, _FRAME_COUNT_MAX = 1000, 10_000
 
 routes = Routes()
 
@@ -86,10 +87,7 @@ async def produce_many(request: Request) -> web.StreamResponse:
     The header of a frame may have ``expected_offset``.  Each frame succeeds or fails for itself.
     """
     request.require(BATCHES)
-    try:
-        frames = list(framing.frames(await request.body()))
-    except framing.Malformed as error:
-        raise ApiError(400, 400, str(error)) from None
+    frames = await request.parsed(await request.body(), _frames)
     results: list[dict[str, Any]] = [{} for _ in frames]
     turns: dict[TopicPartition, list[int]] = {}
     for at, frame in enumerate(frames):
@@ -100,9 +98,21 @@ async def produce_many(request: Request) -> web.StreamResponse:
     async def append_all(where: TopicPartition, mine: Sequence[int]) -> None:
         for at in mine:
             results[at] = await _appended(request, where, frames[at])
+            await asyncio.sleep(0)  # what is appended on the loop lets others have their turn
 
     await asyncio.gather(*(append_all(where, mine) for where, mine in turns.items()))
     return answer({"partitions": results})
+
+
+def _frames(body: Buffer) -> list[framing.Frame]:
+    """The frames of a body; raises ApiError where it is none (400), or has too many (422)."""
+    try:
+        frames = list(islice(framing.frames(body), _FRAME_COUNT_MAX + 1))
+    except framing.Malformed as error:
+        raise ApiError(400, 400, str(error)) from None
+    if len(frames) > _FRAME_COUNT_MAX:
+        raise ApiError(422, 422, f"the body has more than {_FRAME_COUNT_MAX} frames, which is what is allowed")
+    return frames
 
 
 async def _appended(request: Request, where: TopicPartition, frame: framing.Frame) -> dict[str, Any]:
@@ -254,6 +264,7 @@ async def fetch(request: Request) -> web.StreamResponse:
     needs=("Read Topic",),
     body=Body({"application/json": FetchMany}),
     gives={BATCHES: bytes},
+    leaves_out=True,
 )
 async def fetch_many(request: Request) -> web.StreamResponse:
     """The body is a JSON object as ``FetchMany``; the answer is frames, one for each partition, in their order.
@@ -276,14 +287,16 @@ async def fetch_many(request: Request) -> web.StreamResponse:
 
 
 async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
-    """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over."""
+    """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over; what was read is in memory that was taken."""
     loop = asyncio.get_running_loop()
     until = loop.time() + min(wanted.wait_ms, request.door.limits.wait_ms_max) / 1000
     readings = [Reading(one) for one in wanted.partitions]
-    room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions))
-    await request.take_memory(room_bytes)
+    room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions), request.door.memory.total // 2)
+    wanted = wanted._replace(max_bytes=room_bytes)
     while True:
+        await request.keep_memory(room_bytes)
         await request.call(_read_all, request.session, readings, wanted)
+        await request.keep_memory(held_bytes(part for read in readings for part in read.parts))
         size_bytes = sum(read.size_bytes for read in readings)
         left_ms = round((until - loop.time()) * 1000)
         moved = any(read.next_offset > read.wanted.offset and not read.size_bytes for read in readings)  # past what was aborted
@@ -291,12 +304,14 @@ async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
             return readings
         if any(read.error is not None for read in readings):
             return readings
-        if not size_bytes:
-            request.give_memory_back()
         positions = {read.where: read.next_offset for read in readings if read.size_bytes < read.wanted.max_bytes}
         await request.wait(positions, left_ms, isolation_level=wanted.isolation_level)
-        if not size_bytes:
-            await request.take_memory(room_bytes)
+
+
+def held_bytes(parts: Iterable[Buffer]) -> int:
+    """How much memory is held by views of it."""
+    bases: list[Any] = [part.obj if isinstance(part, memoryview) else part for part in parts]
+    return sum({id(base): len(base) for base in bases}.values())
 
 
 def _read_all(session: "Session", readings: Sequence[Reading], wanted: FetchMany) -> None:

@@ -98,6 +98,9 @@ def shape(name: str) -> Shape:
     return Shape(hints, required, result)
 
 
+_CHANGES = ("create_topic", "alter_topic", "delete_topic")
+_LISTS = ("topics", "groups", "transactions")  # of what may be described
+
 SHAPES = {name: shape(name) for name in NEEDS}
 routes = Routes()
 
@@ -108,8 +111,11 @@ async def _arguments(request: Request, name: str) -> dict[str, Any]:
     Raises:
         ApiError: They are not what the call takes; 422.
     """
+    return await request.json(partial(_checked, name))
+
+
+def _checked(name: str, given: Any) -> dict[str, Any]:
     parameters, required, _ = SHAPES[name]
-    given = await request.json()
     if wrong := documents.wrong_fields(given, sorted(parameters), sorted(required)):
         raise ApiError(422, 422, f"{name}: the body {wrong}")
     try:
@@ -122,12 +128,18 @@ def _handler(name: str) -> Callable[[Request], Any]:
     async def call(request: Request) -> web.StreamResponse:
         arguments = await _arguments(request, name)
         whose = request.session.security if hasattr(Keeper, name) else request.session
-        result = await request.call(getattr(whose, name), **arguments)
+        result = await (request.change if name in _CHANGES else request.call)(_carried_out, getattr(whose, name), arguments)
         if isinstance(result, Future):
-            result = await _outcome(request, result)
-        return answer(wire.encode(result))
+            return answer(wire.encode(await _outcome(request, result)))
+        return result
 
     return call
+
+
+def _carried_out(function: Callable[..., Any], arguments: dict[str, Any]) -> "web.Response | Future[Any]":
+    """The answer, or what becomes of it: a topic may have a hundred thousand partitions."""
+    result = function(**arguments)
+    return result if isinstance(result, Future) else answer(wire.encode(result))
 
 
 async def _outcome(request: Request, future: "Future[Any]") -> Any:
@@ -189,4 +201,5 @@ for _name, _needs in NEEDS.items():
         body=_arguments_of(_name),
         gives={"application/json": SHAPES[_name].result},
         description=_description(_name),
+        leaves_out=_name in _LISTS,
     )(_HANDLERS.get(_name) or _handler(_name))

@@ -14,8 +14,8 @@ from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
 
 DEPTH_MAX = 64
-MEMORY_BYTES_MAX = 256 << 20
-_OBJECT_BYTES, _ARRAY_BYTES, _ITEM_BYTES = 192, 64, 56
+MEMORY_BYTES_MAX = 192 << 20
+_OBJECT_BYTES, _ARRAY_BYTES, _ITEM_BYTES = 192, 128, 56
 _BUT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _AS_ARRAYS = bytes.maketrans(b"{}", b"[]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -20,7 +20,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from aiohttp import web
@@ -29,6 +29,7 @@ from logdb.broker.certificates import PrincipalRule
 from logdb.broker.gate import Gate
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
+from logdb.pools import Pool
 from logdb_http_api import (
     access_log,
     batches,
@@ -53,16 +54,17 @@ from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.express import Express
 from logdb_http_api.kept_backups import KeptBackups
 from logdb_http_api.limits import Limits, descriptors
-from logdb_http_api.memory import Memory
 from logdb_http_api.request import Request, host_and_port
 from logdb_http_api.routing import Route, Router
+from logdb_http_api.shares import WAIT_S, Shares
 from logdb_http_api.tls import Beginnings, Certificate, Place
 from logdb_http_api.v2_instances import Instances
 
 logger = logging.getLogger(__name__)
 
-_MAKING_COUNT = 4
-_THREAD_COUNT = 32
+_MAKING_COUNT, _DECODING_COUNT, _CHANGING_COUNT = 4, 2, 2
+_SMALL_ANSWER_BYTES = 64 << 10  # what a transport takes from any answer
+_THREAD_COUNT = 64  # of which one owner has half
 _BACKLOG = 1024
 _ACCEPT_ROUND_COUNT = 2
 
@@ -103,9 +105,13 @@ class HttpDoor:
         self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
         self._authenticator = Authenticator(gate, tls_principal)
         self._access_log = access_log
-        self.executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-http")
-        self.memory = Memory(self.limits.memory_bytes_max)
-        self.making = asyncio.Semaphore(_MAKING_COUNT)  # what nobody knows the size of before it is there
+        self.executor = Pool(_THREAD_COUNT, "logdb-http")
+        self.slots = Shares(self.limits.requests_max, "requests")
+        self.memory = Shares(self.limits.memory_bytes_max, "bytes of memory", wait_s=WAIT_S)
+        self.threads = Shares(_THREAD_COUNT, "threads")
+        self.making = Shares(_MAKING_COUNT, "answers of unknown size")
+        self.decoding = Shares(_DECODING_COUNT, "large bodies of JSON")
+        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
         self.routes: tuple[Route, ...] = (
             *health.routes.all,
             *metrics_page.routes.all,
@@ -124,15 +130,15 @@ class HttpDoor:
         )
         self.instances = Instances(self.limits, self.memory)
         self.backups = KeptBackups()
-        self.under_way = 0
         self.appending: Counter[TopicPartition] = Counter()  # in threads, where whoever appends on the loop would wait for them
         self.draining = False
         self._pending: set[asyncio.Future[Any]] = set()
         self.ending = asyncio.Event()
 
-    def description(self) -> dict[str, Any]:
-        """All routes, as OpenAPI has them."""
-        return openapi.document(self.routes)
+    @cached_property
+    def description(self) -> bytes:
+        """All routes, as OpenAPI has them, in JSON."""
+        return json.dumps(openapi.document(self.routes)).encode()
 
     def reload(self) -> None:
         """Read the certificate again, for connections from now on; any thread.
@@ -219,20 +225,17 @@ class HttpDoor:
         connection, began_s = http.protocol, time.perf_counter()
         assert isinstance(connection, Connection)
         connection.begin()
-        self.under_way += 1
         request = Request(http, self)
         try:
             response = await self._answer(request)
-            if not (isinstance(response, web.Response) and isinstance(response.body, sending.Parts)):
-                request.give_memory_back()  # what was asked is done, and the answer is small
             if (delay_ms := await request.hold_back()) and not response.prepared:
                 response.headers["Logdb-Throttle-Ms"] = str(delay_ms)
             if self.draining:
                 response.force_close()
-            sent = await sending.send(http, response)
+            with request.waiting():
+                sent = await sending.send(http, response)
         finally:
-            self.under_way -= 1
-            request.give_memory_back()
+            request.end()
             connection.end()
         if self._access_log:
             access_log.write(request, response, time.perf_counter() - began_s)
@@ -243,12 +246,18 @@ class HttpDoor:
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
-            if self.under_way > self.limits.requests_max and route.path not in OPEN_PATHS:
-                raise ApiError(503, 503, f"{self.limits.requests_max} requests are under way already")
-            principal = await self._authenticator.principal(http, route)
-            request.begin(principal, self.gate.session(principal, http.remote or ""), parameters)
-            return await route.handler(request)
+            principal, shown = await self._authenticator.identity(http, route)
+            session = self.gate.session(principal, http.remote or "", shown)
+            request.begin(session, parameters, () if route.leaves_out else route.needs)
+            if route.path not in OPEN_PATHS:
+                request.take_slot()
+            response = await route.handler(request)
+            if isinstance(response, web.Response) and not isinstance(response.body, sending.Parts):
+                size_bytes = len(response.body) if isinstance(response.body, bytes) else 0
+                await request.keep_memory(size_bytes if size_bytes > _SMALL_ANSWER_BYTES else 0)
+            return response
         except (ApiError, LogdbError) as error:
+            request.give_memory_back()
             return _refusal(error, request)
         except ConnectionError:
             raise  # nobody listens any more

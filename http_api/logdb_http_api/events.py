@@ -97,15 +97,15 @@ async def _frames(request: Request, following: Following) -> bytes:
         ApiError: No room came in time; 503.
     """
     door = request.door
-    async with door.making:
+    async with request.share(door.making):
         frames: bytes = await request.call(following.take)
-        if door.memory.has_room(size_bytes := len(frames)):
+        if door.memory.has_room(size_bytes := len(frames), request.owner):
             await request.take_memory(size_bytes)
             return frames
         following.take_back()
         del frames
     await request.take_memory(size_bytes)
-    async with door.making:
+    async with request.share(door.making):
         return await request.call(following.take)
 
 

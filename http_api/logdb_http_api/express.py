@@ -16,10 +16,11 @@ where the log reads it.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import NamedTuple
@@ -35,7 +36,8 @@ from logdb_http_api.authentication import Authenticator, host_name, is_at_loopba
 from logdb_http_api.connections import Connection
 from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.pipelined import HEAD_BYTES_MAX, Pipelined
-from logdb_http_api.request import Door
+from logdb_http_api.request import Door, owner_of
+from logdb_http_api.shares import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ _HEADER = re.compile(r"(Host|Content-Type|Content-Length|Accept-Encoding): ([!-~
 _AUTHORIZATION = b"authorization"  # in lower case
 _LENGTH = re.compile(r"[0-9]{1,10}")
 _KNOWN_COUNT = 256  # heads of appends that are the same again and again
-_STEP_BYTES = 1 << 20
+_FIRST_STEP_BYTES, _STEP_BYTES = 64 << 10, 1 << 20
 _SPARE_BYTES_MAX = 2 << 20
 _AT_SOCKETS_COUNT_MAX = 32  # threads that have a descriptor of their client's
 _IN_TURN_COUNT_MAX = 16  # requests of one client that a thread takes before it is anybody's
@@ -140,10 +142,10 @@ class Express:
 
     def _take_append(self, connection: Connection, data: bytes, begin: int) -> bool:
         asked = self._append_of(data[:begin]) if begin >= len(_END) else None
-        if asked is None or begin + asked.size_bytes < len(data) or not self._has_room(asked.size_bytes):
+        if asked is None or begin + asked.size_bytes < len(data) or asked.size_bytes > self._door.limits.body_bytes_max:
             return False
         session = self._session(connection, asked)
-        if session is None:
+        if session is None or not self._has_room(session, min(asked.size_bytes, _STEP_BYTES)):
             return False
         body = memoryview(data)[begin:]
         if len(body) < asked.size_bytes or not batches.appends_at_once(self._door, asked.where, asked.durability, len(body)):
@@ -155,10 +157,10 @@ class Express:
 
     def _take_fetch(self, connection: Connection, head: bytes) -> bool:
         asked = fetch_of(head)
-        if asked is None or not self._has_room(asked.wanted.max_bytes):
+        if asked is None:
             return False
         session = self._session(connection, asked)
-        if session is None:
+        if session is None or not self._has_room(session, asked.wanted.max_bytes):
             return False
         connection.run(self._fetch(connection, session, asked), 0)
         return True
@@ -166,28 +168,23 @@ class Express:
     def _append_of(self, head: bytes) -> Append | None:
         return append_of(head) if _AUTHORIZATION in head.lower() else self._known(head)  # nobody's password is kept
 
-    def _has_room(self, size_bytes: int) -> bool:
-        """Whether a request of that size waits for no others."""
-        door = self._door
-        return not (
-            door.draining
-            or door.under_way >= door.limits.requests_max
-            or size_bytes > door.limits.body_bytes_max
-            or not door.memory.has_room(size_bytes)
-        )
+    def _has_room(self, session: GuardedSession, size_bytes: int) -> bool:
+        """Whether a request that takes so much memory waits for no others."""
+        door, owner = self._door, owner_of(session)
+        return not door.draining and door.slots.has_room(1, owner) and door.memory.has_room(size_bytes, owner)
 
     def _session(self, connection: Connection, asked: Append | Fetch) -> GuardedSession | None:
         """For whoever asks; None: it takes longer to find out who that is, they are refused, or have quotas."""
         gate = self._door.gate
         if asked.of_internet and not gate.authentication and is_at_loopback(connection.sockname):
             return None
-        principal = self._authenticator.recognized(asked.authorization, connection.certificate)
-        if principal is None or gate.quotas.limits(principal):
+        known = self._authenticator.recognized(asked.authorization, connection.certificate)
+        if known is None or gate.quotas.limits(known.principal):
             return None
-        return gate.session(principal, connection.host)
+        return gate.session(known.principal, connection.host, known.shown)
 
     def _pipelined(self, connection: Connection) -> Pipelined | None:
-        return connection.pipelined() if self._door.under_way <= _AT_SOCKETS_COUNT_MAX else None
+        return connection.pipelined() if self._door.slots.taken <= _AT_SOCKETS_COUNT_MAX else None
 
     async def _fetch(self, connection: Connection, session: GuardedSession, asked: Fetch) -> bytes:
         """Read and send; returns the end of the answer.
@@ -195,21 +192,33 @@ class Express:
         Raises:
             ConnectionError: Nobody waits for it any more.
         """
-        door, taken_bytes = self._door, 0
-        door.under_way += 1
+        door, owner, taken_bytes = self._door, owner_of(session), 0
         try:
-            await door.memory.take(asked.wanted.max_bytes)
+            await door.memory.take(asked.wanted.max_bytes, owner)
             taken_bytes = asked.wanted.max_bytes
-            fetch = partial(self._fetch_in_turn, connection, session, asked, self._pipelined(connection))
-            await connection.send(*await asyncio.get_running_loop().run_in_executor(door.executor, fetch))
+            with self._slot(owner):
+                fetch = partial(self._fetch_in_turn, connection, session, asked, self._pipelined(connection))
+                unsent = await asyncio.get_running_loop().run_in_executor(door.executor, fetch)
+            door.memory.give_back(taken_bytes, owner)
+            taken_bytes = batches.held_bytes(unsent)
+            door.memory.take_now(taken_bytes, owner)
+            await connection.send(*unsent)
             return b""
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 -- whoever asks is told
             return _refusal(error)
         finally:
-            door.memory.give_back(taken_bytes)
-            door.under_way -= 1
+            door.memory.give_back(taken_bytes, owner)
+
+    @contextlib.contextmanager
+    def _slot(self, owner: Owner) -> Iterator[None]:
+        """While a request is worked on."""
+        self._door.slots.take_now(1, owner)
+        try:
+            yield
+        finally:
+            self._door.slots.give_back(1, owner)
 
     def _fetch_in_turn(
         self, connection: Connection, session: GuardedSession, asked: Fetch, pipelined: Pipelined | None
@@ -286,24 +295,27 @@ class Express:
         Raises:
             ConnectionError: Nobody waits for it any more.
         """
-        door, size_bytes, at, taken_bytes = self._door, asked.size_bytes, len(begun), 0
+        door, owner, size_bytes, at, taken_bytes = self._door, owner_of(session), asked.size_bytes, len(begun), 0
         buffer, self._spare = self._spare, bytearray()
-        door.under_way += 1
         try:
+            session.need("Write", "Topic", asked.where.topic)
             if len(buffer) < size_bytes:
                 buffer = bytearray(begun)
             else:
                 buffer[:at] = begun
             while taken_bytes < size_bytes:
-                step_bytes = min(_STEP_BYTES, size_bytes - taken_bytes)
-                await door.memory.take(step_bytes)
+                # What a head promises costs nothing before it comes: what is taken is at most four times as much as that, and a little.
+                most_bytes = _STEP_BYTES if len(buffer) >= size_bytes else max(_FIRST_STEP_BYTES, 3 * at)
+                step_bytes = min(most_bytes, size_bytes - taken_bytes)
+                await door.memory.take(step_bytes, owner)
                 taken_bytes += step_bytes
-                if len(buffer) < taken_bytes:  # what a head promises costs nothing before it comes
-                    buffer = _grown(buffer, min(size_bytes, max(taken_bytes, 2 * at)))
+                if len(buffer) < taken_bytes:
+                    buffer = _grown(buffer, taken_bytes)
                 await connection.receive(memoryview(buffer)[at:taken_bytes])
-                at = taken_bytes
-            appending = partial(self._append_in_turn, connection, session, asked, buffer, self._pipelined(connection))
-            answer = await batches.append_in_thread(door, asked.where, appending)
+                at = max(at, taken_bytes)
+            with self._slot(owner):
+                appending = partial(self._append_in_turn, connection, session, asked, buffer, self._pipelined(connection))
+                answer = await batches.append_in_thread(door, asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
             return answer
@@ -312,8 +324,7 @@ class Express:
         except Exception as error:  # noqa: BLE001 -- as above
             return _refusal(error)
         finally:
-            door.memory.give_back(taken_bytes)
-            door.under_way -= 1
+            door.memory.give_back(taken_bytes, owner)
 
 
 def _grown(buffer: bytearray, size_bytes: int) -> bytearray:

@@ -4,7 +4,6 @@ Knows OpenAPI 3.1.  Does not know any route but its own.
 """
 
 import inspect
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -95,7 +94,7 @@ _REASONS = {
 @routes.get("/openapi.json", "This document", needs=(), gives={"application/json": object})
 async def openapi(request: Request) -> web.StreamResponse:
     """All routes of this server in OpenAPI 3.1."""
-    body = await request.call(lambda: json.dumps(request.door.description()).encode())
+    body = await request.call(lambda: request.door.description)
     return web.Response(body=body, content_type="application/json")
 
 

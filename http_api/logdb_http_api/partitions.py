@@ -72,6 +72,7 @@ class Epoch(NamedTuple):
     needs=("Describe Topic",),
     body=Body({"application/json": Look}),
     gives={"application/json": list[PartitionState | None]},
+    leaves_out=True,
 )
 async def look(request: Request) -> web.StreamResponse:
     """States in the order of the positions; null where there is no such partition for whoever asks."""
@@ -82,11 +83,11 @@ async def look(request: Request) -> web.StreamResponse:
         found = await request.call(request.session.wait, wanted.positions, 0, isolation_level=wanted.isolation_level)
         if not found:
             await request.wait(wanted.positions, min(wanted.timeout_ms, WAIT_MS_MAX), isolation_level=wanted.isolation_level)
-    return answer(wire.encode(await request.call(_states, request.session, wanted)))
+    return await request.call(_states, request.session, wanted)
 
 
-def _states(session: Session, wanted: Look) -> list[PartitionState | None]:
-    return [_state(session, partition, wanted.isolation_level) for partition in wanted.positions]
+def _states(session: Session, wanted: Look) -> web.Response:
+    return answer(wire.encode([_state(session, partition, wanted.isolation_level) for partition in wanted.positions]))
 
 
 def _state(session: Session, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
@@ -133,7 +134,11 @@ async def transactions(request: Request) -> web.StreamResponse:
     """Those open now, and those aborted with batches in [``offset``, ``end_offset``)."""
     log = await _log(request)
     offset, end_offset = request.number("offset", 0), request.number("end_offset", 0)
-    aborted = await request.call(log.aborted_transactions, offset, end_offset) if offset < end_offset else []
+    return await request.call(_transactions, log, offset, end_offset)
+
+
+def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Response:
+    aborted = log.aborted_transactions(offset, end_offset) if offset < end_offset else []
     return answer(wire.encode(Transactions(log.open_transactions(), aborted)))
 
 

@@ -6,35 +6,43 @@ Knows aiohttp's requests, and what it needs of the door that they came through. 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from logdb.broker.principals import Principal
+from logdb.broker.attempts import network
+from logdb.broker.principals import ANONYMOUS, Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.model import DURABILITY_LEVELS, Durability, TopicPartition
+from logdb.model import DURABILITY_LEVELS, Buffer, Durability, TopicPartition
 from logdb_http_api import documents, encoding, wire
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
     from collections import Counter
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
+    from logdb.broker.acls import Need
     from logdb.broker.async_waiting import Waits
     from logdb.broker.gate import Gate
     from logdb.broker.guarded import GuardedSession
+    from logdb.pools import Pool
     from logdb_http_api.kept_backups import KeptBackups
     from logdb_http_api.limits import Limits
-    from logdb_http_api.memory import Memory
+    from logdb_http_api.shares import Owner, Shares
     from logdb_http_api.v2_instances import Instances
 
 R = TypeVar("R")
 
+PARSED_BESIDE_OTHERS_BYTES_MAX = 64 << 10
+"""A body of JSON that is larger is parsed while few others are: it keeps the interpreter for milliseconds."""
+_PARSED_ON_LOOP_BYTES_MAX = 4 << 10
 _PROGRESS_BYTES = 64 << 10
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_NAMES_IN_PATHS = {"Topic": ("topic", "topic_name"), "Group": ("group", "consumer_group_id")}
+to_text = json.JSONEncoder(separators=(",", ":")).encode
+"""A value as JSON."""
 
 
 class Door(Protocol):
@@ -42,10 +50,13 @@ class Door(Protocol):
 
     Attributes:
         executor: For what may wait for a disk or a lock.
-        memory: For bodies and answers.
-        making: How many at a time may make an answer of which nobody knows the size before it is there.
+        slots: Requests that are worked on: not those whose body comes, that wait, or whose answer goes.
+        memory: Bytes of bodies and answers.
+        threads: Those of ``executor``.
+        making: Answers of which nobody knows the size before they are there.
+        decoding: Large bodies of JSON that are parsed.
+        changing: Changes of topics.
         waits: For what waits for records without a thread.
-        under_way: Requests that are neither answered nor wait.
         appending: Appends in threads, for which whoever appends on the loop would wait.
         draining: No request is to go on waiting.
         ending: Set when that begins.
@@ -55,11 +66,14 @@ class Door(Protocol):
 
     gate: "Gate"
     limits: "Limits"
-    executor: "ThreadPoolExecutor"
-    memory: "Memory"
-    making: asyncio.Semaphore
+    executor: "Pool"
+    slots: "Shares"
+    memory: "Shares"
+    threads: "Shares"
+    making: "Shares"
+    decoding: "Shares"
+    changing: "Shares"
     waits: "Waits"
-    under_way: int
     appending: "Counter[TopicPartition]"
     draining: bool
     ending: asyncio.Event
@@ -69,8 +83,9 @@ class Door(Protocol):
     def drained_by(self, told: "asyncio.Future[Any]") -> contextlib.AbstractContextManager[None]:
         """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
 
-    def description(self) -> dict[str, Any]:
-        """All routes, as OpenAPI has them."""
+    @property
+    def description(self) -> bytes:
+        """All routes, as OpenAPI has them, in JSON; made when it is first asked for."""
 
 
 class Request:
@@ -82,13 +97,63 @@ class Request:
     def __init__(self, http: web.BaseRequest, door: Door) -> None:
         """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
         self.http, self.door = http, door
+        self.owner: Owner = http.remote or ""
         self.error_type = "application/json"  # as what it is told that it is refused
         self._parameters: Mapping[str, str] = {}
+        self._needs: Sequence[str] = ()
         self._taken_bytes = 0
+        self._slot_count = self._wait_count = 0
 
-    def begin(self, principal: Principal, session: "GuardedSession", parameters: Mapping[str, str]) -> None:
-        """Who asks, what they have, and what is in the path."""
-        self.principal, self.session, self._parameters = principal, session, parameters
+    def begin(self, session: "GuardedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
+        """Whoever asks was found out.
+
+        Args:
+            session: Theirs.
+            parameters: Of the path.
+            needs: What the route needs, such as ``Write Topic``: of that something has to be allowed before a body is read.
+        """
+        self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
+        self.owner = owner_of(session)
+
+    def end(self) -> None:
+        """It is answered, or cannot be any more."""
+        self.give_memory_back()
+        self.door.slots.give_back(self._slot_count, self.owner)
+
+    # ------------------------------------------------------------ what requests share
+
+    def take_slot(self) -> None:
+        """Be one of the requests that are worked on, until ``end``.
+
+        Raises:
+            ApiError: There are too many; 503.
+        """
+        if not self.door.slots.has_room(1, self.owner):
+            raise self.door.slots.refusal(1, self.owner)
+        self.door.slots.take_now(1, self.owner)
+        self._slot_count = 1
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the request waits for something that may take long, others may be worked on in its stead."""
+        self._wait_count += 1
+        if self._wait_count == 1:
+            self.door.slots.give_back(self._slot_count, self.owner)
+        try:
+            yield
+        finally:
+            self._wait_count -= 1
+            if not self._wait_count:
+                self.door.slots.take_now(self._slot_count, self.owner)
+
+    @contextlib.asynccontextmanager
+    async def share(self, shares: "Shares") -> AsyncIterator[None]:
+        """Have one of what all requests share, once it is this one's turn."""
+        await shares.take(1, self.owner)
+        try:
+            yield
+        finally:
+            shares.give_back(1, self.owner)
 
     @property
     def is_head(self) -> bool:
@@ -100,8 +165,26 @@ class Request:
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
 
     async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call what may wait for a disk, off the loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.door.executor, partial(function, *args, **kwargs))
+        """Call what may wait for a disk, off the loop.  Where the request is cancelled, its thread is not free before it is done."""
+        threads, owner = self.door.threads, self.owner
+        await threads.take(1, owner)
+        work: Future[R] | None = None
+        try:
+            work = self.door.executor.submit(partial(function, *args, **kwargs))
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            self.session.give_up()
+            raise
+        finally:
+            if work is None or work.done():
+                threads.give_back(1, owner)
+            else:
+                work.add_done_callback(partial(_give_back, asyncio.get_running_loop(), threads, owner))
+
+    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
+        async with self.share(self.door.changing):
+            return await self.call(function, *args, **kwargs)
 
     async def take_memory(self, size_bytes: int) -> None:
         """Take some of the memory that all requests share, until this one is answered.
@@ -109,23 +192,22 @@ class Request:
         Raises:
             ApiError: There is none; 503.
         """
-        await self.door.memory.take(size_bytes)
+        await self.door.memory.take(size_bytes, self.owner)
         self._taken_bytes += size_bytes
 
-    def give_memory_back(self) -> None:
-        """What the door calls when the request is answered."""
-        if self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes)
-            self._taken_bytes = 0
+    async def keep_memory(self, size_bytes: int) -> None:
+        """Have so much of it from now on, whatever was taken before; raises as ``take_memory``."""
+        if size_bytes > self._taken_bytes:
+            await self.take_memory(size_bytes - self._taken_bytes)
+        elif self._taken_bytes:
+            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
+            self._taken_bytes = size_bytes
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While the request waits for something that may take long, others may be under way in its stead."""
-        self.door.under_way -= 1
-        try:
-            yield
-        finally:
-            self.door.under_way += 1
+    def give_memory_back(self) -> None:
+        """All that the request has taken."""
+        if self._taken_bytes:
+            self.door.memory.give_back(self._taken_bytes, self.owner)
+            self._taken_bytes = 0
 
     async def hold_back(self) -> int:
         """Wait for as long as the quotas of whoever asks say, or until the door drains: before an answer, and in streams.
@@ -142,9 +224,17 @@ class Request:
     async def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before."""
+        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
+
+        Raises:
+            AuthenticationFailed: What the client has shown of who it is counts no more.
+            whatever ``Waits.wait`` says.
+        """
         with self.waiting():
-            return await self.door.waits.wait(positions, min(timeout_ms, self.door.limits.wait_ms_max), isolation_level=isolation_level)
+            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
+            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
+        self.session.check()
+        return found
 
     async def outcome(self, future: "Future[R]") -> R:
         """What a call that waits for other clients comes to, without a thread.
@@ -240,10 +330,12 @@ class Request:
             size_bytes_max: None: the door's limit.
 
         Raises:
+            NotAuthorized: Whoever asks may do nothing of what the route is for; nothing was read.
             ApiError: It is larger (413, before it is read where its length is given), comes too slowly (408), is
                 compressed in no way that is known (415), or breaks off (400).
         """
         most = size_bytes_max or self.door.limits.body_bytes_max
+        self._authorize()
         self._check_length(most)
         content = self.http.content
         if content.is_eof() and "Content-Encoding" not in self.http.headers:
@@ -265,6 +357,7 @@ class Request:
         Raises:
             ApiError: as ``body``.
         """
+        self._authorize()
         if size_bytes_max is not None:
             self._check_length(size_bytes_max)
         decoder = encoding.decoder(self.http.headers.get("Content-Encoding", ""))
@@ -280,6 +373,20 @@ class Request:
                     await asyncio.sleep(0)  # a small piece may have become a large one: others get their turn
         if decoder is not None:
             decoder.finish()
+
+    def _authorize(self) -> None:
+        """Raise NotAuthorized where a body is not small and whoever asks may do nothing that the route needs.
+
+        That is with what the path names, or with anything.  Whether they may do what the body asks, the session says.
+        """
+        if 0 <= (-1 if self.http.content_length is None else self.http.content_length) <= _PARSED_ON_LOOP_BYTES_MAX:
+            return
+        needs = []
+        for need in self._needs:
+            operation, resource_type = need.split()
+            named = (self._parameters[name] for name in _NAMES_IN_PATHS.get(resource_type, ()) if name in self._parameters)
+            needs.append((operation, resource_type, next(named, None)))
+        self.session.need_any(cast("list[Need]", needs))
 
     def _check_length(self, size_bytes_max: int) -> None:
         length = self.http.content_length
@@ -299,8 +406,9 @@ class Request:
         came_bytes, until = 0, loop.time() + allowed_s
         while True:
             try:
-                async with asyncio.timeout_at(until):
-                    piece = await content.readany()
+                with self.waiting():
+                    async with asyncio.timeout_at(until):
+                        piece = await content.readany()
             except TimeoutError:
                 raise ApiError(408, 408, f"the body did not come: {came_bytes} bytes in {allowed_s:g} s") from None
             except (HttpProcessingError, web.RequestPayloadError) as error:
@@ -318,21 +426,28 @@ class Request:
             await self.http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.http.writer.output_size = 0
 
-    async def json(self, size_bytes_max: int | None = None, *, content_types: tuple[str, ...] | None = None) -> Any:
-        """The body as JSON.
+    async def json(self, make: Callable[[Any], R]) -> R:
+        """What is made of the body, which is JSON without records.
 
         Args:
-            size_bytes_max: None: the door's limit for JSON.
-            content_types: Those that are taken; None: ``application/json``, and no type at all.
+            make: Is given its value, perhaps in a thread.
 
         Raises:
-            ApiError: It is none (400), or said to be something else (415); and as ``body``.
+            ApiError: It is no JSON (400), or said to be something else (415); and as ``body`` and ``make``.
         """
-        if content_types is not None:
-            self.require(*content_types)
-        elif "Content-Type" in self.http.headers:
+        if "Content-Type" in self.http.headers:
             self.require("application/json")
-        return documents.parse(await self.body(size_bytes_max or self.door.limits.json_bytes_max))
+        body = await self.body(self.door.limits.call_bytes_max)
+        return await self.parsed(body, lambda data: make(documents.parse(data)))
+
+    async def parsed(self, data: Buffer, parse: Callable[[Buffer], R]) -> R:
+        """What ``parse`` makes of JSON: off the loop but for the smallest, and large ones few at a time."""
+        if len(data) <= _PARSED_ON_LOOP_BYTES_MAX:
+            return parse(data)
+        if len(data) <= PARSED_BESIDE_OTHERS_BYTES_MAX:
+            return await self.call(parse, data)
+        async with self.share(self.door.decoding):
+            return await self.call(parse, data)
 
     async def decoded(self, kind: Any) -> Any:
         """The body as a value of that type, from JSON as ``wire`` has it.
@@ -340,10 +455,24 @@ class Request:
         Raises:
             ApiError: It is none; 422; and as ``json``.
         """
-        try:
-            return wire.decode(kind, await self.json(), "the body")
-        except wire.Malformed as error:
-            raise ApiError(422, 422, str(error)) from None
+        return await self.json(partial(_decoded, kind))
+
+
+def owner_of(session: "GuardedSession") -> "Owner":
+    """For whom what requests share is counted: a principal, or an address where nobody has to say who they are."""
+    return network(session.host) if session.principal == ANONYMOUS else session.principal
+
+
+def _give_back(loop: asyncio.AbstractEventLoop, threads: "Shares", owner: "Owner", _work: "Future[Any]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(threads.give_back, 1, owner)
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    try:
+        return wire.decode(kind, value, "the body")
+    except wire.Malformed as error:
+        raise ApiError(422, 422, str(error)) from None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
@@ -381,4 +510,4 @@ def answer(
     value: Any, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """JSON."""
-    return web.Response(body=_encode(value).encode(), status=status, content_type=content_type, headers=headers)
+    return web.Response(body=to_text(value).encode(), status=status, content_type=content_type, headers=headers)

@@ -29,6 +29,7 @@ class Described(TypedDict, total=False):
     status: int
     refuses: tuple[int, ...]
     description: str
+    leaves_out: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,6 +51,7 @@ class Route:
     status: int = 200
     refuses: tuple[int, ...] = ()  # statuses, beside those that follow from path, body and needs
     description: str = ""  # empty: the handler's docstring
+    leaves_out: bool = False  # what may not be done with one resource is said of that one, or it is left out, rather than all refused
 
 
 class Routes:

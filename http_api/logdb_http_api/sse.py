@@ -68,8 +68,9 @@ class EventStream:
 
     async def _write(self, data: bytes) -> None:
         try:
-            async with asyncio.timeout(self._request.door.limits.write_timeout_ms / 1000):
-                await self.response.write(data)
+            with self._request.waiting():
+                async with asyncio.timeout(self._request.door.limits.write_timeout_ms / 1000):
+                    await self.response.write(data)
         except TimeoutError:
             if self._request.http.transport is not None:
                 self._request.http.transport.abort()

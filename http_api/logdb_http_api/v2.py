@@ -9,6 +9,7 @@ Source: Confluent's kafka-rest, ``resources/v2``; the stateless read and ``/stat
 import json
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -19,7 +20,7 @@ from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooL
 from logdb.model import TOPIC_CONFIGS, Buffer, PartitionInfo, TopicInfo, TopicPartition
 from logdb_http_api import health, v2_formats
 from logdb_http_api.errors import ApiError
-from logdb_http_api.request import Request, answer
+from logdb_http_api.request import PARSED_BESIDE_OTHERS_BYTES_MAX, Request, answer
 from logdb_http_api.routing import Routes
 from logdb_http_api.schemas import Number, Parameter
 from logdb_http_api.v2_errors import code_of_record, telling
@@ -66,7 +67,7 @@ routes.get("/status/ready", "The server takes requests", needs=(), gives=health.
 @routes.get("/topics", "Names of all topics", needs=("Describe Topic",), gives=in_control([str]))
 @telling
 async def topics(request: Request) -> web.StreamResponse:
-    return control(request, [info.name for info in await request.call(request.session.topics)])
+    return await request.call(lambda: control(request, [info.name for info in request.session.topics()]))
 
 
 @routes.get(
@@ -77,7 +78,11 @@ async def topics(request: Request) -> web.StreamResponse:
 )
 @telling
 async def topic(request: Request) -> web.StreamResponse:
-    info = await _described(request)
+    return await request.call(_topic, request)
+
+
+def _topic(request: Request) -> web.Response:
+    info = request.session.describe_topic(request.path("topic"))
     configs = {name: config_text(info.config.get(name, key.default)) for name, key in TOPIC_CONFIGS.items()}
     return control(request, {"name": info.name, "configs": configs, "partitions": [_partition(one) for one in info.partitions]})
 
@@ -85,7 +90,12 @@ async def topic(request: Request) -> web.StreamResponse:
 @routes.get("/topics/{topic}/partitions", "The partitions of a topic", needs=("Describe Topic",), gives=in_control([PARTITION]))
 @telling
 async def partitions(request: Request) -> web.StreamResponse:
-    return control(request, [_partition(one) for one in (await _described(request)).partitions])
+    return await request.call(_partitions, request)
+
+
+def _partitions(request: Request) -> web.Response:
+    info = request.session.describe_topic(request.path("topic"))
+    return control(request, [_partition(one) for one in info.partitions])
 
 
 @routes.get("/topics/{topic}/partitions/{partition}", "A partition", needs=("Describe Topic",), gives=in_control(PARTITION))
@@ -155,8 +165,11 @@ async def produce_to_partition(request: Request) -> web.StreamResponse:
 
 async def _produce(request: Request, partition: int | None) -> web.StreamResponse:
     content_type = accepted(request.http.headers.get("Accept"), CONTROL)
-    body = await request.body(request.door.limits.json_bytes_max)
-    status, told = await request.call(append, request.session, request.path("topic"), partition, request.http.content_type, body)
+    body, given_type = await request.body(request.door.limits.json_bytes_max), request.http.content_type
+    rows = None
+    if len(body) > PARSED_BESIDE_OTHERS_BYTES_MAX:
+        rows = await request.parsed(body, partial(v2_formats.produced, given_type))
+    status, told = await request.call(append, request.session, request.path("topic"), partition, given_type, body, rows)
     return web.Response(body=told, status=status, content_type=content_type)
 
 
@@ -182,10 +195,13 @@ class Results:
         return f'{{"offsets":[{",".join(self._texts)}],"key_schema_id":null,"value_schema_id":null}}'.encode()
 
 
-def append(session: Session, topic: str, partition: int | None, content_type: str, body: Buffer) -> tuple[int, bytes]:
+def append(
+    session: Session, topic: str, partition: int | None, content_type: str, body: Buffer, rows: Rows | None = None
+) -> tuple[int, bytes]:
     """Append the records of a produce request, each partition's at once; returns the status, and the answer.
 
     Args:
+        rows: The records of ``body``, where it was parsed before.
         partition: Where all of them go; None: where each asks for, or its key, or all that have neither to the same.
 
     Raises:
@@ -194,7 +210,7 @@ def append(session: Session, topic: str, partition: int | None, content_type: st
     count = session.partition_count(topic)
     if partition is not None and partition >= count:
         raise UnknownPartition(topic, partition, count)
-    rows = v2_formats.produced(content_type, body)
+    rows = rows or v2_formats.produced(content_type, body)
     results = Results(len(rows.values))
     for number, chosen in _by_partition(rows, partition, count).items():
         if number >= count:
@@ -281,9 +297,8 @@ async def _read(request: Request, partition: TopicPartition, offset: int, found:
         if found.refused is not None:
             raise found.refused
 
-    memory = request.door.memory
-    await memory.take(found.memory_bytes_max)
+    await request.take_memory(found.memory_bytes_max)
     try:
         await request.call(read)
     finally:
-        memory.give_back(found.memory_bytes_max)
+        request.give_memory_back()

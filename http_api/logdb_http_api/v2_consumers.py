@@ -26,7 +26,7 @@ from logdb_http_api.schemas import Body, Number, Parameter
 from logdb_http_api.v2 import control, finished, in_control, read_size_bytes
 from logdb_http_api.v2_errors import telling
 from logdb_http_api.v2_formats import ANY, CONTROL, Answer, accepted
-from logdb_http_api.v2_instances import Id, Instance
+from logdb_http_api.v2_instances import Id, Instance, asking
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ INSTANCE = "/consumers/{group}/instances/{instance}"
 OWN = ()  # whoever made it may: nobody else can reach it
 IN_GROUP = ("Read Group",)
 WAIT_MS = 1_000
+COUNT_MAX, _FEW = 10_000, 100
+"""Topics, partitions or offsets of one request."""
 
 routes = Routes()
 
@@ -79,26 +81,33 @@ async def _body(request: Request, *names: str) -> dict[str, Any]:
     Raises:
         ApiError: 400, 415, 422.
     """
-    data = await request.body(request.door.limits.json_bytes_max)
+    data = await request.body(request.door.limits.call_bytes_max)
     if not data:
         return {}
     content_type = request.http.content_type
     if content_type not in ANY:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(CONTROL)}")
-    body = documents.parse(data)
+    body = await request.parsed(data, documents.parse)
     if wrong := documents.wrong_fields(body, names):
         raise ApiError(422, 422, f"the body {wrong}")
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _list(kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
+async def _list(request: Request, kind: type[T], body: Mapping[str, Any], name: str) -> list[T]:
     """A list of objects in the body.
 
     Raises:
-        ApiError: It is none, or has numbers that cannot be; 422.
+        ApiError: It is none, is too long, or has numbers that cannot be; 422.
     """
+    given = body.get(name)
+    if isinstance(given, list) and len(given) > COUNT_MAX:
+        raise ApiError(422, 422, f"{name} has {len(given)} entries, {COUNT_MAX} are allowed")
+    return await request.call(_decoded, kind, given, name) if isinstance(given, list) and len(given) > _FEW else _decoded(kind, given, name)
+
+
+def _decoded(kind: type[T], given: Any, name: str) -> list[T]:
     try:
-        items: list[T] = wire.decode(list[kind], body.get(name), name)  # type: ignore[valid-type]  # a type that is a value
+        items: list[T] = wire.decode(list[kind], given, name)  # type: ignore[valid-type]  # a type that is a value
     except wire.Malformed as error:
         raise ApiError(422, 422, str(error)) from None
     for at, item in enumerate(items):
@@ -120,6 +129,12 @@ def _id(request: Request, name: str) -> Id:
 
 
 def _instance(request: Request) -> Instance:
+    """The instance, for this request.
+
+    Raises:
+        ApiError: The client has none of that name; 404.
+    """
+    asking.set(request.session)
     return request.door.instances.get(_id(request, request.path("instance")))
 
 
@@ -138,7 +153,7 @@ async def _used(request: Request, *partitions: Position | Instant | TopicPartiti
 async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartition]]:
     """The instance, as ``_used``, and the partitions that the body names."""
     _instance(request)
-    partitions = _list(TopicPartition, await _body(request, "partitions"), "partitions")
+    partitions = await _list(request, TopicPartition, await _body(request, "partitions"), "partitions")
     return await _used(request, *partitions), partitions
 
 
@@ -168,7 +183,7 @@ async def create(request: Request) -> web.StreamResponse:
     path = f"/consumers/{quote(group_id, safe='')}/instances/{quote(name, safe='')}"
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})
     instance_id = _id(request, name)
-    session = request.door.gate.session(instance_id.principal, request.http.remote or "")  # it outlives the request
+    session = request.door.gate.session(instance_id.principal, request.session.host, request.session.shown)  # it outlives the request
     request.door.instances.add(instance_id, session, config, reading)
     return made
 
@@ -177,6 +192,7 @@ async def create(request: Request) -> web.StreamResponse:
 @telling
 async def delete(request: Request) -> web.StreamResponse:
     """It goes whatever its principal may still do; who may not leave the group any more is missed there in time."""
+    asking.set(request.session)
     with contextlib.suppress(NotAuthorized):
         await request.door.instances.remove(_id(request, request.path("instance")))
     return no_content()
@@ -206,7 +222,7 @@ async def subscribe(request: Request) -> web.StreamResponse:
         raise ApiError(409, 40903, "Illegal state: Subscription to topics, partitions and pattern are mutually exclusive")
     if "topics" not in body:
         raise ApiError(422, 422, "the body says neither topics nor topic_pattern")
-    topics = _list(str, body, "topics")
+    topics = await _list(request, str, body, "topics")
     await _need(request, topics)
     instance.check_mode("topics")
     if topics:
@@ -311,7 +327,7 @@ async def commit(request: Request) -> web.StreamResponse:
     instance, body = _instance(request), await _body(request, "offsets")
     offsets: dict[tuple[str, int], int | OffsetAndMetadata] | None = None
     if "offsets" in body:
-        given = _list(Position, body, "offsets")
+        given = await _list(request, Position, body, "offsets")
         offsets = {(one.topic, one.partition): OffsetAndMetadata(one.offset + 1, metadata=one.metadata or "") for one in given}
     await instance.use(instance.consumer.commit(offsets))
     return _told(request, [])
@@ -330,7 +346,7 @@ async def committed(request: Request) -> web.StreamResponse:
     if not body:
         raise ApiError(404, 40402, 'Partition not found. The body is to say which: {"partitions": [{"topic": …, "partition": …}]}')
     told = []
-    for partition in _list(TopicPartition, body, "partitions"):
+    for partition in await _list(request, TopicPartition, body, "partitions"):
         found = await instance.use(instance.consumer.committed(partition))
         if found is not None:
             told.append({**partition._asdict(), "offset": found.offset, "metadata": found.metadata})
@@ -351,8 +367,10 @@ async def committed(request: Request) -> web.StreamResponse:
 async def seek(request: Request) -> web.StreamResponse:
     _instance(request)
     body = await _body(request, "offsets", "timestamps")
-    offsets = _list(Position, body, "offsets") if "offsets" in body else []
-    times = [(one, _milliseconds(one.timestamp)) for one in _list(Instant, body, "timestamps")] if "timestamps" in body else []
+    offsets = await _list(request, Position, body, "offsets") if "offsets" in body else []
+    times = (
+        [(one, _milliseconds(one.timestamp)) for one in await _list(request, Instant, body, "timestamps")] if "timestamps" in body else []
+    )
     instance = await _used(request, *offsets, *(one for one, _ in times))
     for position in offsets:
         await instance.use(instance.consumer.seek((position.topic, position.partition), position.offset))

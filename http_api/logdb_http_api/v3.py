@@ -90,7 +90,7 @@ def _cluster(request: Request) -> dict[str, Any]:
 @routes.get(CLUSTER + "/brokers", "The brokers: this one", needs=(), gives=shapes.all_of(shapes.BROKER))
 @of_cluster
 async def brokers(request: Request) -> web.StreamResponse:
-    return answer(collection(request, "KafkaBrokerList", ("brokers",), [_broker(request)]))
+    return collection(request, "KafkaBrokerList", ("brokers",), [_broker(request)])
 
 
 @routes.get(BROKER, "A broker", needs=(), gives=shapes.one(shapes.BROKER))
@@ -130,14 +130,14 @@ def _broker(request: Request) -> dict[str, Any]:
 )
 @of_cluster
 async def cluster_configs(request: Request) -> web.StreamResponse:
-    return answer(collection(request, "KafkaClusterConfigList", ("broker-configs",), []))
+    return collection(request, "KafkaClusterConfigList", ("broker-configs",), [])
 
 
 @routes.get(BROKER + "/configs", "Configs of a broker: there are none that could be changed", needs=(), gives=shapes.all_of(shapes.CONFIG))
 @of_cluster
 async def broker_configs(request: Request) -> web.StreamResponse:
     _check_broker(request)
-    return answer(collection(request, "KafkaBrokerConfigList", ("brokers", BROKER_ID, "configs"), []))
+    return collection(request, "KafkaBrokerConfigList", ("brokers", BROKER_ID, "configs"), [])
 
 
 @routes.get(
@@ -149,9 +149,13 @@ async def broker_configs(request: Request) -> web.StreamResponse:
 @of_cluster
 async def broker_replicas(request: Request) -> web.StreamResponse:
     _check_broker(request)
-    found = await request.call(request.session.topics, internal=True)
-    data = [_replica(request, info.name, number) for info in found for number in range(info.partition_count)]
-    return answer(collection(request, "KafkaReplicaList", ("brokers", BROKER_ID, "partition-replicas"), data))
+    return await request.call(_all_replicas, request)
+
+
+def _all_replicas(request: Request) -> web.Response:
+    found = request.session.topics(internal=True)
+    data = (_replica(request, info.name, number) for info in found for number in range(info.partition_count))
+    return collection(request, "KafkaReplicaList", ("brokers", BROKER_ID, "partition-replicas"), data)
 
 
 # ---------------------------------------------------------------- topics
@@ -160,8 +164,12 @@ async def broker_replicas(request: Request) -> web.StreamResponse:
 @routes.get(TOPICS, "All topics", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.all_of(shapes.TOPIC))
 @of_cluster
 async def topics(request: Request) -> web.StreamResponse:
-    found = await request.call(request.session.topics, internal=True)
-    return answer(collection(request, "KafkaTopicList", ("topics",), [_topic(request, info) for info in found]))
+    return await request.call(_all_topics, request)
+
+
+def _all_topics(request: Request) -> web.Response:
+    found = request.session.topics(internal=True)
+    return collection(request, "KafkaTopicList", ("topics",), (_topic(request, info) for info in found))
 
 
 @routes.post(
@@ -180,7 +188,7 @@ async def create_topic(request: Request) -> web.StreamResponse:
     given = {key: value for key, value in config.items() if value is not None}
     validate_only = flag(body, "validate_only")
     create = request.session.check_new_topic if validate_only else request.session.create_topic
-    info = await request.call(create, name, partitions=partition_count, config=given)
+    info = await request.change(create, name, partitions=partition_count, config=given)
     place = {"Location": url(request, request.path("cluster_id"), "topics", name)}
     response = answer(_topic(request, info), status=200 if validate_only else 201)
     response.headers.update(place)
@@ -225,13 +233,13 @@ async def grow_topic(request: Request) -> web.StreamResponse:
     present = await request.call(request.session.partition_count, name)
     if count == present:
         raise InvalidPartitions(name, count, f"it has {present} already")
-    return answer(_topic(request, await request.call(request.session.alter_topic, name, partitions=count)))
+    return answer(_topic(request, await request.change(request.session.alter_topic, name, partitions=count)))
 
 
 @routes.delete(TOPIC, "Delete a topic", needs=("Delete Topic",), status=204)
 @of_cluster
 async def delete_topic(request: Request) -> web.StreamResponse:
-    await request.call(request.session.delete_topic, request.path("topic_name"))
+    await request.change(request.session.delete_topic, request.path("topic_name"))
     return no_content()
 
 
@@ -272,14 +280,14 @@ def _authorized_operations(request: Request, name: str) -> list[str]:
 @routes.get(TOPICS + "/-/configs", "The configs of all topics", needs=("DescribeConfigs Topic",), gives=shapes.all_of(shapes.CONFIG))
 @of_cluster
 async def all_configs(request: Request) -> web.StreamResponse:
-    data = await request.call(_all_configs, request)
-    return answer(collection(request, "KafkaTopicConfigList", ("topics", "-", "configs"), data))
+    return await request.call(_all_configs, request)
 
 
-def _all_configs(request: Request) -> list[dict[str, Any]]:
+def _all_configs(request: Request) -> web.Response:
     session = request.session
     found = [info for info in session.topics(internal=True) if session.may("DescribeConfigs", "Topic", info.name)]
-    return [_config(request, info.name, name, dict(info.config)) for info in found for name in TOPIC_CONFIGS]
+    data = (_config(request, info.name, name, dict(info.config)) for info in found for name in TOPIC_CONFIGS)
+    return collection(request, "KafkaTopicConfigList", ("topics", "-", "configs"), data)
 
 
 @routes.get(CONFIGS, "The configs of a topic", needs=("DescribeConfigs Topic",), gives=shapes.all_of(shapes.CONFIG))
@@ -288,7 +296,7 @@ async def configs(request: Request) -> web.StreamResponse:
     name = request.path("topic_name")
     found = dict(await request.call(request.session.describe_configs, name))
     data = [_config(request, name, key, found) for key in TOPIC_CONFIGS]
-    return answer(collection(request, "KafkaTopicConfigList", ("topics", name, "configs"), data))
+    return collection(request, "KafkaTopicConfigList", ("topics", name, "configs"), data)
 
 
 @routes.get(CONFIGS + "/{name}", "A config of a topic", needs=("DescribeConfigs Topic",), gives=shapes.one(shapes.CONFIG))
@@ -331,14 +339,14 @@ def _config(request: Request, topic_name: str, name: str, found: dict[str, Confi
 @of_cluster
 async def set_config(request: Request) -> web.StreamResponse:
     body, name = await read_object(request, "value"), _config_name(request)
-    await request.call(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
     return no_content()
 
 
 @routes.delete(CONFIGS + "/{name}", "Let a config of a topic go back to its default", needs=("AlterConfigs Topic",), status=204)
 @of_cluster
 async def reset_config(request: Request) -> web.StreamResponse:
-    await request.call(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
     return no_content()
 
 
@@ -354,7 +362,7 @@ async def alter_configs(request: Request) -> web.StreamResponse:
     body = await read_object(request, "data", "validate_only")
     changes = dict(map(_change, objects(body, "data", "name", "value", "operation")))
     alter = request.session.check_topic_configs if flag(body, "validate_only") else request.session.alter_topic
-    await request.call(alter, request.path("topic_name"), config=changes)
+    await request.change(alter, request.path("topic_name"), config=changes)
     return no_content()
 
 
@@ -384,7 +392,7 @@ def _new_value(entry: dict[str, Any]) -> Any:
 )
 @of_cluster
 async def all_reassignments(request: Request) -> web.StreamResponse:
-    return answer(collection(request, "KafkaReassignmentList", ("topics", "-", "partitions", "-", "reassignment"), []))
+    return collection(request, "KafkaReassignmentList", ("topics", "-", "partitions", "-", "reassignment"), [])
 
 
 @routes.get(
@@ -396,7 +404,7 @@ async def all_reassignments(request: Request) -> web.StreamResponse:
 @of_cluster
 async def reassignments(request: Request) -> web.StreamResponse:
     info = await _described(request)
-    return answer(collection(request, "KafkaReassignmentList", ("topics", info.name, "partitions", "-", "reassignment"), []))
+    return collection(request, "KafkaReassignmentList", ("topics", info.name, "partitions", "-", "reassignment"), [])
 
 
 @routes.get(
@@ -414,9 +422,13 @@ async def reassignment(request: Request) -> web.StreamResponse:
 @routes.get(PARTITIONS, "The partitions of a topic", needs=("Describe Topic",), gives=shapes.all_of(shapes.PARTITION))
 @of_cluster
 async def partitions(request: Request) -> web.StreamResponse:
-    info = await _described(request)
-    data = [_partition(request, info.name, one.partition) for one in info.partitions]
-    return answer(collection(request, "KafkaPartitionList", ("topics", info.name, "partitions"), data))
+    return await request.call(_all_partitions, request)
+
+
+def _all_partitions(request: Request) -> web.Response:
+    info = request.session.describe_topic(request.path("topic_name"))
+    data = (_partition(request, info.name, one.partition) for one in info.partitions)
+    return collection(request, "KafkaPartitionList", ("topics", info.name, "partitions"), data)
 
 
 @routes.get(PARTITION, "A partition", needs=("Describe Topic",), gives=shapes.one(shapes.PARTITION))
@@ -464,7 +476,7 @@ async def offsets(request: Request) -> web.StreamResponse:
 async def replicas(request: Request) -> web.StreamResponse:
     info, found = await _partition_found(request)
     place = ("topics", info.name, "partitions", found.partition, "replicas")
-    return answer(collection(request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition)]))
+    return collection(request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition)])
 
 
 @routes.get(PARTITION + "/replicas/{broker_id}", "A replica of a partition", needs=("Describe Topic",), gives=shapes.one(shapes.REPLICA))

@@ -68,10 +68,15 @@ _DELETED = tuple(Parameter(one.name, str, one.said, required=one.words is not No
 )
 @of_cluster
 async def search(request: Request) -> web.StreamResponse:
-    found = await request.call(request.session.security.acls, [_filter(request, required=False)])
+    wanted = _filter(request, required=False)
     given = {one.name: value for one in _FIELDS.values() if (value := request.query(one.name))}
     metadata = {"self": _url(request, given), "next": None}
-    return answer({"kind": "KafkaAclList", "metadata": metadata, "data": [_shown(request, acl) for acl in found]})
+
+    def found() -> web.Response:
+        acls = request.session.security.acls([wanted])
+        return answer({"kind": "KafkaAclList", "metadata": metadata, "data": [_shown(request, acl) for acl in acls]})
+
+    return await request.call(found)
 
 
 @routes.post(ACLS, "Create an ACL", needs=("Alter Cluster",), body=shapes.NEW_ACL, status=201)

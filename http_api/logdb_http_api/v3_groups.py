@@ -51,8 +51,12 @@ class _Administration(Administration):
 @routes.get(GROUPS, "All consumer groups", needs=("Describe Group",), gives=shapes.all_of(shapes.GROUP))
 @of_cluster
 async def groups(request: Request) -> web.StreamResponse:
-    found = await request.call(_described_groups, request.session)
-    return answer(collection(request, "KafkaConsumerGroupList", ("consumer-groups",), [_group(request, info) for info in found]))
+    return await request.call(_all_groups, request)
+
+
+def _all_groups(request: Request) -> web.Response:
+    data = (_group(request, info) for info in _described_groups(request.session))
+    return collection(request, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
 
 def _described_groups(session: GuardedSession) -> list[GroupInfo]:
@@ -101,8 +105,8 @@ def _group(request: Request, info: GroupInfo) -> dict[str, Any]:
 @of_cluster
 async def consumers(request: Request) -> web.StreamResponse:
     info = await _described(request)
-    data = [_consumer(request, info.group_id, member) for member in info.members]
-    return answer(collection(request, "KafkaConsumerList", ("consumer-groups", info.group_id, "consumers"), data))
+    data = (_consumer(request, info.group_id, member) for member in info.members)
+    return await request.call(collection, request, "KafkaConsumerList", ("consumer-groups", info.group_id, "consumers"), data)
 
 
 @routes.get(CONSUMER, "A member of a group", needs=("Describe Group",), gives=shapes.one(shapes.CONSUMER))
@@ -140,8 +144,12 @@ def _consumer(request: Request, group_id: str, member: MemberInfo) -> dict[str, 
 async def assignments(request: Request) -> web.StreamResponse:
     info, member = await _member_found(request)
     place = ("consumer-groups", info.group_id, "consumers", member.member_id, "assignments")
-    data = [_assignment(request, info.group_id, member, partition) for partition in _assigned(info, member)]
-    return answer(collection(request, "KafkaConsumerAssignmentList", place, data))
+
+    def found() -> web.Response:
+        data = (_assignment(request, info.group_id, member, partition) for partition in _assigned(info, member))
+        return collection(request, "KafkaConsumerAssignmentList", place, data)
+
+    return await request.call(found)
 
 
 @routes.get(
@@ -222,8 +230,8 @@ async def lag_summary(request: Request) -> web.StreamResponse:
 @of_cluster
 async def lags(request: Request) -> web.StreamResponse:
     found, group_id = await _lags(request), request.path("consumer_group_id")
-    data = [_lag(request, group_id, one) for one in found]
-    return answer(collection(request, "KafkaConsumerLagList", ("consumer-groups", group_id, "lags"), data))
+    data = (_lag(request, group_id, one) for one in found)
+    return await request.call(collection, request, "KafkaConsumerLagList", ("consumer-groups", group_id, "lags"), data)
 
 
 @routes.get(GROUP + "/lags" + _ONE_PARTITION, "How far a group is behind in a partition", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG))

@@ -113,8 +113,9 @@ async def _piece(pieces: AsyncIterator[bytes]) -> bytes:
 
 async def _report(request: Request, response: web.StreamResponse, reports: str) -> None:
     if reports:
-        await response.prepare(request.http)
-        await response.write(reports.encode())
+        with request.waiting():
+            await response.prepare(request.http)
+            await response.write(reports.encode())
 
 
 def _last_words(error: Exception) -> str:
@@ -166,10 +167,13 @@ class _Stream:
 )
 @of_cluster
 async def produce_batch(request: Request) -> web.StreamResponse:
-    body = await read_object(request, "entries")
+    body = await read_object(request, "entries", size_bytes_max=request.door.limits.json_bytes_max)
+    return await request.call(_append_batch, request, body)
+
+
+def _append_batch(request: Request, body: dict[str, Any]) -> web.Response:
     entries = _entries(body)
-    records = await request.call(_Records, request)
-    reports = await request.call(records.append, entries, _entry_row)
+    reports = _Records(request).append(entries, _entry_row)
     ids = [json.dumps(entry["id"]) for entry in entries]
     good = [f'{{"id":{name}{one}' for name, one in zip(ids, reports, strict=True) if isinstance(one, str)]
     bad = [f'{{"id":{name},{refusal(one)}}}' for name, one in zip(ids, reports, strict=True) if not isinstance(one, str)]

@@ -25,6 +25,7 @@ rest-utils, ``KafkaExceptionMapper``.
 
 import functools
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -34,7 +35,7 @@ from logdb import errors
 from logdb.errors import LogdbError
 from logdb_http_api import documents
 from logdb_http_api.errors import ApiError, code_of
-from logdb_http_api.request import Request
+from logdb_http_api.request import Request, to_text
 from logdb_http_api.routing import Handler
 
 ROOT = "/v3/clusters"
@@ -125,17 +126,21 @@ def resource(request: Request, kind: str, parts: Iterable[object], name: str, /,
     return {"kind": kind, "metadata": metadata, "cluster_id": cluster_id, **fields}
 
 
-def collection(request: Request, kind: str, parts: Iterable[object], data: list[Any]) -> dict[str, Any]:
-    """All resources of a kind, on one page."""
+def collection(request: Request, kind: str, parts: Iterable[object], data: Iterable[Any]) -> web.Response:
+    """All resources of a kind, on one page; ``data`` is made as it is written: call this in a thread where it may be much."""
     metadata = {"self": url(request, request.door.gate.database_id, *parts), "next": None}
-    return {"kind": kind, "metadata": metadata, "data": data}
+    begin = to_text({"kind": kind, "metadata": metadata}).removesuffix("}")
+    return web.Response(body=f'{begin},"data":[{",".join(map(to_text, data))}]}}'.encode(), content_type="application/json")
 
 
 # ---------------------------------------------------------------- bodies
 
 
-async def read_object(request: Request, *names: str) -> dict[str, Any]:
+async def read_object(request: Request, *names: str, size_bytes_max: int | None = None) -> dict[str, Any]:
     """The body as a JSON object, with no fields but these.
+
+    Args:
+        size_bytes_max: None: the door's limit for calls.
 
     Raises:
         ApiError: It is none (400), empty (422), or said to be something else (415).
@@ -143,7 +148,8 @@ async def read_object(request: Request, *names: str) -> dict[str, Any]:
     require_json(request)
     if not request.http.can_read_body:
         raise unprocessable(42206, "Payload error. Request body is empty. Data is required.")
-    body = documents.parse(await request.body(request.door.limits.json_bytes_max), surrogates=True)
+    data = await request.body(size_bytes_max or request.door.limits.call_bytes_max)
+    body = await request.parsed(data, partial(documents.parse, surrogates=True))
     require_fields(body, "the body", *names)
     return cast(dict[str, Any], body)
 

@@ -26,6 +26,7 @@ from typing import Self
 from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
 from logdb.io import IO, DirectoryNotOpened, pread_exact, pwrite_all
 from logdb.model import Buffer
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def looking(path: str) -> Iterator[None]:
 # ---------------------------------------------------------------- devices that failed a sync
 
 _watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
-_watchers_lock = threading.Lock()
+_watchers_lock = renewed(threading.Lock())
 
 
 class Watcher:
@@ -252,6 +253,11 @@ class File:
         with changing(self.path):
             return self.io.lock(self._fd)
 
+    def unlock(self) -> None:
+        """Give the flock up, for a child that was forked meanwhile too."""
+        with changing(self.path):
+            self.io.unlock(self._fd)
+
     def copy_range(self, source: "File", size_bytes: int, position: int) -> int:
         """As ``IO.copy_range``, from ``source`` into this file."""
         with changing(self.path):
@@ -324,6 +330,12 @@ def device(io: IO, path: str) -> int:
     """The number of the device that holds ``path``; raises FileNotFoundError, ReadFailed."""
     with looking(path):
         return io.device(path)
+
+
+def exists(io: IO, path: str) -> bool:
+    """Whether something has the name; raises ReadFailed where the system cannot tell."""
+    with looking(path):
+        return io.exists(path)
 
 
 def names_in(io: IO, directory: str) -> list[str]:

@@ -15,7 +15,7 @@ class LogdbError(Exception):
 
 
 _REQUIREMENTS = {
-    "aiohttp": "'aiohttp>=3.14,<3.15'",
+    "aiohttp": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1'",
     "click": "'click>=8.1' 'rich>=13'",
     "fastavro": "'fastavro>=1.9'",
     "pyarrow": "'pyarrow>=17'",
@@ -230,6 +230,16 @@ class InvalidTransactionTimeout(LogdbError):
 
 class TransactionAborted(LogdbError):
     """The record was not written, or does not count: its transaction was aborted."""
+
+
+class ThreadUnavailable(LogdbError):
+    """The system gave no thread: memory, or the number of processes that the user may have, is used up."""
+
+    retriable = True
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the thread {name} cannot be started: {reason}; free memory, or raise the limit of processes (ulimit -u)")
+        self.name, self.reason = name, reason
 
 
 class DeliveryTimeout(LogdbError):

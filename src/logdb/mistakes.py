@@ -65,14 +65,16 @@ def door(method: Callable[P, R]) -> Callable[P, R]:
     """
     code: types.CodeType = method.__code__
     positional = code.co_varnames[: code.co_argcount]
-    allowed = {name: kinds for name, annotation in method.__annotations__.items() if (kinds := _types(annotation))}
+    allowed: dict[str, tuple[type, ...]] = {}  # by name of the argument; made by the first call, for imports are to be quick
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not allowed:
+            allowed.update({name: _types(annotation) for name, annotation in method.__annotations__.items()})
         try:
             for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
-                if name in allowed and not _is_one(value, allowed[name]):
-                    raise wrong_type(name, value, allowed[name])
+                if (kinds := allowed.get(name, ())) and not _is_one(value, kinds):
+                    raise wrong_type(name, value, kinds)
             return method(*args, **kwargs)
         except OF_THE_CALL as error:
             raise error.with_traceback(None) from error.__cause__

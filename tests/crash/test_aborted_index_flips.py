@@ -93,9 +93,10 @@ def read(path: Path, mode: str) -> list[bytes | None]:
 @pytest.mark.parametrize("stop", ["closed", "killed"])
 def test_opened_for_writing(stop, file, request, tmp_path):
     for there, where in flips(request.getfixturevalue(stop), tmp_path / "db", file):
+        name = file(there).name
         with open_bare(there) as db:
             assert committed(db.log("t")) == WANTED, where
-            assert file(there).name in "".join(db.reports), where
+            assert name in "".join(db.reports), where
 
 
 @pytest.mark.parametrize("file", [index_of, snapshot_of])

@@ -1,7 +1,10 @@
 """A sync fails once: from then on nothing on the device is written until it is reopened, and reading goes on."""
 
 import errno
+import gc
 import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import lmdb
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import logdb
 from logdb.errors import DiskFull, SyncFailed, WriteFailed
 from logdb.meta.environment import Environment
+from support.builders import until
 from support.faulty_io import FaultyIO
 from support.power_cut import quiet
 
@@ -281,3 +285,47 @@ def test_index_sync(tmp_path, io):
             log.flush()
         refuses_everything(db)
         assert values(log) == [b"x" * 300] * 10
+
+
+@pytest.mark.parametrize("work", ["flush", "compact"])
+def test_close_leaves_no_file_open(tmp_path, io, work):
+    """Not the error that every later call repeats either, whose traceback goes through whoever held files."""
+    db = logdb.open(tmp_path / "db", io=io)
+    db.create_topic("t", config={"segment.bytes": 1024, "cleanup.policy": "compact"})
+    log = db.log("t")
+    for _ in range(5):
+        log.append_many([b"x" * 300], [b"key"])
+    io.fail("fdatasync", errno.EIO, ".log")
+    with pytest.raises(SyncFailed):
+        log.flush() if work == "flush" else db.compact("t")
+    with pytest.raises(SyncFailed):
+        log.append(b"x", b"key")
+    db.close()
+    gc.collect()
+    paths = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")]
+    assert not [path for path in paths if path.startswith(str(tmp_path))]
+
+
+def test_a_flush_that_waited_beside_the_failed_one_fails_too(tmp_path, io):
+    """The system reports a failure once: a second fdatasync of the same file would succeed, and mean nothing."""
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t", config={"flush.ms": 60_000})
+        log = db.log("t")
+        log.append(b"x")
+        beside = []
+
+        def before(kind: str, path: str) -> None:
+            if kind == "fdatasync" and path.endswith(".log"):
+                io.before = lambda kind, path: None
+                beside.append(threads.submit(log.flush))
+                until(lambda: log._group_commit._waiting, "the second flush waits")
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        io.before = before
+        with ThreadPoolExecutor() as threads:
+            with pytest.raises(SyncFailed):
+                log.flush()
+            with pytest.raises(SyncFailed):
+                beside[0].result(60)
+        assert io.count("fdatasync", ".log") == 0, "but for the one that failed"
+        assert log.point.offset == 0

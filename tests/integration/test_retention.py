@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from math import inf
 
 import pytest
 
@@ -255,6 +256,19 @@ def test_an_opening_lets_go_of_what_is_due(tmp_path, key):
         log = db.log("t")
         until(lambda: log.start_offset > 0, "the first round is at once")
         assert log.start_offset == COUNT or key == "retention.bytes"
+
+
+def test_a_topic_is_seen_that_is_created_while_the_background_sleeps(tmp_path):
+    """What has nothing to do sleeps until it is asked: the first topic has a limit that time alone never reaches."""
+    with logdb.open(tmp_path / "db", retention_check_interval_ms=1) as db:
+        db.create_topic("by-size", config={"retention.bytes": 10_000})
+        task = db._store.writer.housekeeping._tasks["retention"]
+        until(lambda: task.ended_ms < task.due_ms == inf, "the first round is over")
+        db.create_topic("by-age", config={"retention.ms": 1})
+        log = db.log("by-age")
+        log.append(b"x")
+        log.flush()
+        until(lambda: log.start_offset == 1, "the active segment went by its age")
 
 
 def test_an_opening_compacts_what_is_due(tmp_path):

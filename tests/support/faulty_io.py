@@ -137,6 +137,10 @@ class FaultyIO(IO):
         self._step("drop_cache", self._paths.get(fd, ""))
         super().drop_cache(fd)
 
+    def exists(self, path):
+        self._step("exists", path)
+        return super().exists(path)
+
     def mkdir(self, path):
         self._step("mkdir", path)
         super().mkdir(path)

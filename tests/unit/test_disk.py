@@ -31,11 +31,31 @@ def told(io, tmp_path):
     del watcher
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOMEM])
+def test_what_cannot_be_looked_at_is_neither_there_nor_missing(io, tmp_path, number):
+    (tmp_path / "file").touch()
+    assert disk.exists(io, str(tmp_path / "file"))
+    assert not disk.exists(io, str(tmp_path / "none"))
+    assert not disk.exists(io, str(tmp_path / "file" / "below"))
+    io.fail("exists", number)
+    with pytest.raises(ReadFailed):
+        disk.exists(io, str(tmp_path / "file"))
+
+
+def test_the_system_itself_is_asked_what_a_name_is(tmp_path, monkeypatch):
+    def failing(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "lstat", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        logdb.IO().exists(str(tmp_path))
+
+
 # ---------------------------------------------------------------- descriptors
 
 
 def test_nobody_else_has_a_descriptor():
-    """No ``.fd`` anywhere; an ``_fd`` only of an object's own, in the modules that own one by themselves and close it."""
+    """No ``.fd`` anywhere; an ``_fd`` only of an object's own, and a call of ``IO.open``, in the modules that own one and close it."""
     owners, found = {"disk.py", "store/lock.py"}, []
     root = Path(logdb.__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -44,6 +64,9 @@ def test_nobody_else_has_a_descriptor():
                 own = isinstance(node.value, ast.Name) and (node.value.id == "self" or path.name == "disk.py")
                 if node.attr == "fd" or not own or str(path.relative_to(root)) not in owners:
                     found.append(f"{path}:{node.lineno}")
+            opens = isinstance(node, ast.Attribute) and node.attr == "open" and ast.unparse(node.value).rpartition(".")[2] in ("io", "_io")
+            if opens and str(path.relative_to(root)) not in owners:
+                found.append(f"{path}:{node.lineno}")
     assert found == []
 
 
@@ -155,6 +178,17 @@ def test_a_failed_sync_is_told_to_the_device(io, tmp_path, told):
     with pytest.raises(SyncFailed, match=str(tmp_path)):
         sync_directory(io, str(tmp_path))
     assert len(told) == 2
+
+
+def test_a_directory_that_cannot_be_closed_was_synced(tmp_path, told, monkeypatch):
+    def failing(fd):
+        close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    io, close = logdb.IO(), os.close
+    monkeypatch.setattr(os, "close", failing)
+    sync_directory(io, str(tmp_path))
+    assert told == []
 
 
 @pytest.mark.parametrize("number", ANY)

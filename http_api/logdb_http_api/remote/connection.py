@@ -30,6 +30,7 @@ from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
+from logdb.threads import renewed
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
 
@@ -194,10 +195,10 @@ class Connections:
         self._at = 0
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
         self._owner = os.getpid()
-        self.ended = threading.Event()
+        self.ended = renewed(threading.Event())
 
     @property
     def closed(self) -> bool:
@@ -207,6 +208,11 @@ class Connections:
     def open_url(self) -> str | None:
         """The first URL over which others may read along: it is neither https nor this machine."""
         return next((one.url for one in self._addresses if not (one.tls or one.host == "localhost" or is_loopback(one.host))), None)
+
+    @property
+    def private(self) -> bool:
+        """Whether what comes over them is not for everybody on this machine: it is asked for by somebody, or over TLS."""
+        return bool(self._security.headers()) or any(one.tls for one in self._addresses)
 
     def __repr__(self) -> str:
         return f"<Connections to {', '.join(self.urls)}>"

@@ -28,6 +28,7 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.threads import renewed
 from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
@@ -53,7 +54,7 @@ class RemoteLog:
         self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
-        self._turn = threading.Lock()
+        self._turn = renewed(threading.Lock())
         self._memory = Memory()
         self.gone = False  # its topic was deleted
 

@@ -10,7 +10,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -31,7 +31,9 @@ from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
 from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.pools import Pool
 from logdb.store.report import Copied, Progress, Report
+from logdb.threads import started
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.calls import PATH, SHAPES
@@ -108,7 +110,6 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
-
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -131,7 +132,7 @@ class RemoteSession:
         self.watching = Watching(self.ends)
         self._logs: dict[TopicPartition, RemoteLog] = {}
         self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that
-        self._commits = ThreadPoolExecutor(1, thread_name_prefix="logdb-commit")  # one: none overtakes another
+        self._commits = Pool(1, "logdb-commit")  # one: none overtakes another
 
     @property
     def closed(self) -> bool:
@@ -208,9 +209,9 @@ class RemoteSession:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        """The topic as it is now, or was a moment ago."""
         if not isinstance(topic, str):
             raise wrong_type("topic", topic, (str,))
-        """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
         if info is None or time.monotonic() >= until:
@@ -332,7 +333,7 @@ class RemoteSession:
             except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
                 future.set_exception(error)
 
-        threading.Thread(target=run, name=f"logdb-{name}", daemon=True).start()
+        started(f"logdb-{name}", run)
         told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
         return future
 

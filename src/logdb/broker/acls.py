@@ -47,6 +47,8 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
     "TransactionalId": ("Describe", "Write", "All"),
 }
 """What can be done with a resource of each type."""
+Need: TypeAlias = tuple[Operation, ResourceType, str | None]
+"""Something that has to be allowed; None: with some resource of that type."""
 CLUSTER = "kafka-cluster"
 """The name of the one resource of type Cluster."""
 ANY = "*"
@@ -153,7 +155,7 @@ class Authorizer:
             if pattern_type == "Prefixed":
                 lengths.setdefault(resource_type, set()).add(len(name))
         self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
-        self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}
+        self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str | None], bool] = {}
 
     def is_super_user(self, principal: Principal) -> bool:
         """Whether a principal may do anything, whatever the ACLs say."""
@@ -161,15 +163,17 @@ class Authorizer:
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal that calls from an address may do something with one resource."""
-        asked = (principal, host, operation, resource_type, name)
-        known = self._decisions.get(asked)
+        known = self._decisions.get((principal, host, operation, resource_type, name))
         if known is None:
-            known = self._decide(*asked)
+            known = self._decide(principal, host, operation, resource_type, name)
             if len(name) <= _NAME_LENGTH_MAX:
-                if len(self._decisions) >= _DECISION_COUNT_MAX:
-                    self._decisions = {}
-                self._decisions[asked] = known
+                self._remember((principal, host, operation, resource_type, name), known)
         return known
+
+    def _remember(self, asked: tuple[Principal, str, Operation, ResourceType, str | None], decision: bool) -> None:
+        if len(self._decisions) >= _DECISION_COUNT_MAX:
+            self._decisions = {}
+        self._decisions[asked] = decision
 
     def _decide(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         if principal in self._super_users:
@@ -199,6 +203,13 @@ class Authorizer:
 
         Source: KIP-679, ``authorizeByResourceType``.
         """
+        known = self._decisions.get((principal, host, operation, resource_type, None))
+        if known is None:
+            known = self._decide_some(principal, host, operation, resource_type)
+            self._remember((principal, host, operation, resource_type, None), known)
+        return known
+
+    def _decide_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         if principal in self._super_users:
             return True
         enough, host = _IMPLIED_BY.get(operation, (operation, "All")), _address(host)

@@ -14,8 +14,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from logdb.errors import AuthenticationFailed
+from logdb.threads import renewed
 
 FREE_COUNT = 5
 """Failures in a row that cost nothing: people mistype."""
@@ -40,7 +42,7 @@ class Attempts:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._all = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
@@ -91,6 +93,7 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+@lru_cache(1024)
 def network(host: str) -> str:
     """What is counted as one address: an IPv6 /64, an IPv4 address however it is written; whatever is none stands for itself."""
     address = _address(host)

@@ -77,6 +77,8 @@ from logdb.model import (
 )
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
+from logdb.store.topics import always
+from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -107,7 +109,7 @@ class Broker:
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
-        self._producer_ids_lock = threading.Lock()
+        self._producer_ids_lock = renewed(threading.Lock())
         if store.mode == "a":
             self.events = Events()
             store.listen(self.events.add)
@@ -135,8 +137,8 @@ class Broker:
         self._leftovers.stop()
         self._timers.stop()
         self._transactions.finish()
-        self._groups.cancel()
-        self._transactions.cancel()
+        self._groups.end()
+        self._transactions.end()
         self._endings.close()
 
     # ------------------------------------------------------------ topics and logs
@@ -185,9 +187,16 @@ class Broker:
         self._store.check_open(writable=writable)
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        return self._store.create_topic(name, partitions=partitions, config=self._of_new(config), if_not_exists=if_not_exists)
+        config = self._of_new(config)
+        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
@@ -206,10 +215,17 @@ class Broker:
         """Raise what ``alter_topic`` would, without doing it."""
         self._store.check_topic_configs(name, config)
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        return self._store.alter_topic(name, config=config, partitions=partitions)
+        return self._store.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)

@@ -25,17 +25,19 @@ from logdb.broker import security_file
 from logdb.broker.acls import Authorizer, Operation, ResourceType
 from logdb.broker.async_waiting import Waits
 from logdb.broker.audit import Audit
-from logdb.broker.authentication import Authentication
+from logdb.broker.authentication import Authentication, Identity, Shown, Unasked
 from logdb.broker.broker import Broker
 from logdb.broker.credentials import Mechanism, ScramCredential
 from logdb.broker.guarded import GuardedSession
 from logdb.broker.metrics import Metrics
+from logdb.broker.partition_limits import PartitionLimits, Partitions
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quotas
 from logdb.broker.security_file import Security
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.store.directories import is_private, make_private
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +48,24 @@ class Gate:
     Attributes:
         metrics: What is counted.
         quotas: What is charged.
+        change_count: How often users, tokens and ACLs were another set.
+        partitions: What may be made.
     """
 
-    def __init__(self, broker: Broker, *, super_users: Iterable[Principal] = (), authentication: bool = False) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        super_users: Iterable[Principal] = (),
+        authentication: bool = False,
+        partition_limits: PartitionLimits = PartitionLimits(),  # noqa: B008 -- it does not change
+    ) -> None:
         """Read ``security.json`` of the broker's directory, if it is there.
 
         Args:
             super_users: May do anything, beside those that the file names.
             authentication: On, even without the file (where certificates say who somebody is).
+            partition_limits: How many partitions may be made.
 
         Raises:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
@@ -64,8 +76,20 @@ class Gate:
         self._audit = Audit(broker.io.monotonic_ms)
         self._authorizer: Authorizer | None = None  # None: whoever comes may do anything
         self._trouble = ""  # why the file could not be read the last time; said once
-        self.metrics, self.quotas = Metrics(), Quotas(broker.io.monotonic_ms)
+        self.change_count = 0
+        self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
+        if self._file.is_there:
+            self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        """Make a directory its owner's only that was secured before changes of the file did so."""
+        io, directory = self._broker.io, self._broker.directory
+        try:
+            if not is_private(io, directory):
+                make_private(io, directory)
+        except LogdbError as error:
+            logger.warning("%s may be read by others on this machine: %s", directory, error)
 
     @property
     def directory(self) -> str:
@@ -106,6 +130,7 @@ class Gate:
             return
         content = content or Security()
         self._authentication.configure(content)
+        self.change_count += 1
         super_users = content.super_users | self._super_users
         self.quotas.configure(content.quotas, super_users)
         self._authorizer = Authorizer(content.acls, super_users)
@@ -120,6 +145,7 @@ class Gate:
             self._trouble = str(error)
             if self._authorizer is None:
                 logger.error("%s; nobody may do anything", error)
+                self.change_count += 1
                 self._authorizer = Authorizer(super_users=self._super_users)
             else:
                 logger.error("%s; what was read before still counts", error)
@@ -132,7 +158,7 @@ class Gate:
         self._refresh()
         return self._authorizer is not None
 
-    def authenticate_password(self, user: str, password: str, host: str) -> Principal:
+    def authenticate_password(self, user: str, password: str, host: str) -> Identity:
         """Who has this name and password.  Hashes, unless they were right a moment ago, and may wait for others.
 
         Args:
@@ -148,17 +174,17 @@ class Gate:
             self.not_authenticated(host, user, error)
             raise
 
-    def remembered(self, user: str, password: str) -> Principal | None:
+    def remembered(self, user: str, password: str) -> Identity | None:
         """Who has this name and password, if they were right a moment ago: for an event loop, before it has them hashed."""
         self._refresh()
         return self._authentication.remembered(user, password)
 
-    def owner(self, token: str) -> Principal | None:
+    def owner(self, token: str) -> Identity | None:
         """Whose token it is, if it is anybody's; nothing is noted of one that is not."""
         self._refresh()
         return self._authentication.owner(token)
 
-    def authenticate_token(self, token: str, host: str) -> Principal:
+    def authenticate_token(self, token: str, host: str) -> Identity:
         """Whose token it is.
 
         Raises:
@@ -183,15 +209,23 @@ class Gate:
 
     # ------------------------------------------------------------ what
 
-    def session(self, principal: Principal, host: str) -> GuardedSession:
+    def session(self, principal: Principal, host: str, shown: Shown | None = None) -> GuardedSession:
         """The broker, as far as ``principal`` may use it: for one request, which is counted.
 
         Args:
             host: The address that it calls from.
+            shown: What it has shown of who it is, which has to count all the while; None: that cannot stop to.
         """
         self._refresh()
         self.metrics.request()
-        return GuardedSession(self, self._broker, principal, host)
+        return GuardedSession(self, self._broker, principal, host, shown)
+
+    def counts(self, principal: Principal, shown: Shown) -> bool:
+        """Whether what a principal has shown still shows who it is."""
+        self._refresh()
+        if isinstance(shown, Unasked):
+            return self._authorizer is None
+        return self._authentication.counts(principal, shown)
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal that calls from an address may do something with a resource."""

@@ -44,19 +44,22 @@ Threading: as the broker; ``take_throttle_ms`` is for the one request that the s
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from logdb.broker.acls import CLUSTER, Operation, ResourceType
+from logdb.broker.acls import ANY, CLUSTER, Need, Operation, ResourceType
+from logdb.broker.authentication import Certified, Shown
 from logdb.broker.broker import Broker
 from logdb.broker.guarded_log import GuardedLog
 from logdb.broker.guarded_security import GuardedSecurity
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Resource
+from logdb.broker.security_file import Token
 from logdb.broker.watch import KEPT_COUNT
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
-from logdb.errors import NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import (
@@ -77,6 +80,11 @@ if TYPE_CHECKING:
     from logdb.broker.gate import Gate
 
 _KNOWN_COUNT = 6  # of those that an error shows five
+_INSTEAD: Mapping[tuple[Operation, ResourceType], Need] = {
+    ("Create", "Topic"): ("Create", "Cluster", None),
+    ("IdempotentWrite", "Cluster"): ("Write", "Topic", None),
+}
+"""What is as good."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,28 +98,79 @@ class Measured(NamedTuple):
 
 
 class GuardedSession:
-    """``client.session.Session`` for one principal that calls from one address; a door makes one for each request."""
+    """``client.session.Session`` for one principal that calls from one address; a door makes one for each request.
 
-    def __init__(self, gate: "Gate", broker: Broker, principal: Principal, host: str) -> None:
+    What the principal has shown of who it is counts for as long as the request takes, or its calls are refused.
+    """
+
+    def __init__(self, gate: "Gate", broker: Broker, principal: Principal, host: str, shown: Shown | None) -> None:
         self.principal, self.host = principal, host
         self._gate, self._broker = gate, broker
+        self._show(shown)
         self._throttle_ms = gate.quotas.charge(principal, "request", 1)
+        self._given_up = False
 
     # ------------------------------------------------------------ what every call goes through
 
+    def _show(self, shown: Shown | None) -> None:
+        self.shown = shown
+        self._until_ms = shown.expires_ms if isinstance(shown, Token) else shown.until_ms if isinstance(shown, Certified) else None
+        self._seen_count = -1  # changes of the gate when it was looked at last
+
+    def go_on_for(self, asking: "GuardedSession") -> None:
+        """Be a session for who asks now: the same principal, perhaps from elsewhere, or by something else that it has shown."""
+        self.host = asking.host
+        self._show(asking.shown)
+
+    def check(self) -> None:
+        """Go on if what the principal has shown still counts.
+
+        Raises:
+            AuthenticationFailed: It was revoked, changed or deleted, or has expired.
+        """
+        if self.shown is not None and not self._gate.counts(self.principal, self.shown):
+            raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
+
+    def _look(self) -> None:
+        """As ``check``, right after the gate was asked for something else: at once, unless there is a change, or the time is over."""
+        seen_count = self._gate.change_count
+        if seen_count != self._seen_count or (self._until_ms is not None and self._until_ms <= self._broker.io.clock_ms()):
+            self.check()
+            self._seen_count = seen_count
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER) -> bool:
         """Whether the principal may do this."""
-        return self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        self._look()
+        return allowed
 
     def need(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
         """Go on if the principal may do this with all of the resources.
 
         Raises:
             NotAuthorized: Not with one of them; there is a line of it in the audit log.
+            AuthenticationFailed: as ``check``.
         """
         for name in names:
-            if not self._gate.allows(self.principal, self.host, operation, resource_type, name):
+            allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+            self._look()
+            if not allowed:
                 self.refuse(operation, resource_type, name)
+
+    def need_any(self, needs: Sequence[Need]) -> None:
+        """Go on if the principal may do one of these, or if there are none: what a call needs is asked again once it is known.
+
+        Raises:
+            NotAuthorized: It may do none; there is a line of the first in the audit log.
+        """
+        if needs and not any(self._may_some(*one) or self._may_some(*_INSTEAD.get(one[:2], one)) for one in needs):
+            operation, resource_type, name = needs[0]
+            self.refuse(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+
+    def _may_some(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+        if name is not None:
+            return self.may(operation, resource_type, name)
+        return self._gate.allows_some(self.principal, self.host, operation, resource_type)
 
     def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         self._gate.refused(self.principal, self.host, operation, resource_type, name)
@@ -166,18 +225,41 @@ class GuardedSession:
     def close(self) -> None:
         """The broker stays open: it is not this session's."""
 
+    def give_up(self) -> None:
+        """Whoever asks is gone: what takes long, and is not done, ends and is undone."""
+        self._given_up = True
+
     # ------------------------------------------------------------ topics and logs
 
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         self._need_to_create(name)
-        return self.call(self._broker.create_topic, name, partitions=partitions, config=config, if_not_exists=if_not_exists)
+        with self._adding(name, partitions):
+            return self.call(
+                self._broker.create_topic, name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=self._go_on
+            )
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
         self._need_to_create(name)
+        self._gate.partitions.check(self.principal, name, partitions, self._partition_counts, bounded=self._is_bounded())
         return self.call(self._broker.check_new_topic, name, partitions=partitions, config=config)
+
+    def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
+        """While a topic comes to have so many partitions; raises InvalidPartitions where they are too many."""
+        return self._gate.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
+
+    def _partition_counts(self) -> dict[str, int]:
+        return {info.name: info.partition_count for info in self._broker.topics()}
+
+    def _is_bounded(self) -> bool:
+        return not self._gate.is_super_user(self.principal)
+
+    def _go_on(self) -> None:
+        """Raise once whoever asks is gone."""
+        if self._given_up:
+            raise Closed(f"{self.principal} at {self.host} has hung up")
 
     def _need_to_create(self, name: str) -> None:
         if not self.may("Create", "Cluster"):
@@ -193,7 +275,8 @@ class GuardedSession:
             self.need("Alter", "Topic", name)
         if config or partitions is None:
             self.need("AlterConfigs", "Topic", name)
-        return self.call(self._broker.alter_topic, name, config=config, partitions=partitions)
+        with nullcontext() if partitions is None else self._adding(name, partitions):
+            return self.call(self._broker.alter_topic, name, config=config, partitions=partitions, go_on=self._go_on)
 
     def delete_topic(self, name: str) -> None:
         self.need("Delete", "Topic", name)
@@ -237,7 +320,9 @@ class GuardedSession:
 
     def _need_writer(self) -> None:
         """See that the principal may write at all (KIP-679)."""
-        if not self._gate.allows_some(self.principal, self.host, "Write", "Topic"):
+        allowed = self._gate.allows_some(self.principal, self.host, "Write", "Topic")
+        self._look()
+        if not allowed:
             self.need("IdempotentWrite", "Cluster", CLUSTER)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -245,6 +330,7 @@ class GuardedSession:
         return [info for info in found if self.may("Describe", "Topic", info.name)]
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT) -> Changes:
+        self.check()
         changes = self.call(self._broker.changes, position, timeout_ms, count_max=count_max)
         return changes._replace(events=tuple(event for event in changes.events if self.may("Describe", "Topic", event.topic.name)))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from logdb.broker.principals import Principal
+from logdb.threads import renewed
 
 Resource: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -66,7 +67,7 @@ class Quotas:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._quotas: Mapping[Principal | None, Quota] = {}
         self._super_users: Collection[Principal] = ()
         self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}

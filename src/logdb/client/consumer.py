@@ -30,6 +30,7 @@ from logdb.client.subscription import Subscription
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.mistakes import door, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
+from logdb.threads import renewed
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class Consumer:
         self._pace = Pace(config.heartbeat_interval_ms, session.look_interval_ms_max)
         self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
         self._owner, self._closed = os.getpid(), False
-        self._polling = threading.RLock()  # of the same thread, a listener may poll
+        self._polling = renewed(threading.RLock())  # of the same thread, a listener may poll
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"

@@ -20,10 +20,11 @@ from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
 from logdb.client.partitioner import Partitioner
 from logdb.client.session import Base, PartitionLog, Session
-from logdb.errors import InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
+from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -65,8 +66,9 @@ class Database(Administration):
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
         self._views: TopicViews | None = None
-        self._views_lock = threading.Lock()
         self._producers: set[Producer] = set()  # open
+        self._parts_lock = renewed(threading.Lock())  # of views and producers, which an end has to see
+        self._ended = False  # a close has begun
         self._on_close: list[Callable[[], None]] = []
         _open_databases.add(self)
 
@@ -338,8 +340,13 @@ class Database(Administration):
             producer = kind(self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **options)
         except OF_THE_CALL as error:
             raise error.with_traceback(None) from error.__cause__
-        self._producers.add(producer)
-        return producer
+        with self._parts_lock:
+            if not self._ended:
+                self._producers.add(producer)
+                return producer
+        with contextlib.suppress(LogdbError):
+            producer.close(0)
+        raise self._is_closed()
 
     @door
     def transaction(
@@ -496,7 +503,8 @@ class Database(Administration):
         from logdb.client.table import Table  # few programs need it
 
         self._base.partition_count(topic)
-        with self._views_lock:
+        with self._parts_lock:
+            self._check_not_ended()
             self._views = self._views or self._open_views()
             view = self._views.of(topic)
         return Table(self._session, view, self._base.io, key_deserializer, value_deserializer)
@@ -707,6 +715,8 @@ class Database(Administration):
         """
         while self._on_close:
             self._on_close.pop()()
+        with self._parts_lock:
+            self._ended = True
         with contextlib.ExitStack() as closing:
             self._closing(closing)
             if self._views is not None:
@@ -725,6 +735,14 @@ class Database(Administration):
     def _closing(self, closing: contextlib.ExitStack) -> None:
         """Register what is to be closed after producers and tables, in reverse."""
         closing.callback(self._base.close)
+
+    def _check_not_ended(self) -> None:
+        """Raise Closed once a close has begun: what is made from then on would be closed by nobody."""
+        if self._ended:
+            raise self._is_closed()
+
+    def _is_closed(self) -> Closed:
+        return Closed(f"the database {self.path} is closed")
 
     def _close_producers(self) -> Exception | None:
         """Have written what producers have taken; returns what the first of them failed with."""

@@ -24,6 +24,7 @@ from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -41,11 +42,15 @@ class LocalDatabase(Database):
         super().__init__(store)
         self._store, self._offsets_retention_minutes = store, offsets_retention_minutes
         self._broker: Broker | None = None
-        self._broker_lock = threading.Lock()
+        self._broker_lock = renewed(threading.Lock())
         if store.mode == "a" and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             session = self._session  # without it decisions are not compacted
             if not store.was_closed:
-                session.settle_leftovers()
+                try:
+                    session.settle_leftovers()
+                except BaseException:
+                    self.close()
+                    raise
 
     @property
     def _session(self) -> "Broker":
@@ -59,7 +64,9 @@ class LocalDatabase(Database):
         minutes = self._offsets_retention_minutes
         config = GroupConfig() if minutes is None else GroupConfig(offsets_retention_ms=minutes * 60_000)
         with self._broker_lock:
-            self._broker = self._broker or Broker(self._store, group_config=config)
+            if self._broker is None:
+                self._check_not_ended()
+                self._broker = Broker(self._store, group_config=config)
             return self._broker
 
     @property
@@ -137,8 +144,9 @@ class LocalDatabase(Database):
 
     def _closing(self, closing: contextlib.ExitStack) -> None:
         super()._closing(closing)
-        if self._broker is not None:
-            closing.callback(self._broker.close)
+        with self._broker_lock:  # one that is being made is there then
+            if self._broker is not None:
+                closing.callback(self._broker.close)
 
 
 def open_database(

@@ -6,7 +6,6 @@ Knows that a URL's scheme belongs to whichever package announces it.  Does not k
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
-from urllib.parse import urlsplit
 
 from logdb.client import local
 from logdb.client.database import Database
@@ -120,7 +119,8 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     """What opens URLs of their scheme."""
-    from importlib.metadata import entry_points  # a directory needs none
+    from importlib.metadata import entry_points  # a directory needs none of these
+    from urllib.parse import urlsplit
 
     if not urls:
         raise ValueError("no URL is given")

@@ -15,11 +15,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from logdb.broker.gate import Gate
+from logdb.broker.partition_limits import PartitionLimits
 from logdb.broker.principals import Principal
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import InsecureAddress, InvalidCertificate, LocalOnly, missing_package
 from logdb.model import check_config
+from logdb.threads import started
 
 DOORS = "logdb.doors"
 """Entry points of doors: name = module:function(gate, address, **options) -> Door."""
@@ -138,8 +140,7 @@ class Server:
             await self._stopped.wait()
             await self.drain()
 
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="logdb-server", daemon=True)
-        self._thread.start()
+        self._thread = started("logdb-server", lambda: asyncio.run(main()))
         ready.wait()
         if failure:
             self._thread.join()
@@ -218,7 +219,8 @@ def make_server(
     """A server that is not open yet; see ``serve``."""
     broker = database._session
     required = authentication or options.get("tls_client_ca") is not None
-    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required)
+    limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
+    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
     broker.serve_topics(check_config(topic_config or {}))
     return Server(gate, doors, **options)
 

@@ -38,6 +38,7 @@ from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
+from logdb.threads import renew
 
 logger = logging.getLogger(__name__)
 
@@ -375,7 +376,7 @@ class Log(AppendableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed:
+        if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
         end, point = self._end, self._point.point
         if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):
@@ -511,6 +512,9 @@ class Log(AppendableLog):
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        if self._transactions is not None:
+            renew((self._transactions.lock,))
         self._closed = True
         self.refuse(GATE_SEALED)
 

@@ -22,7 +22,7 @@ import os
 from collections.abc import Sequence
 
 from logdb.codec import Status, explain, find_batch
-from logdb.disk import File, changing, names_in, remove, sync_directory
+from logdb.disk import File, changing, exists, names_in, remove, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -96,8 +96,8 @@ def recover(
         names = names_in(io, directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
-    cut_off = [name for name in names if name.endswith(CLEANED)]  # of a compaction, before its commit
-    for name in (*cut_off, *unnamed_sidecars(names, sealed)):
+    cut_off = [name for name in names if name.endswith((CLEANED, ".tmp"))]  # of a compaction before its commit, of a file before its rename
+    for name in {*cut_off, *unnamed_sidecars(names, sealed)}:
         remove(io, os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
@@ -163,7 +163,7 @@ def _remove_below(
     for name in names:
         stem, _, suffix = name.partition(".")
         stray = suffix in INDEX_SUFFIXES and len(stem) == 20 and stem.isdigit() and int(stem) < head
-        if stray and int(stem) not in kept | named and io.exists(path := os.path.join(directory, name)):
+        if stray and int(stem) not in kept | named and exists(io, path := os.path.join(directory, name)):
             remove(io, path)
     return sorted(kept)
 
@@ -183,8 +183,9 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
     snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
-    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
-    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
+    epochs, usable = found.epochs.entries or None, entry.producers_offset if found.read_only_reason else offset
+    kept = [known for known in snapshots if known <= usable]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
         remove(io, producer_snapshot.snapshot_path(directory, newer))
     stale = False
     for slot in range(sealed_count, len(found.segments)):
@@ -276,7 +277,12 @@ def _open_tail(
         found.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset
         return False
-    return clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    try:
+        segment.check_timestamps()
+    except CorruptionError as error:
+        found.corrupt(error)
+    return goes_on
 
 
 def _scan_rest(

@@ -29,7 +29,7 @@ import threading
 from typing import NamedTuple
 
 from logdb.codec import crc32c
-from logdb.disk import read_file, sync_directory
+from logdb.disk import exists, read_file, sync_directory
 from logdb.errors import DiskFull, ReadFailed, WriteFailed
 from logdb.io import IO
 from logdb.segment.files import FileHolder
@@ -94,7 +94,7 @@ class RecoveryPointFile(FileHolder):
 
     def mend(self) -> None:
         """After a crash: zero a slot that was torn, and make the file if it was lost; raises ReadFailed, DiskFull, WriteFailed."""
-        if not self.io.exists(self.path):
+        if not exists(self.io, self.path):
             if self.point.offset:
                 self.note()
             return
@@ -115,7 +115,7 @@ class RecoveryPointFile(FileHolder):
             self._noted = True
             slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
             try:
-                file = self.file or self.open(create=not self.io.exists(self.path))
+                file = self.file or self.open(create=not exists(self.io, self.path))
                 file.write(slot, self._sequence % 2 * SLOT_SIZE)
             except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)

@@ -12,7 +12,7 @@ from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
-from logdb.disk import File, names_in, path_id
+from logdb.disk import File, exists, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -26,6 +26,7 @@ from logdb.log.sealed import sealed_segment
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path
+from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 _UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
@@ -76,6 +77,10 @@ class TailLog(Log):
         self._directory_id = path_id(io, directory)
         self._load_epochs()
         self._catch_up()
+
+    def forked(self) -> None:
+        renew((self._refresh_lock,))
+        super().forked()
 
     @property
     def start_offset(self) -> int:
@@ -254,10 +259,10 @@ class TailLog(Log):
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
         following = segment.next_offset if segment is not None else self._first_base()
-        there = self._io.exists(segment_path(self.directory, following))
+        there = exists(self._io, segment_path(self.directory, following))
         if (there or (segment is not None and self._is_sealed(segment))) and self._refresh():
             return True  # it may be sealed by now, and be another file, or a part of one
-        if not self._io.exists(segment_path(self.directory, following)):
+        if not exists(self._io, segment_path(self.directory, following)):
             return False
         self._segments = (*self._segments, self._open_segment(following))
         return True

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
-from logdb.disk import File, sync_directory, write_error
+from logdb.disk import File, exists, sync_directory, write_error
 from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadFailed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
@@ -323,7 +323,7 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
 
 
 def _make_directory(io: IO, path: str) -> None:
-    if io.exists(path):
+    if exists(io, path):
         return
     try:
         io.mkdir(path)

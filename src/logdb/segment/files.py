@@ -19,6 +19,7 @@ from errno import ENOENT
 from logdb.disk import File, on_scarcity
 from logdb.errors import Closed
 from logdb.io import IO
+from logdb.threads import renewed
 
 
 class FileCache:
@@ -31,7 +32,7 @@ class FileCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._holders: deque[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = deque()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def add(self, holder: "FileHolder", file: File) -> None:
         """Note that ``holder`` keeps ``file`` open, after making room for it."""

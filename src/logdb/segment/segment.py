@@ -23,7 +23,7 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.disk import File, changing, path_id, read_file, remove, write_file
+from logdb.disk import File, changing, exists, path_id, read_file, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
@@ -70,6 +70,7 @@ class Segment(FileHolder):
     """
 
     __slots__ = (
+        "_untaken_timestamp",
         "append_ms",
         "base_offset",
         "created_ms",
@@ -96,7 +97,7 @@ class Segment(FileHolder):
         self.base_offset = self.next_offset = base_offset
         self.size_bytes = 0
         self.room_bytes = 0  # of the file, zeroes reserved ahead included
-        self.max_timestamp = -1
+        self.max_timestamp = self._untaken_timestamp = -1
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
@@ -217,7 +218,7 @@ class Segment(FileHolder):
         """
         index, time_index = scanner.index, scanner.time_index
         ends = len(index), len(time_index)  # in this order, for the same reason: appends go on
-        if not self.io.exists(self._index_path()):
+        if not exists(self.io, self._index_path()):
             self.new, self.saved_bytes = True, (0, 0)
         saved, saved_times = self.saved_bytes
         write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
@@ -252,7 +253,7 @@ class Segment(FileHolder):
     def remove(self) -> None:
         """Unlink the files; whoever reads them goes on."""
         for path in self.paths():
-            if self.io.exists(path):
+            if exists(self.io, path):
                 remove(self.io, path)
 
     def paths(self) -> list[str]:
@@ -294,11 +295,14 @@ class Segment(FileHolder):
 
     def offset_before_timestamp(self, timestamp_ms: int) -> int:
         """An offset that every record older than ``timestamp_ms``, and indexed, is at or below; to scan on from."""
-        _, time_index = self._indexes()
+        index, time_index = self._indexes()
         slot = time_index_search(time_index, len(time_index) // TIME_INDEX_ENTRY_SIZE, timestamp_ms)
         if slot < 0:
             return self.base_offset
-        return self.base_offset + _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8)
+        if not self._is_time_entry(index, time_index, slot):
+            logger.warning("%s: entry %d is wrong; the segment is read from its begin", self._time_index_path(), slot)
+            return self.base_offset
+        return self.base_offset + _time(time_index, slot)[1]
 
     @property
     def index_size_bytes(self) -> int:
@@ -321,6 +325,26 @@ class Segment(FileHolder):
             return False
         status, found = header(self._pread(HEADER_SIZE, position))
         return status in (Status.OK, Status.SHORT) and found is not None and found.last_offset == last_offset
+
+    def _is_time_entry(self, index: Buffer, time_index: Buffer, slot: int) -> bool:
+        """Whether the batch that an entry of the time index names has that timestamp, and the next entry follows on it.
+
+        An entry that was changed may name another batch of the same timestamp; but then what lies between is older, or has
+        an entry, which does not follow any more.
+        """
+        timestamp, offset = _time(time_index, slot)
+        if slot + 1 < len(time_index) // TIME_INDEX_ENTRY_SIZE:
+            later, behind = _time(time_index, slot + 1)
+            if later <= timestamp or behind <= offset:
+                return False
+        before = index_search(index, len(index) // INDEX_ENTRY_SIZE, offset)
+        position = _position(index, before - 1) if before else 0
+        while 0 <= position <= self.size_bytes - HEADER_SIZE:
+            _, found = header(self._pread(HEADER_SIZE, position))
+            if found is None or found.last_offset >= self.base_offset + offset:
+                return found is not None and (found.last_offset, found.max_timestamp) == (self.base_offset + offset, timestamp)
+            position += found.size_bytes
+        return False
 
     def _indexes(self) -> tuple[Buffer, Buffer]:
         """The offset and the time index, from memory or from their files."""
@@ -368,7 +392,7 @@ class Segment(FileHolder):
         Raises:
             CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
         """
-        self.saved_bytes = (0, 0)
+        self.saved_bytes, self._untaken_timestamp = (0, 0), -1
         believed = position if indexed_to is None else min(position, indexed_to)
         scanner = self._resume_from_indexes(believed) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
@@ -389,10 +413,22 @@ class Segment(FileHolder):
         """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
         saved, saved_times = self.saved_bytes
         for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
-            if self.io.exists(path):
+            if exists(self.io, path):
                 with File(self.io, path, os.O_RDWR) as file:
                     if file.size_bytes() > size_bytes:
                         file.truncate(size_bytes)
+
+    def check_timestamps(self) -> None:
+        """Once all batches were scanned: make the indexes anew where the time index on the disk spoke of a timestamp that was not found.
+
+        An entry that was changed may name an offset behind the others: then it was not taken over, and what is indexed lacks it.
+
+        Raises:
+            CorruptionError: The headers do not lead to the end.
+        """
+        if self._untaken_timestamp > self.max_timestamp:
+            logger.warning("%s: timestamp %d is not in the log; made anew", self._time_index_path(), self._untaken_timestamp)
+            self.resume(self.size_bytes, self.next_offset, indexed_to=0)
 
     def adopt(self, scanner: Scanner) -> None:
         """Become active with the state of a scan that began at position 0."""
@@ -421,6 +457,10 @@ class Segment(FileHolder):
             return None
         time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
+        if times and not self._is_time_entry(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE], times - 1):
+            logger.warning("%s: entry %d is wrong; made anew from the log", self._time_index_path(), times - 1)
+            return None
+        self._untaken_timestamp = max((_time(time_index, slot)[0] for slot in time_slots[times:]), default=-1)
         base_offset = int.from_bytes(self._pread(8, at), "big")
         self.saved_bytes = count * INDEX_ENTRY_SIZE, times * TIME_INDEX_ENTRY_SIZE
         scanner = self._new_scanner(check_crc=False)
@@ -476,6 +516,12 @@ class Segment(FileHolder):
 
 def _int32(buffer: Buffer, at: int) -> int:
     return int.from_bytes(buffer[at : at + 4], "big")
+
+
+def _time(time_index: Buffer, slot: int) -> tuple[int, int]:
+    """Timestamp, and the offset relative to the segment's base offset."""
+    at = slot * TIME_INDEX_ENTRY_SIZE
+    return int.from_bytes(time_index[at : at + 8], "big", signed=True), _int32(time_index, at + 8)
 
 
 def _position(index: Buffer, slot: int) -> int:

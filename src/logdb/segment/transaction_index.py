@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from logdb.codec import crc32c
-from logdb.disk import read_file, replace_file
+from logdb.disk import exists, read_file, replace_file
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
@@ -91,7 +91,7 @@ class TransactionIndex:
         """Take over what the file says of markers below ``offset``; the rest is yet to be found in the log.
 
         Args:
-            count, crc: What a snapshot of producers says of these entries, as ``checksum`` does.
+            count, crc: What a snapshot of producers says of these entries, as ``summary`` does.
 
         Raises:
             CorruptionError: They are others, or the file contradicts itself.  A search raises it too, until ``rebuilt``.
@@ -121,7 +121,7 @@ class TransactionIndex:
         self.unsaved = False  # from here on a new one is to be saved again
         data = self._loaded()
         try:
-            if data or self._io.exists(self._path):
+            if data or exists(self._io, self._path):
                 replace_file(self._io, self._path, data)
         except BaseException:
             self.unsaved = True

@@ -30,6 +30,7 @@ from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     from logdb.log.cleaner import Cleanable, Replacement
@@ -92,7 +93,7 @@ class Cleaner:
         self._rest_ms: float = UNTIL_ASKED  # from the round that is under way to the next
         self._busy: set[TopicPartition] = set()
         self._awaited: set[TopicPartition] = set()  # somebody waits for the background to be through with it
-        self._changed = threading.Condition()
+        self._changed = renewed(threading.Condition())
         self._stopping = False
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:

@@ -10,20 +10,21 @@ a process that is killed leaves nothing under the name.  While it is built it ho
 import contextlib
 import os
 from collections.abc import Iterator
-from stat import S_ISDIR
+from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
 
-from logdb.disk import changing, looking, sync_directory
+from logdb.disk import File, changing, exists, looking, sync_directory
 from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 
 UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
+_OTHERS = S_IRWXG | S_IRWXO
 _BUILDING = "BUILDING.tmp"
 
 
 def make_directory(io: IO, path: str) -> None:
     """Make a directory, and those above it that are missing, each durable in the one that holds it."""
     parent = os.path.dirname(path)
-    if io.exists(path):
+    if exists(io, path):
         return
     make_directory(io, parent)
     with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
@@ -51,11 +52,35 @@ def remove_tree(io: IO, path: str) -> None:
             io.unlink(path)
 
 
+def is_private(io: IO, path: str) -> bool:
+    """Whether a file or directory is its owner's only."""
+    with looking(path):
+        return not io.mode(path) & _OTHERS
+
+
+def make_private(io: IO, path: str) -> None:
+    """Take from others all they may do with a directory and what is in it; first with itself, so that what is made meanwhile is private.
+
+    Raises:
+        WriteFailed: It is somebody else's.
+    """
+    names: list[str] = []
+    with changing(path), contextlib.suppress(FileNotFoundError):  # it went meanwhile
+        mode = io.mode(path)
+        io.chmod(path, S_IMODE(mode) & ~_OTHERS)
+        names = io.listdir(path) if S_ISDIR(mode) else []
+    for name in names:
+        make_private(io, os.path.join(path, name))
+
+
 @contextlib.contextmanager
-def building(io: IO, target: str) -> Iterator[str]:
+def building(io: IO, target: str, *, private: bool) -> Iterator[str]:
     """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
 
     What lies directly in it is synced here; directories in it are the caller's to sync.
+
+    Args:
+        private: It is its owner's only, as what it is made from.
 
     Raises:
         TargetNotEmpty: ``target``, or the name it is built under, is taken by something else.
@@ -65,8 +90,7 @@ def building(io: IO, target: str) -> Iterator[str]:
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
     make_directory(io, parent)
-    fd = _begin(io, temporary)
-    try:
+    with _begin(io, temporary, private=private):
         try:
             yield temporary
             sync_directory(io, temporary)
@@ -82,8 +106,6 @@ def building(io: IO, target: str) -> Iterator[str]:
             raise
         with contextlib.suppress(OSError):  # it does no harm
             io.unlink(os.path.join(target, _BUILDING))
-    finally:
-        io.close(fd)
 
 
 def _discard(io: IO, path: str) -> None:
@@ -111,12 +133,12 @@ def check_empty(io: IO, target: str) -> None:
         raise TargetNotEmpty(target)
 
 
-def _begin(io: IO, temporary: str) -> int:
+def _begin(io: IO, temporary: str, *, private: bool) -> File:
     """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
-    if io.exists(temporary):
-        if io.exists(mark):
-            io.close(_lock(io, mark))
+    if exists(io, temporary):
+        if exists(io, mark):
+            _lock(io, mark).close()
             remove_tree(io, temporary)
         else:
             check_empty(io, temporary)
@@ -124,8 +146,10 @@ def _begin(io: IO, temporary: str) -> int:
                 io.rmdir(temporary)
     with changing(temporary):
         io.mkdir(temporary)
+        if private:
+            io.chmod(temporary, S_IMODE(io.mode(temporary)) & ~_OTHERS)
     try:
-        fd = _lock(io, mark)
+        locked = _lock(io, mark)
     except BaseException:
         with contextlib.suppress(OSError):
             io.rmdir(temporary)
@@ -133,19 +157,18 @@ def _begin(io: IO, temporary: str) -> int:
     try:
         sync_directory(io, temporary)  # before all else that will be in it, or a power cut might leave what nobody knows
     except BaseException:
-        io.close(fd)
+        locked.close()
         raise
-    return fd
+    return locked
 
 
-def _lock(io: IO, mark: str) -> int:
-    with changing(mark):
-        fd = io.open(mark, os.O_RDWR | os.O_CREAT)
-        try:
-            if io.lock(fd):
-                return fd
-        except BaseException:
-            io.close(fd)
-            raise
-        io.close(fd)
+def _lock(io: IO, mark: str) -> File:
+    file = File(io, mark, os.O_RDWR | os.O_CREAT)
+    try:
+        if file.lock():
+            return file
+    except BaseException:
+        file.close()
+        raise
+    file.close()
     raise DirectoryLocked(os.path.dirname(mark), pid=0, host="", since="")

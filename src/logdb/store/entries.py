@@ -12,6 +12,7 @@ from logdb.errors import UnknownTopic
 from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
 from logdb.model import TopicPartition
+from logdb.threads import renewed
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class Entries:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._known: dict[TopicPartition, LogEntry] = {}
-        self._lock = threading.Lock()  # taken last
+        self._lock = renewed(threading.Lock())  # taken last
 
     def load(self) -> None:
         """Know what the catalogue says, nothing else."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from logdb.errors import SyncFailed
 from logdb.io import IO
 from logdb.log.log import Log
+from logdb.threads import started
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +47,12 @@ class Flusher:
         self._failed: set[tuple[str, Log]] = set()  # whose failure in a thread was already reported
         self._wake_writer, self._wake_syncer = _Signal(), _Signal()
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._write_loop, name="logdb-writer", daemon=True),
-            threading.Thread(target=self._sync_loop, name="logdb-syncer", daemon=True),
-        ]
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        """Begin; raises ThreadUnavailable, after which it is to be stopped."""
+        self._threads.append(started("logdb-writer", self._write_loop))
+        self._threads.append(started("logdb-syncer", self._sync_loop))
 
     def stop(self) -> None:
         """End both threads, after what they are at."""
@@ -61,7 +60,7 @@ class Flusher:
         self._wake_writer.set()
         self._wake_syncer.set()
         for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
+            if thread is not threading.current_thread():
                 thread.join()
 
     def wake_writer(self, log: Log) -> None:

@@ -18,6 +18,7 @@ from math import inf
 
 from logdb.io import IO
 from logdb.model import ConfigValue
+from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class Housekeeping:
         self._io, self._thread_name = io, thread_name
         self._tasks: dict[str, _Task] = {}
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._wake, self._stopped = threading.Event(), threading.Event()
+        self._lock = renewed(threading.Lock())
+        self._wake, self._stopped = renewed(threading.Event()), renewed(threading.Event())
 
     def add(
         self,
@@ -70,7 +71,11 @@ class Housekeeping:
         self._tasks[name] = _Task(name, work, interval_ms, interval_ms if first_ms is None else first_ms, needed)
 
     def consider(self, config: Mapping[str, ConfigValue]) -> bool:
-        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs."""
+        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs.
+
+        Raises:
+            ThreadUnavailable: There is no thread for it; the next call tries again.
+        """
         if self._thread is None and any(task.needed(config) for task in self._tasks.values()):
             self._begin()
         return self._thread is not None
@@ -82,8 +87,7 @@ class Housekeeping:
                 for task in self._tasks.values():
                     task.ended_ms = now_ms
                     task.due_ms = now_ms if task.asked else now_ms + task.first_ms
-                self._thread = threading.Thread(target=self._loop, name=self._thread_name, daemon=True)
-                self._thread.start()
+                self._thread = started(self._thread_name, self._loop)
 
     def ask(self, name: str) -> None:
         """There may be something to do: a round begins once the interval since the last one is over; the caller does not wait for it."""

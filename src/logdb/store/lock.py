@@ -309,8 +309,11 @@ class LockFile:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
                 _mark(fd, fcntl.F_UNLCK)
-                self._io.unlock(fd)
-                self._io.close(fd)
+                for let_go in (self._io.unlock, self._io.close):
+                    try:
+                        let_go(fd)
+                    except OSError as error:  # all is said and synced by now, and the other one of the two lets the lock go
+                        _log.warning("letting go of %s: %s", self.path, error)
 
     def after_fork_in_child(self) -> None:
         """Drop the descriptor that the child inherited, or the lock would outlive the parent."""

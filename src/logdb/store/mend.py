@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logdb.codec import Status, check, crc32c, place, seal
-from logdb.disk import File, changing, sync_directory
+from logdb.disk import File, changing, exists, sync_directory
 from logdb.io import IO
 from logdb.log.epochs import LeaderEpochs
 from logdb.model import OFFSET_MAX
@@ -140,7 +140,7 @@ def _save(io: IO, source: str, target: str, edit: Edit) -> str:
     stem, number = f"{target[: -len('.log')]}-{edit.position}", 0
     while True:
         path = f"{stem}{f'-{number}' if number else ''}.damaged"
-        if not io.exists(path):
+        if not exists(io, path):
             break
         if _checksum(io, path, 0, OFFSET_MAX) == _checksum(io, source, edit.position, edit.position + edit.size_bytes):
             return path

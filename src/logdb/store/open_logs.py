@@ -8,6 +8,7 @@ import logging
 import os
 import weakref
 
+from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
 from logdb.log.host import Host, View
 from logdb.log.log import GATE_SHUT, Log
@@ -44,7 +45,7 @@ class OpenLogs:
     def _open(self, topic: TopicEntry, entry: LogEntry) -> Log:
         state, config = self._state, LogConfig.of(topic.config, self._state.durability)
         directory = state.partition_path(topic.name, entry.partition)
-        if not state.io.exists(directory):
+        if not exists(state.io, directory):
             raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
         _reconcile_topic_file(state, topic, entry, directory)
         found = recover(

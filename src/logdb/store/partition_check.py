@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
-from logdb.disk import read_file
+from logdb.disk import exists, read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -88,7 +88,7 @@ class PartitionCheck:
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""
-        if not self._io.exists(self._directory):
+        if not exists(self._io, self._directory):
             self._wrong(self._directory, -1, "missing", "the catalogue names the partition, but its directory is not there")
             return self._report
         if self._entry.read_only_reason is not None:
@@ -113,7 +113,7 @@ class PartitionCheck:
     def _segment_path(self, base: int, suffix: str = ".log") -> str:
         """Where a segment's file is: behind another name while a swap is pending."""
         path = segment_path(self._directory, base, suffix)
-        return path + CLEANED if os.path.basename(path) in self._swap.renamed and self._io.exists(path + CLEANED) else path
+        return path + CLEANED if os.path.basename(path) in self._swap.renamed and exists(self._io, path + CLEANED) else path
 
     def _wrong(self, path: str, position: int, kind: str, reason: str) -> None:
         self._report.add(path, position, kind, reason)
@@ -251,7 +251,7 @@ class PartitionCheck:
                 continue
             path, wrong = sidecar_path(self._directory, named), damage(self._io, self._directory, named)
             if wrong is not None:
-                self._wrong(path, -1, "damaged" if self._io.exists(path) else "missing", wrong)
+                self._wrong(path, -1, "damaged" if exists(self._io, path) else "missing", wrong)
             else:
                 self._report.file_count += 1
                 self._report.size_bytes += named.sidecar.size_bytes
@@ -360,7 +360,7 @@ class PartitionCheck:
         """An index that was closed: what ``index.interval.bytes`` calls for, or called for when it was made."""
         offsets = found is walk.offsets
         rebuilt = walk.scanner.index if offsets else walk.scanner.time_index
-        if not self._io.exists(path):
+        if not exists(self._io, path):
             self._wrong(path, -1, "missing", "the index of a segment that was closed")
         elif found.data == rebuilt:
             return
@@ -437,7 +437,7 @@ class PartitionCheck:
         too_long = self._closed and self._ends_at > intact.offset
         if self._report.ok and (self._ends_at < intact.offset or too_long):
             path = segment_path(self._directory, intact.segment)
-            kind = "contradiction" if self._io.exists(path) else "missing"
+            kind = "contradiction" if exists(self._io, path) else "missing"
             self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logdb.codec import Status
-from logdb.disk import File, read_file, replace_file, sync_directory
+from logdb.disk import File, exists, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -95,7 +95,7 @@ class PartitionRepair:
     # ------------------------------------------------------------ the plan
 
     def _plan(self) -> None:
-        if not self._io.exists(self._directory):
+        if not exists(self._io, self._directory):
             self.actions.append(f"{self._directory}: made anew")
         self._plan_segments()
         if self._epochs_to_rebuild():
@@ -285,7 +285,7 @@ class PartitionRepair:
             CorruptionError: What was made is not whole, which nobody should ever see.
         """
         io, directory = self._io, self._directory
-        if not io.exists(directory):
+        if not exists(io, directory):
             io.mkdir(directory)
             sync_directory(io, os.path.dirname(directory))
         for path in self._strays:
@@ -334,7 +334,7 @@ class PartitionRepair:
         walk.scanner.close_time_index()
         for suffix, data in ((".index", walk.scanner.index), (".timeindex", walk.scanner.time_index)):
             path = segment_path(self._directory, slot.base_offset, suffix)
-            if not self._io.exists(path) or read_file(self._io, path, len(data) + 1) != data:
+            if not exists(self._io, path) or read_file(self._io, path, len(data) + 1) != data:
                 replace_file(self._io, path, bytes(data))
 
     def _walk_producers(self, walks: list[SegmentWalk], offset: int) -> ProducerWalk:
@@ -449,7 +449,7 @@ class PartitionRepair:
         point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         noted = recovery_point.load(self._io, path)
         rewritten = noted.durable != point or any(slot.edits for slot in self._slots)
-        if self._io.exists(path):
+        if exists(self._io, path):
             data = read_file(self._io, path, 3 * recovery_point.SLOT_SIZE)
             wrong = rewritten or bool(bad_slots(data)) or len(data) > 2 * recovery_point.SLOT_SIZE
         else:

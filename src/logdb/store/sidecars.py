@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.codec import crc32c, parquet
+from logdb.codec import crc32c
 from logdb.disk import File, sync_directory, write_error
 from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.io import IO
@@ -31,6 +31,7 @@ from logdb.store.entries import Entries
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.report import Progress
 from logdb.store.state import StoreState
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,7 +75,7 @@ class Sidecars:
         self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
         self.background = Housekeeping(state.io, "logdb-parquet")
         self.background.add("parquet", self._round, interval_ms=_INTERVAL_MS, needed=is_wanted)
-        self._making = threading.Lock()
+        self._making = renewed(threading.Lock())
         self._waiting_count = 0  # callers of ``make``
         self._stopping = False
 
@@ -211,6 +212,8 @@ class Sidecars:
 
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
         """Write and sync the file of a segment's records."""
+        from logdb.codec import parquet  # few programs need it
+
         begin, end = named.base_offset, named.next_offset
         file = File(self._io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         sink = _Sink(file)

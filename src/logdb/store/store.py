@@ -33,6 +33,7 @@ from logdb.store.report import Progress
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.state import Mode, StoreState
+from logdb.store.topics import always
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
@@ -201,10 +202,20 @@ class Store:
         return self._state.topic(topic).partition_count
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        """Create a topic, durably; see ``Database.create_topic``."""
-        return self.writer.create_topic(name, partitions, config or {}, if_not_exists=if_not_exists)
+        """Create a topic, durably; see ``Database.create_topic``.
+
+        Args:
+            go_on: Called before each partition is made: what it raises ends that, and nothing is left of it.
+        """
+        return self.writer.create_topic(name, partitions, config or {}, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """The topic that ``create_topic`` would make, which is not made, and has no id; raises what that would."""
@@ -214,9 +225,16 @@ class Store:
         """Raise what ``alter_topic`` would, and change nothing."""
         self.writer.check_topic_configs(name, config)
 
-    def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
-        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``."""
-        return self.writer.alter_topic(name, config or {}, partitions)
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, object] | None = None,
+        partitions: int | None = None,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
+        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``, and ``create_topic``."""
+        return self.writer.alter_topic(name, config or {}, partitions, go_on)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records, durably."""
@@ -376,7 +394,7 @@ class Store:
             return
         if self._writer is not None:
             self._writer.stop()
-        with self._state.topics_lock:
+        with self._state.changes_lock, self._state.topics_lock:
             if self.closed:
                 return
             failures = self._abandon() if self._writer is None else self._writer.close()

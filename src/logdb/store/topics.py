@@ -9,13 +9,14 @@ Creating and deleting a topic take several steps, each an intent that opening re
     delete: catalogue forgets the topic (the commit point) -> directories renamed -delete -> removed -> intent cleared
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 from logdb.codec import compression
-from logdb.disk import changing, names_in, sync_directory
-from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, NotADatabase, TopicExists
+from logdb.disk import changing, exists, names_in, sync_directory
+from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, LogdbError, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
 from logdb.model import (
@@ -39,6 +40,10 @@ from logdb.store.state import StoreState
 from logdb.store.swaps import Swaps
 
 logger = logging.getLogger(__name__)
+
+
+def always() -> None:
+    """Go on."""
 
 
 def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:
@@ -80,23 +85,47 @@ def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> Topi
 class TopicChanges:
     """What creates, alters and deletes the topics of a store that writes."""
 
-    def __init__(self, state: StoreState, entries: Entries, swaps: Swaps, forget: Callable[[Log], None]) -> None:
-        """``forget``: called with an open log whose topic was deleted."""
+    def __init__(
+        self,
+        state: StoreState,
+        entries: Entries,
+        swaps: Swaps,
+        forget: Callable[[Log], None],
+        prepare: Callable[[Mapping[str, ConfigValue]], None],
+    ) -> None:
+        """Change nothing yet.
+
+        Args:
+            forget: Called with an open log whose topic was deleted.
+            prepare: Called with the configs that a topic is to have, before it has them.  What it raises keeps it from that.
+        """
+        self._prepare = prepare
         self._state, self._io, self._entries, self._swaps, self._forget = state, state.io, entries, swaps, forget
         self._interrupted = False  # a change was committed, perhaps, and not finished
 
-    def create(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, object],
+        *,
+        if_not_exists: bool,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
+        """Create a topic; ``go_on``: called before each partition is made, what it raises ends that."""
         parsed = _check_new(name, partitions, config)
-        with self._state.topics_lock:
-            self._begin()
-            if (entry := self._state.catalogue.topic(name)) is not None:
-                if if_not_exists:
-                    return _info(entry)
-                raise TopicExists(name)
+        with self._state.changes_lock:
+            with self._state.topics_lock:
+                self._begin()
+                if (entry := self._state.catalogue.topic(name)) is not None:
+                    if if_not_exists:
+                        return _info(entry)
+                    raise TopicExists(name)
             from uuid import uuid4
 
             entry = TopicEntry(name, str(uuid4()), partitions, parsed)
-            self._make_partitions(entry, range(partitions), "create")
+            self._prepare(parsed)
+            self._make_partitions(entry, range(partitions), "create", go_on)
             return _info(entry)
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -114,25 +143,30 @@ class TopicChanges:
             self._begin()
             _changed(self._state.topic(name), config)
 
-    def alter(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
-        with self._state.topics_lock:
-            self._begin()
-            entry = self._state.topic(name)
-            changed = _changed(entry, config)
+    def alter(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None] = always) -> TopicInfo:
+        """Alter a topic; ``go_on``: as in ``create``."""
+        with self._state.changes_lock:
+            with self._state.topics_lock:
+                self._begin()
+                entry = self._state.topic(name)
+                changed = _changed(entry, config)
+                self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
                 _check_partition_count(name, partitions, entry.partition_count)
                 grown = entry._replace(partition_count=partitions)
-                self._make_partitions(grown, range(entry.partition_count, partitions), "grow")
+                self._make_partitions(grown, range(entry.partition_count, partitions), "grow", go_on)
                 entry = grown
             if config:
-                former, entry = entry, entry._replace(config=changed)
-                self._change_config(entry)
-                if entry != former:
-                    self._tell("topic_altered", entry)
+                with self._state.topics_lock:
+                    self._begin()
+                    former, entry = entry, entry._replace(config=changed)
+                    self._change_config(entry)
+                    if entry != former:
+                        self._tell("topic_altered", entry)
             return _info(entry)
 
     def delete(self, name: str) -> None:
-        with self._state.topics_lock, self._state.checkpoint_lock:
+        with self._state.changes_lock, self._state.topics_lock, self._state.checkpoint_lock:
             self._begin()
             entry = self._state.topic(name)
             intent = Intent("delete", name, {"partition_count": entry.partition_count, "topic_id": entry.topic_id})
@@ -192,11 +226,31 @@ class TopicChanges:
             if (log := self._state.logs.get(TopicPartition(entry.name, partition))) is not None:
                 log.configure(LogConfig.of(entry.config, self._state.durability))
 
-    def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"]) -> None:
-        """Make the directories of new partitions and let the catalogue name them."""
+    def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"], go_on: Callable[[], None]) -> None:
+        """Make the directories of new partitions, while logs can be opened, and let the catalogue name them."""
+        try:
+            for partition in partitions:
+                go_on()
+                self._make_partition(entry, partition)
+            sync_directory(self._io, self._state.path)
+            with self._state.topics_lock:
+                self._begin()
+                self._name_partitions(entry, partitions, kind)
+        except Exception:
+            if not self._interrupted:
+                self._remove_unnamed(entry, partitions)
+            raise
+
+    def _remove_unnamed(self, entry: TopicEntry, partitions: range) -> None:
+        """Remove what the catalogue does not name; what cannot be removed, opening does."""
         for partition in partitions:
-            self._make_partition(entry, partition)
-        sync_directory(self._io, self._state.path)
+            with contextlib.suppress(LogdbError, OSError):
+                temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
+                if self._io.exists(temporary):
+                    remove_tree(self._io, temporary)
+
+    def _name_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"]) -> None:
+        """Let the catalogue name new partitions."""
         strict = LogConfig.of(entry.config, self._state.durability).durability == "fsync"
         logs = [LogEntry(topic=entry.name, partition=partition, strict=strict) for partition in partitions]
         intent = Intent(kind, entry.name, {"partitions": [partitions.start, partitions.stop], "topic_id": entry.topic_id})
@@ -214,10 +268,10 @@ class TopicChanges:
     def _make_partition(self, entry: TopicEntry, partition: int) -> None:
         """Make the directory of one, synced, under the name of unfinished work."""
         path = self._state.partition_path(entry.name, partition)
-        if self._io.exists(path):
+        if exists(self._io, path):
             raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
-        if self._io.exists(temporary):
+        if exists(self._io, temporary):
             remove_tree(self._io, temporary)
         with changing(temporary):
             self._io.mkdir(temporary)
@@ -229,7 +283,7 @@ class TopicChanges:
         for partition in range(start, stop):
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
-            if self._io.exists(temporary):
+            if exists(self._io, temporary):
                 with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
@@ -245,7 +299,7 @@ class TopicChanges:
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:
-            if self._io.exists(path):
+            if exists(self._io, path):
                 remove_tree(self._io, path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
 

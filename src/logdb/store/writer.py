@@ -4,7 +4,7 @@ Knows which part does what.  Does not know how.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.disk import Watcher, device
@@ -58,7 +58,7 @@ class Writer:
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.swaps = Swaps(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
-        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget)
+        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget, self._consider)
         self.flusher = Flusher(io, linger_ms, self.checkpoint)
         self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
         self.housekeeping = Housekeeping(io)
@@ -69,7 +69,11 @@ class Writer:
     # ------------------------------------------------------------ opening and closing
 
     def begin(self) -> None:
-        """Finish what the last writer had begun, and start the threads that there is something to do for."""
+        """Finish what the last writer had begun, and start the threads that there is something to do for.
+
+        Raises:
+            ThreadUnavailable: One could not be started; the others have ended, and the directory is let go of.
+        """
         try:
             self._replay()
             topics = self._state.catalogue.topics()
@@ -77,11 +81,19 @@ class Writer:
         except BaseException:
             self._opened.close()
             raise
-        self.flusher.start()
-        if not self._state.clean:
-            self.recovery.start()
-        for topic in topics.values():
-            self._consider(topic.config)
+        try:
+            self.flusher.start()
+            if not self._state.clean:
+                self.recovery.start()
+            for topic in topics.values():
+                self._consider(topic.config)
+        except BaseException:
+            self.stop()
+            for log in self._state.logs.values():
+                log.abandon()
+            self._opened.close()
+            self._state.end()
+            raise
 
     def _replay(self) -> None:
         lock_file = self._opened.lock_file
@@ -138,9 +150,11 @@ class Writer:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool) -> TopicInfo:
-        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists)
-        self._consider(info.config)
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
+    ) -> TopicInfo:
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        self._altered()
         return info
 
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -149,12 +163,9 @@ class Writer:
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         self._topics.check_configs(name, config)
 
-    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None) -> TopicInfo:
-        info = self._topics.alter(name, config, partitions)
-        self._consider(info.config)
-        self.retention.altered()
-        self.cleaner.altered()
-        self.sidecars.altered()
+    def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
+        info = self._topics.alter(name, config, partitions, go_on)
+        self._altered()
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -170,6 +181,12 @@ class Writer:
         self.housekeeping.consider(config)
         self.cleaner.consider(config)
         self.sidecars.consider(config)
+
+    def _altered(self) -> None:
+        """There is a topic that the background has not seen yet, or not with these configs."""
+        self.retention.altered()
+        self.cleaner.altered()
+        self.sidecars.altered()
 
     def _sealed(self, log: Log) -> None:
         """A segment of a log was sealed: what looks at sealed segments may have something to do."""

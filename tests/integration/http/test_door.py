@@ -82,8 +82,8 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path):
             line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             line.send(b"GET /logdb/v1/topics/t/partitions/0/batches?max_bytes=67108864 HTTP/1.1\r\nHost: x\r\n\r\n")
             (door,) = server.server._doors
-            until(lambda: door.memory.taken_bytes, "the answer is on its way")
-            until(lambda: not door.memory.taken_bytes, "and given up")
+            until(lambda: door.memory.taken, "the answer is on its way")
+            until(lambda: not door.memory.taken, "and given up")
             assert not door._connections.open
 
 

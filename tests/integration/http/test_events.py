@@ -273,10 +273,10 @@ def test_a_client_that_does_not_read_is_let_go_of_and_holds_little(tmp_path):
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.sendall(b"GET /logdb/v1/topics/t/partitions/0/events?offset=0 HTTP/1.1\r\nHost: x\r\n\r\n")
             most = 0
-            while door.under_way == 0:
+            while not door._connections.open:
                 pass
-            while door.under_way:
-                most = max(most, door.memory.taken_bytes)
+            while door._connections.open:
+                most = max(most, door.memory.taken)
             assert 0 < most <= 128 << 10
         with Client(s.url, f"{ONE}?offset=4999") as client:
             assert client.next().id == "4999"

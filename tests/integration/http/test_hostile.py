@@ -11,6 +11,7 @@ import zlib
 import pytest
 import zstandard
 
+from logdb.broker.guarded import GuardedSession
 from logdb.meta.catalogue import ReadTransaction
 from logdb_http_api import batches, documents
 from support.server_process import server_process
@@ -288,19 +289,48 @@ def test_connections_leave_descriptors_for_files(tmp_path):
                 line.close()
 
 
-def test_too_many_requests(server):
-    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n" % CALL.encode()
-    lines = []
+def test_too_many_requests(server, monkeypatch):
+    """Of all that there may be, one address has half."""
+    began, go_on, topics = threading.Semaphore(0), threading.Event(), GuardedSession.topics
+
+    def held(*args, **options):
+        began.release()
+        go_on.wait(30)
+        return topics(*args, **options)
+
+    monkeypatch.setattr(GuardedSession, "topics", held)
+    body = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" % CALL.encode()
+    lines = [Wire(server.url) for _ in range(10)]
     try:
-        for _ in range(20):
-            lines.append(Wire(server.url))
-            lines[-1].send(head)
+        for line in lines:
+            line.send(body)
+        for _ in lines:
+            assert began.acquire(timeout=30)
         with wire(server.url) as one_more:
-            while (said := one_more.ask("POST", CALL, b"{}", JSON)).status == 200:
-                pass  # those before have not all begun
+            said = one_more.ask("POST", CALL, b"{}", JSON)
             refused(said, 503)
             assert said.headers["retry-after"] == "1"
             assert one_more.ask("GET", "/health/live").status == 200
+            go_on.set()
+            for line in lines:
+                assert line.read().status == 200
+            assert one_more.ask("POST", CALL, b"{}", JSON).status == 200
+    finally:
+        go_on.set()
+        for line in lines:
+            line.close()
+
+
+def test_requests_whose_body_does_not_come_are_not_worked_on(server):
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n" % CALL.encode()
+    lines = []
+    try:
+        for _ in range(40):
+            lines.append(Wire(server.url))
+            lines[-1].send(head)
+        with wire(server.url) as one_more:
+            for _ in range(10):
+                assert one_more.ask("POST", CALL, b"{}", JSON).status == 200
         for line in lines:
             line.send(b"{}")
             assert line.read().status in {200, 408}

@@ -202,10 +202,10 @@ def test_a_large_record_counts_among_what_requests_hold_until_it_is_whole(server
 
     def wait_for_taken(size_bytes: int) -> None:
         for _ in range(10_000):
-            if memory.taken_bytes == size_bytes:
+            if memory.taken == size_bytes:
                 return
             assert server.call("/health/live")[0] == 200
-        raise AssertionError(f"requests hold {memory.taken_bytes} bytes, not {size_bytes}")
+        raise AssertionError(f"requests hold {memory.taken} bytes, not {size_bytes}")
 
     begin, rest = b'{"value":{"type":"STRING","data":"', b"x" * 200_000
     with Stream(server, records_path(server)) as stream:

@@ -7,12 +7,13 @@ import inspect
 import pytest
 
 import logdb
+from logdb.broker.authentication import Certified, Unasked
 from logdb.broker.gate import Gate
 from logdb.broker.principals import ANONYMOUS, Principal
 from logdb.broker.quotas import Quota
 from logdb.broker.security import Keeper
 from logdb.client.session import PartitionLog, Session
-from logdb.errors import InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
@@ -252,6 +253,66 @@ def test_gauges_are_the_broker_as_it_is(opened, broker):
     assert (group.group_id, group.state, group.member_count, dict(group.lag)) == ("readers", "Empty", 0, {ORDERS: 1})
 
 
+SESSIONS_CALLS = [
+    lambda session: session.changes(None, 0),
+    lambda session: session.check(),
+    lambda session: session.topics(),
+    lambda session: session.flush(),
+    lambda session: session.log("orders"),
+    lambda session: session.may("Read", "Topic", "orders"),
+    lambda session: session.security.users(),
+    lambda session: session.need_backup(),
+]
+
+
+@pytest.mark.parametrize("call", SESSIONS_CALLS)
+def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call):
+    grants = ["Allow alice@* All Topic *", "Allow alice@* All Cluster kafka-cluster"]
+    secure(db.path, *grants, users={"alice": "secret", "bob": "hidden"})
+    gate = Gate(broker)
+    session = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown)
+    call(session)
+    secure(db.path, *grants, users={"alice": "another", "bob": "hidden"})
+    with pytest.raises(AuthenticationFailed, match="what User:alice has shown counts no more"):
+        call(session)
+    assert gate.metrics.counts().refusals == 0
+    gate.close()
+
+
+def test_a_log_and_its_records_are_of_no_use_either(db, broker):
+    secure(db.path, "Allow alice@* All Topic *", users={"alice": "secret"})
+    gate = Gate(broker)
+    db.log("orders").append_many([bytes(1000)] * 3000)
+    log = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown).log("orders")
+    records = iter(log.read(0))
+    next(records)
+    secure(db.path, "Allow alice@* All Topic *")
+    for use in (lambda: list(records), lambda: log.append(b"x"), lambda: log.read_batches(0)):
+        with pytest.raises(AuthenticationFailed):
+            use()
+    gate.close()
+
+
+def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+    gate = Gate(broker)
+    session = gate.session(ANONYMOUS, HOME, Unasked())
+    session.log("orders")
+    secure(db.path, "Allow *@* All Topic *")
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+    gate.close()
+
+
+def test_a_session_that_goes_on_for_another_request_is_from_there(opened):
+    gate = opened("Describe Topic orders")._gate
+    session, asking = gate.session(ALICE, HOME), gate.session(ALICE, "10.0.0.2", Certified(0))
+    session.log("orders")
+    session.go_on_for(asking)
+    assert (session.host, session.shown) == ("10.0.0.2", Certified(0))
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+
+
 def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
     gate = opened()._gate
     for principal, host in ((ANONYMOUS, "127.0.0.1"), (ANONYMOUS, "10.0.0.1"), (ALICE, "127.0.0.1")):
@@ -282,6 +343,30 @@ def test_transactional_batches_find_no_way_around_their_transaction(broker):
     with pytest.raises(InvalidTransactionState, match="without its transactional id"):
         log.append_batches(writer.batches(ORDERS, b"x"))
     assert log.open_transactions() == []
+
+
+@pytest.mark.parametrize(
+    ("acl", "needs", "allowed"),
+    [
+        (None, [("Write", "Topic", "orders")], False),
+        (None, [], True),
+        ("Write Topic orders", [("Write", "Topic", "orders")], True),
+        ("Write Topic orders", [("Write", "Topic", "others")], False),
+        ("Write Topic others", [("Write", "Topic", None)], True),
+        ("Read Topic orders", [("Write", "Topic", None), ("Read", "Topic", None)], True),
+        ("Read Topic orders", [("Read", "Group", None)], False),
+        ("Create Cluster kafka-cluster", [("Create", "Topic", None)], True),
+        ("Write Topic orders", [("IdempotentWrite", "Cluster", None)], True),
+        ("Read Topic orders", [("Alter", "Cluster", None)], False),
+    ],
+)
+def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(opened, acl, needs, allowed):
+    session = opened(*[acl] if acl else [])
+    if allowed:
+        session.need_any(needs)
+    else:
+        with pytest.raises(NotAuthorized, match="alice is not allowed"):
+            session.need_any(needs)
 
 
 def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(opened, broker, monkeypatch):

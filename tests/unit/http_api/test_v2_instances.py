@@ -16,7 +16,7 @@ from logdb.client.consumer_config import ConsumerConfig
 from logdb.io import IO
 from logdb_http_api.errors import ApiError
 from logdb_http_api.limits import Limits
-from logdb_http_api.memory import Memory
+from logdb_http_api.shares import Shares
 from logdb_http_api.v2_formats import JSON, Answer
 from logdb_http_api.v2_instances import Id, Instance, Instances, Reading
 
@@ -41,7 +41,7 @@ class Some:
     """Instances on a real session, with limits that are soon reached."""
 
     def __init__(self, database: logdb.Database, clock: Clock) -> None:
-        self.all = Instances(Limits(instances_max=3, instances_per_principal_max=2, instance_idle_ms=1_000), Memory(1 << 30))
+        self.all = Instances(Limits(instances_max=3, instances_per_principal_max=2, instance_idle_ms=1_000), Shares(1 << 30, "bytes"))
         self.clock, self.session = clock, Gate(database._session).session(ANONYMOUS, "")  # type: ignore[arg-type]
 
     def add(self, principal: Principal, name: str, reading: Reading = READING) -> Instance:

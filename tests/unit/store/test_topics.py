@@ -1,9 +1,21 @@
+import errno
 import os
+import threading
 
 import pytest
 
 import logdb
-from logdb.errors import InvalidConfig, InvalidPartitions, InvalidTopic, ReadOnly, TopicExists, UnknownTopic, WriteFailed
+from logdb.errors import (
+    DiskFull,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    ReadFailed,
+    ReadOnly,
+    TopicExists,
+    UnknownTopic,
+    WriteFailed,
+)
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 
@@ -21,6 +33,23 @@ def test_creation_that_was_cut_off_after_its_commit_is_finished(tmp_path, io):
     die(db)
     with logdb.open(tmp_path / "db") as db:
         assert db.describe_topic("t").partition_count == 2
+        assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, io):
+    """Else the creation would count as finished, without its partitions."""
+    db = logdb.open(tmp_path / "db", io=io)
+    io.fail("rename")
+    with pytest.raises(WriteFailed):
+        db.create_topic("t", partitions=2)
+    die(db)
+    io.heal()
+    io.fail("exists", path="-1.tmp")
+    with pytest.raises(ReadFailed, match=r"-1\.tmp"):
+        logdb.open(tmp_path / "db", io=io)
+    io.heal()
+    with logdb.open(tmp_path / "db", io=io) as db:
         assert db.log("t", 1).append(b"x") == 0
     assert logdb.verify(tmp_path / "db").ok
 
@@ -101,3 +130,69 @@ def test_a_check_raises_what_altering_would(tmp_path, name, config, error):
         for alter in (db._session.check_topic_configs, db.alter_topic):
             with pytest.raises(error):
                 alter(name, config=config)
+
+
+class HungUp(Exception):
+    pass
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["create", "grow"])
+def test_partitions_that_nobody_wants_any_more_are_not_made_and_nothing_is_left_of_them(tmp_path, grows):
+    made = []
+
+    def go_on():
+        made.append(None)
+        if len(made) == 5:
+            raise HungUp
+
+    with logdb.open(tmp_path / "db") as db:
+        if grows:
+            db.create_topic("t")
+        before, store = sorted(os.listdir(tmp_path / "db")), db._session._store
+        with pytest.raises(HungUp):
+            store.alter_topic("t", partitions=100, go_on=go_on) if grows else store.create_topic("t", partitions=100, go_on=go_on)
+        assert sorted(os.listdir(tmp_path / "db")) == before
+        assert [topic.partition_count for topic in db.topics()] == [1] * grows
+        assert (db.alter_topic("t", partitions=3) if grows else db.create_topic("t", partitions=3)).partition_count == 3
+
+
+def test_a_creation_that_fails_leaves_nothing(tmp_path, io):
+    with logdb.open(tmp_path / "db", io=io) as db:
+        before = sorted(os.listdir(tmp_path / "db"))
+        io.fail("mkdir", errno.ENOSPC, "-3.tmp")
+        with pytest.raises(DiskFull):
+            db.create_topic("t", partitions=10)
+        assert sorted(os.listdir(tmp_path / "db")) == before
+
+
+def test_logs_are_opened_while_partitions_are_made(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("other", partitions=2)
+    with logdb.open(tmp_path / "db") as db:
+        opened = []
+
+        def go_on():
+            if not opened:
+                thread = threading.Thread(target=lambda: opened.append(db.log("other", 1).end_offset))
+                thread.start()
+                thread.join(30)
+                assert opened == [0]
+
+        db._session._store.create_topic("t", partitions=2, go_on=go_on)
+
+
+def test_a_topic_is_changed_by_one_at_a_time(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        threads = []
+
+        def go_on():
+            if not threads:
+                threads.append(threading.Thread(target=db.create_topic, args=("t",), kwargs={"if_not_exists": True}))
+                threads.append(threading.Thread(target=db.alter_topic, args=("t",), kwargs={"partitions": 7}))
+                for thread in threads:
+                    thread.start()
+
+        db._session._store.create_topic("t", partitions=5, go_on=go_on)
+        for thread in threads:
+            thread.join(30)
+        assert db.describe_topic("t").partition_count == 7
