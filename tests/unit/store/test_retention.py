@@ -232,6 +232,19 @@ def test_a_program_that_is_soon_over_stays_within_its_time(tmp_path, clock):
     assert db.path
 
 
+def test_what_is_appended_keeps_nothing_that_has_expired(tmp_path, clock, idle_background):
+    """The first append comes before the first look at retention, and into a segment that is far from full."""
+    for _ in range(5):
+        with logdb.open(tmp_path / "db", clock=clock) as db:
+            quiet(db)
+            log = db.create_topic("t", config={"retention.ms": DAY}, if_not_exists=True) and db.log("t")
+            log.append_many([b"x"] * 10)
+            log.append_many([b"x"] * 10)
+        clock.now_ms += DAY + 1
+    with logdb.open(tmp_path / "db", mode="r", clock=clock) as db:
+        assert (db.log("t").start_offset, db.log("t").end_offset) == (80, 100)
+
+
 def test_a_close_is_not_held_up(tmp_path, monkeypatch, idle_background):
     """What is left when the time is up goes the next time."""
     io = StillIO()
