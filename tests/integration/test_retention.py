@@ -285,10 +285,10 @@ def test_an_opening_waits_for_none_of_it(tmp_path, monkeypatch):
     aged(tmp_path / "db", now_ms, **{"retention.ms": 86_400_000})
     move = Writer.begin_at
 
-    def late(writer, log, start):
+    def late(writer, log, start, config=None):
         moving.set()
         assert opened.wait(60), "the opening waits for what goes"
-        move(writer, log, start)
+        return move(writer, log, start, config)
 
     monkeypatch.setattr(Writer, "begin_at", late)
     now_ms[0] += 86_400_001

@@ -179,10 +179,10 @@ class Log(AppendableLog):
                     self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
+                segment.append_ms = now_ms  # first: retention, which may look at any moment, finds no new end with an old age
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
-            segment.append_ms = now_ms
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake_syncer(self)

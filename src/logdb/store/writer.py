@@ -248,8 +248,8 @@ class Writer:
 
     # ------------------------------------------------------------ what retention and the cleaner ask
 
-    def begin_at(self, log: Log, start_offset: int) -> None:
-        self._log_starts.move(log, start_offset)
+    def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
+        return self._log_starts.move(log, start_offset, config)
 
     def entry(self, name: TopicPartition) -> LogEntry:
         return self.entries.get(name)
