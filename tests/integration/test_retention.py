@@ -254,7 +254,7 @@ def test_an_opening_lets_go_of_what_is_due(tmp_path, key):
         now_ms[0] += 86_400_001
     with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
         log = db.log("t")
-        until(lambda: log.start_offset > 0, "the first round is at once")
+        until(lambda: log.start_offset > 0, "the first round is at once", 15)
         assert log.start_offset == COUNT or key == "retention.bytes"
 
 
@@ -277,7 +277,7 @@ def test_an_opening_compacts_what_is_due(tmp_path):
         db.log("t").append_many([bytes(100)] * 1_000, keys=[b"k"] * 1_000)
     with logdb.open(tmp_path / "db") as db:
         log = db.log("t")
-        until(lambda: log.size_bytes < 20_000, "the first round is at once")
+        until(lambda: log.size_bytes < 20_000, "the first round is at once", 15)
 
 
 def test_an_opening_waits_for_none_of_it(tmp_path, monkeypatch):
