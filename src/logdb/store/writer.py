@@ -88,7 +88,7 @@ class Writer:
             for topic in topics.values():
                 self._consider(topic.config)
         except BaseException:
-            self.stop()
+            self._end_threads()
             for log in self._state.logs.values():
                 log.abandon()
             self._opened.close()
@@ -105,16 +105,21 @@ class Writer:
 
     def stop(self) -> None:
         """End the threads, after what they are at, and let go of old records: a program that ends soon has no other time for it."""
-        limited = self.housekeeping.stop()
-        self.cleaner.stop()
-        self.sidecars.stop()
-        self.recovery.join()
-        self.flusher.stop()
+        limited = self._end_threads()
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:
                 self.retention.enforce(until_ms=self._state.io.monotonic_ms() + CLOSING_MS)
             except LogdbError as error:  # it has time until the next opening
                 logger.warning("retention while %s is closed: %s", self._state.path, error)
+
+    def _end_threads(self) -> bool:
+        """Returns whether that of retention had begun."""
+        begun = self.housekeeping.stop()
+        self.cleaner.stop()
+        self.sidecars.stop()
+        self.recovery.join()
+        self.flusher.stop()
+        return begun
 
     def close(self) -> list[tuple[int, str]]:
         """Close every log and, if all went well, leave the marks of a clean close.
