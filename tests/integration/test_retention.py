@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from math import inf
 
 import pytest
 
@@ -243,32 +242,14 @@ def aged(path, now_ms, **config):
         fill(made.log("t"))
 
 
-@pytest.mark.parametrize("key", ["retention.ms", "retention.bytes"])
-def test_an_opening_lets_go_of_what_is_due(tmp_path, key):
+def test_an_opening_lets_go_of_what_is_due(tmp_path):
     """In the background, at once: a program that is soon over never sees the first check interval."""
     now_ms = [1_700_000_000_000]
-    aged(tmp_path / "db", now_ms, **{"retention.ms": 86_400_000} if key == "retention.ms" else {})
-    with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
-        if key == "retention.bytes":  # the first topic with a limit begins it as an opening does
-            db.alter_topic("t", config={key: 10_000})
-        now_ms[0] += 86_400_001
+    aged(tmp_path / "db", now_ms, **{"retention.ms": 86_400_000})
+    now_ms[0] += 86_400_001  # while it is closed
     with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
         log = db.log("t")
-        until(lambda: log.start_offset > 0, "the first round is at once")
-        assert log.start_offset == COUNT or key == "retention.bytes"
-
-
-def test_a_topic_is_seen_that_is_created_while_the_background_sleeps(tmp_path):
-    """What has nothing to do sleeps until it is asked: the first topic has a limit that time alone never reaches."""
-    with logdb.open(tmp_path / "db", retention_check_interval_ms=1) as db:
-        db.create_topic("by-size", config={"retention.bytes": 10_000})
-        task = db._store.writer.housekeeping._tasks["retention"]
-        until(lambda: task.ended_ms < task.due_ms == inf, "the first round is over")
-        db.create_topic("by-age", config={"retention.ms": 1})
-        log = db.log("by-age")
-        log.append(b"x")
-        log.flush()
-        until(lambda: log.start_offset == 1, "the active segment went by its age")
+        until(lambda: log.start_offset == COUNT, "the first round is at once", 15)
 
 
 def test_an_opening_compacts_what_is_due(tmp_path):
@@ -277,7 +258,7 @@ def test_an_opening_compacts_what_is_due(tmp_path):
         db.log("t").append_many([bytes(100)] * 1_000, keys=[b"k"] * 1_000)
     with logdb.open(tmp_path / "db") as db:
         log = db.log("t")
-        until(lambda: log.size_bytes < 20_000, "the first round is at once")
+        until(lambda: log.size_bytes < 20_000, "the first round is at once", 15)
 
 
 def test_an_opening_waits_for_none_of_it(tmp_path, monkeypatch):
