@@ -104,7 +104,12 @@ class Writer:
         self.entries.load()
 
     def stop(self) -> None:
-        """End the threads, after what they are at, and let go of old records: a program that ends soon has no other time for it."""
+        """Take no more records, end the threads, after what they are at, and let go of old records.
+
+        A program that ends soon has no other time for the last.  While records come, the threads might never be through.
+        """
+        for log in list(self._state.logs.values()):
+            log.refuse(GATE_SHUT)
         limited = self._end_threads()
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:

@@ -305,10 +305,10 @@ def test_a_close_is_not_held_up(tmp_path, monkeypatch, idle_background):
             fill(db, topic)
             db.alter_topic(topic, config={"retention.bytes": 5_000})
 
-    def slowly(writer, log, start):
+    def slowly(writer, log, start, configs):
         io.now_ms += CLOSING_MS
         moved.append(log.topic)
-        move(writer, log, start)
+        return move(writer, log, start, configs)
 
     move = Writer.begin_at
     monkeypatch.setattr(Writer, "begin_at", slowly)
