@@ -80,8 +80,13 @@ class Ledger:
 
     # ------------------------------------------------------------ what contradicts it
 
-    def problems(self, db: logdb.Database, acked: dict[Stream, set[int]] | None = None) -> list[str]:
-        """What is wrong with the records of a database; ``acked``: what must be in it, if that is less than by now."""
+    def problems(self, db: logdb.Database, acked: dict[Stream, set[int]] | None = None, *, settled: bool = True) -> list[str]:
+        """What is wrong with the records of a database.
+
+        Args:
+            acked: What must be in it, if that is less than by now.
+            settled: Nothing waits for a disk that has no room: a transaction's markers are then in all of its partitions.
+        """
         found = []
         names = {topic.name for topic in db.topics()}
         for topic, there in self.topics.items():
@@ -90,7 +95,7 @@ class Ledger:
             for partition in range(self.partitions[topic] if topic in names else 0):
                 with contextlib.suppress(logdb.errors.UnknownPartition):
                     found += self._problems_of(db, topic, partition, self.acked if acked is None else acked)
-        if acked is None and self.transactions and names.issuperset(TRANSACTIONS):
+        if acked is None and settled and self.transactions and names.issuperset(TRANSACTIONS):
             found += self._problems_of_transactions(db)
         if acked is None:
             found += self._problems_of_groups(db)

@@ -137,7 +137,7 @@ class Told:
             self.failed("append", error)
             self._kept((*stream, first, first + len(getattr(error, "offsets", ()))), stop)
             return False
-        if "fsync" in (level, self.level):
+        if (level or self.level) == "fsync":
             self.note("acked", *stream, first, stop)
         else:
             self._waiting.append((*stream, first, stop))
@@ -179,7 +179,7 @@ class Told:
 
     def look(self, db: logdb.Database) -> None:
         """See that the records read now are those that were appended."""
-        if problems := self.attempt("read", lambda: self.ledger.problems(db)):
+        if problems := self.attempt("read", lambda: self.ledger.problems(db, settled=False)):
             self.say("wrong", problems)
 
     def probe(self, db: logdb.Database, topic: str = "t") -> None:
@@ -365,19 +365,23 @@ def producers(told: Told) -> None:
     if producer is None:
         raise GaveUp("producer")
     for _ in range(3):
-        *stream, first, stop = told._numbers(log, "p", 12)
-        futures = {}
-        for number in range(first, stop):
-            futures[number] = told.attempt("send", lambda n=number: producer.send("t", value("p", n), partition=1))
-        told.attempt("flush", producer.flush)
-        for number, future in futures.items():
-            if future is not None and future.done() and future.exception() is None:
-                told.note("acked", *stream, number, number + 1)
-            elif future is not None and future.done() and not isinstance(future.exception(), LogdbError):
-                told.say("wrong", [f"a future has {future.exception()!r}"])
+        _send(told, log, producer)
     told.attempt("close producer", producer.close)
     told.attempt("checkpoint", lambda: db._store.checkpoint([log]))
     told.finish(db)
+
+
+def _send(told: Told, log: logdb.Log, producer: logdb.Producer) -> None:
+    *stream, first, stop = told._numbers(log, "p", 12)
+    futures = {}
+    for number in range(first, stop):
+        futures[number] = told.attempt("send", partial(producer.send, "t", value("p", number), partition=1))
+    told.attempt("flush", producer.flush)
+    for number, future in futures.items():
+        if future is not None and future.done() and future.exception() is None:
+            told.note("acked", *stream, number, number + 1)
+        elif future is not None and future.done() and not isinstance(future.exception(), LogdbError):
+            told.say("wrong", [f"a future has {future.exception()!r}"])
 
 
 def topics_of_transactions(told: Told) -> None:
