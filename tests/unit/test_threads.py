@@ -13,7 +13,8 @@ from logdb.pools import Pool
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "src/logdb").rglob("*.py"), *(ROOT / "http_api/logdb_http_api").rglob("*.py")]
+PACKAGES = ("src/logdb", "http_api/logdb_http_api", "spark_source/logdb_spark_source")
+SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"}
 PER_LOG = "one of many, and renewed by Log.forked where a child can meet it"
 ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait for it
