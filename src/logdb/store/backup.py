@@ -152,7 +152,7 @@ def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def new_file(io: IO, path: str, *, private: bool) -> Iterator[File]:
+def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
     """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is.
 
     Args:

@@ -28,7 +28,7 @@ def make_directory(io: IO, path: str) -> None:
         return
     make_directory(io, parent)
     with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-        io.mkdir(path)
+        io.mkdir(path, apart=True)
     try:
         sync_directory(io, parent)
     except (DiskFull, WriteFailed):  # else the next try would take it for durable
@@ -74,7 +74,7 @@ def make_private(io: IO, path: str) -> None:
 
 
 @contextlib.contextmanager
-def building(io: IO, target: str, *, private: bool) -> Iterator[str]:
+def building(io: IO, target: str, *, private: bool = False) -> Iterator[str]:
     """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
 
     What lies directly in it is synced here; directories in it are the caller's to sync.
@@ -145,7 +145,7 @@ def _begin(io: IO, temporary: str, *, private: bool) -> File:
             with changing(temporary):
                 io.rmdir(temporary)
     with changing(temporary):
-        io.mkdir(temporary)
+        io.mkdir(temporary, apart=True)
         if private:
             io.chmod(temporary, S_IMODE(io.mode(temporary)) & ~_OTHERS)
     try:
