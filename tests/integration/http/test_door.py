@@ -140,11 +140,16 @@ def test_a_handler_that_fails_is_no_traceback_to_the_client(server, caplog, monk
 # ---------------------------------------------------------------- addresses
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.168.1.1:0", "example.org:80", ":8080", "0:0", "2130706433:0"])
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.168.1.1:0", "example.org:80", "0:0", "2130706433:0"])
 def test_an_address_that_others_reach_is_refused(tmp_path, address):
     with logdb.open(tmp_path / "db") as db, pytest.raises(InsecureAddress, match="--insecure") as caught:
         logdb.serve(db, http=address)
     assert address in str(caught.value)
+
+
+def test_an_address_without_a_host_is_none(tmp_path):
+    with logdb.open(tmp_path / "db") as db, pytest.raises(ValueError, match=r"wanted is host:port.*127\.0\.0\.1:8080.*0\.0\.0\.0:8080"):
+        logdb.serve(db, http=":8080")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:0", "localhost:0"])
