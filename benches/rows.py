@@ -201,6 +201,7 @@ ROWS = (
     Row(name="snapshot", work="snapshot of 1,000 sealed segments, under load", ours="snapshot", limit=1_000, count={100: 1_001_000}),
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
+    Row(name="import-uncompiled", work="… where no compiled files are kept", ours="import_uncompiled", count={100: 1}),
     Row(
         name="url-many",
         work="over HTTP: append_many, 64,000 a call; in the process",

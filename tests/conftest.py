@@ -1,10 +1,23 @@
 """What holds for all tests."""
 
+import pytest
 from hypothesis import settings
+
+from logdb.store import cleaner, retention
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
 settings.register_profile("logdb", deadline=None, print_blob=True)
 settings.load_profile("logdb")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def late_background(request):
+    """Where tests make every call themselves (``quiet``), nothing begins in the background between the opening and that."""
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(request.module, "quiet"):
+            for module in (cleaner, retention):
+                patch.setattr(module, "FIRST_ROUND_MS", 3_600_000)
+        yield
 
 
 def pytest_generate_tests(metafunc):

@@ -115,7 +115,7 @@ def empty_handler(work: Work) -> Measure:
     from logdb_http_api.remote.connection import Connections, Security
 
     with _process("-c", _EMPTY) as (url, _):
-        connections = Connections((url,), Security(), timeout_ms=30_000)
+        connections = Connections((url,), Security(), timeout_ms=30_000, connect_timeout_ms=3_000)
         body, headers = bytes(work.value_size + 80), {"Content-Type": "application/vnd.logdb.batches"}
         connections.request("POST", "/", body, headers)
         began = work.start()

@@ -6,10 +6,11 @@ Knows HTTP's ``Authorization`` and certificates of connections.  Does not know p
     off              whatever              -              ANONYMOUS
     on               Basic, Bearer         whatever       whose password or token it is; otherwise 401
     on               none                  shown          the certificate's subject (``broker.certificates``)
-    on               none                  none           nobody: 401; for ``/metrics``, asked from this machine: ANONYMOUS
+    on               none                  none           nobody: 401; for ``/metrics``, asked on this machine: ANONYMOUS, if
+                                                          an ACL allows ANONYMOUS to see them
 
 ``/health`` is open to everybody, whatever they say of themselves.  What a page of another site has a browser ask is refused (403),
-whoever the browser can say it is.
+whoever the browser can say it is; as is a body without a type (415).
 
 A password that was right a moment ago, and a token, cost microseconds, and are looked at at once.  Another password is hashed in one
 of a few threads that are there for nothing else.  Of one address only ``_PER_ADDRESS`` passwords are in threads, others wait without
@@ -22,16 +23,18 @@ import contextlib
 import ipaddress
 import re
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
 
-from logdb.broker.attempts import is_loopback, network
-from logdb.broker.certificates import PrincipalRule, principal_of
+from logdb.broker.acls import CLUSTER
+from logdb.broker.attempts import is_loopback, machine
+from logdb.broker.authentication import Certified, Identity, Unasked
+from logdb.broker.certificates import PrincipalRule, expires_ms, principal_of
 from logdb.broker.gate import Gate
-from logdb.broker.principals import ANONYMOUS, Principal
+from logdb.broker.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
+from logdb.pools import Pool
 from logdb_http_api.errors import ApiError
 from logdb_http_api.routing import Route
 
@@ -39,10 +42,12 @@ CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
 """What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
 """What whoever comes may ask."""
-OPEN_ON_LOOPBACK = frozenset(("/metrics",))
-"""What whoever comes from this machine may ask."""
-_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "Via")
+UNASKED = Identity(ANONYMOUS, Unasked())
+_OF_SCRAPERS = "/metrics"
+_OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
+_OWN_SITES = frozenset(("same-origin", "none"))  # none: whoever sits before the browser asks
+_PORTS = {"http": ":80", "https": ":443"}
 _OF_THIS_MACHINE = (".localhost", ".localdomain")
 _HOST_LENGTH_MAX = 255 + len(":65535")
 _THREAD_COUNT = 8
@@ -56,27 +61,28 @@ class Authenticator:
     def __init__(self, gate: Gate, certificate_rule: PrincipalRule) -> None:
         """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
         self._gate, self._certificate_rule = gate, certificate_rule
-        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-login")
+        self._threads = Pool(_THREAD_COUNT, "logdb-login")
         self._turns: dict[str, _Turns] = {}
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def principal(self, http: web.BaseRequest, route: Route) -> Principal:
+    async def identity(self, http: web.BaseRequest, route: Route) -> Identity:
         """Who makes a request.
 
         Raises:
             AuthenticationFailed: They cannot show who they are, or did not say, and have to.
-            ApiError: Too many passwords from the same address wait (429); a page of another site asks (403); ``Host`` is none (400).
+            ApiError: Too many passwords from the same address wait (429); a page of another site asks (403), or may (415); ``Host``
+                is none (400).
         """
         _check_site(http)
         name = host_name(http.headers.get("Host"))
         if not self._gate.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
                 raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
-            return ANONYMOUS
+            return UNASKED
         if route.path in OPEN_PATHS:
-            return ANONYMOUS
+            return UNASKED
         given, host = http.headers.get("Authorization"), http.remote or ""
         if (known := self.recognized(given, http.get_extra_info("peercert"))) is not None:
             return known
@@ -92,7 +98,7 @@ class Authenticator:
             raise
         return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
 
-    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Principal | None:
+    def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
         """Who makes a request, if that shows at once; nothing is noted of who is not recognized.
 
         Args:
@@ -101,25 +107,50 @@ class Authenticator:
         """
         with contextlib.suppress(AuthenticationFailed):
             if not self._gate.authentication:
-                return ANONYMOUS
+                return UNASKED
             if given is None:
-                return principal_of(certificate, self._certificate_rule) if certificate else None
+                return self._certified(certificate) if certificate else None
             scheme, _, credentials = given.partition(" ")
             if scheme.lower() == "bearer":
                 return self._gate.owner(credentials.strip())
             return self._gate.remembered(*_user_and_password(scheme, credentials.strip()))
         return None
 
-    def _without_authorization(self, http: web.BaseRequest, route: Route) -> Principal:
+    def _certified(self, certificate: Mapping[str, Any]) -> Identity:
+        """Who shows a certificate.
+
+        Raises:
+            AuthenticationFailed: Its subject says nobody, or it has expired since the connection began.
+        """
+        principal, shown = principal_of(certificate, self._certificate_rule), Certified(expires_ms(certificate))
+        if not self._gate.counts(principal, shown):
+            raise AuthenticationFailed(f"the client's certificate was good until {certificate['notAfter']}")
+        return Identity(principal, shown)
+
+    def _without_authorization(self, http: web.BaseRequest, route: Route) -> Identity:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
         if certificate:
-            return principal_of(certificate, self._certificate_rule)
-        if route.path in OPEN_ON_LOOPBACK and _is_from_loopback(http):
-            return ANONYMOUS
+            return self._certified(certificate)
+        if route.path == _OF_SCRAPERS and self._is_scraper(http):
+            return Identity(ANONYMOUS, None)
         raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
 
-    async def _hashed(self, user: str, password: str, host: str) -> Principal:
-        async with self._turn(network(host)):
+    def _is_scraper(self, http: web.BaseRequest) -> bool:
+        """Whether it comes from this machine, for nobody else, and may see metrics without saying who it is.
+
+        A proxy need not say that it is one, so that an ACL has to: ``Allow User:ANONYMOUS Describe Cluster``.
+        """
+        host = http.remote or ""
+        if (
+            not is_loopback(host)
+            or is_of_internet(host_name(http.headers.get("Host")))
+            or any(name in http.headers for name in _OF_PROXIES)
+        ):
+            return False
+        return self._gate.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
+
+    async def _hashed(self, user: str, password: str, host: str) -> Identity:
+        async with self._turn(machine(host)):
             if (known := self._gate.remembered(user, password)) is not None:
                 return known  # it came several times at once
             authenticate = self._gate.authenticate_password
@@ -153,10 +184,31 @@ class _Turns:
 def _check_site(http: web.BaseRequest) -> None:
     """Refuse what a page of another site has a browser ask: it knows passwords and certificates, and reaches the loopback.
 
-    A link to here may be followed.  Source: W3C, Fetch Metadata Request Headers.
+    A browser names the page's site in ``Origin`` wherever more than a link is followed or an image shown, and says in
+    ``Sec-Fetch-Site`` what the two have to do with each other, unless it is old, or asks another machine without TLS.  A body
+    without a type is what a page can send without asking first.
+
+    Source: RFC 6454, section 7; W3C, Fetch Metadata Request Headers; WHATWG Fetch, CORS-safelisted request headers.
     """
-    if http.headers.get("Sec-Fetch-Site") == "cross-site" and (http.method, http.headers.get("Sec-Fetch-Mode")) != ("GET", "navigate"):
+    of_other_sites = set(http.headers.getall("Sec-Fetch-Site", ())) - _OWN_SITES
+    if of_other_sites and (http.method, http.headers.get("Sec-Fetch-Mode")) != ("GET", "navigate"):
         raise ApiError(403, 403, "a page of another site asks this of your browser")
+    for origin in http.headers.getall("Origin", ()):
+        if not _is_own(origin, http.headers.get("Host"), secure=http.secure):
+            raise ApiError(
+                403, 403, f"a page of {origin[:80]!r} asks this of your browser: allowed are those of this server, as Host names it"
+            )
+    if http.body_exists and "Content-Type" not in http.headers:
+        raise ApiError(415, 415, "the body has no Content-Type")
+
+
+def _is_own(origin: str, host: str | None, *, secure: bool) -> bool:
+    """Whether an ``Origin`` is of the server that ``Host`` names; ``secure``: by TLS, without which a proxy may still have it."""
+    scheme, _, name = origin.lower().partition("://")
+    port = _PORTS.get(scheme)
+    if port is None or host is None or (secure and scheme != "https"):
+        return False
+    return name.removesuffix(port) == host.lower().removesuffix(port)
 
 
 def host_name(given: str | None) -> str:
@@ -193,11 +245,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_from_loopback(http: web.BaseRequest) -> bool:
-    """Whether it comes from this machine, and no proxy says that it comes for somebody else."""
-    return is_loopback(http.remote or "") and not any(name in http.headers for name in _OF_PROXIES)
 
 
 def _user_and_password(scheme: str, credentials: str) -> tuple[str, str]:

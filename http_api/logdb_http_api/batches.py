@@ -251,7 +251,7 @@ async def fetch(request: Request) -> web.StreamResponse:
         request.number("max_bytes", FETCH_BYTES, 1, FETCH_BYTES_MAX),
         leader_epoch,
     )
-    min_bytes, wait_ms = request.number("min_bytes", 1), request.number("wait_ms", 0)
+    min_bytes, wait_ms = request.number("min_bytes", 1), request.patience_ms(request.number("wait_ms", 0))
     (read,) = await _fetch(request, FetchMany((wanted,), wanted.max_bytes, min_bytes, wait_ms, request.isolation_level()))
     if read.error is not None:
         raise read.error

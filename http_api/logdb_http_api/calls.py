@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp import web
 
 from logdb.broker.security import Keeper
+from logdb.client.database import Database
 from logdb.client.session import Session
 from logdb.coordinator import events
 from logdb.log import isolation
@@ -39,6 +40,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "alter_topic": ("Alter Topic", "AlterConfigs Topic"),
     "delete_topic": ("Delete Topic",),
     "delete_records": ("Delete Topic",),
+    "enforce_retention": ("Delete Topic",),
     "compact": ("Alter Topic",),
     "flush": ("IdempotentWrite Cluster",),
     "wait": ("Read Topic",),
@@ -184,6 +186,13 @@ def _arguments_of(name: str) -> Body:
     return Body({"application/json": {key if key in required else f"{key}?": kind for key, kind in parameters.items()}})
 
 
+def _description(name: str) -> str:
+    """What the method says of itself; of one that does as another, what that says."""
+    of = Keeper if hasattr(Keeper, name) else Session
+    said = inspect.getdoc(getattr(of, name)) or ""
+    return inspect.getdoc(getattr(Database, name)) or "" if said.startswith("See ``Database.") else said
+
+
 for _name, _needs in NEEDS.items():
     routes.post(
         PATH + _name,
@@ -191,5 +200,6 @@ for _name, _needs in NEEDS.items():
         needs=_needs,
         body=_arguments_of(_name),
         gives={"application/json": SHAPES[_name].result},
+        description=_description(_name),
         leaves_out=_name in _LISTS,
     )(_HANDLERS.get(_name) or _handler(_name))

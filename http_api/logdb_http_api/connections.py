@@ -7,66 +7,167 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
 from logdb_http_api.errors import ApiError
-from logdb_http_api.limits import Limits, connections_possible
+from logdb_http_api.limits import Limits
 from logdb_http_api.pipelined import Pipelined
+from logdb_http_api.places import Place, Places
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES, _SLICE_BYTES = 64 << 10, 256 << 10
-_STATUS = b"HTTP/1.1 "
+_STATUS, _END, _EMPTY_LINES = b"HTTP/1.1 ", b"\r\n\r\n", b"\r\n"
 _LINGERING_S = 5.0  # how long what a refused client still sends is read and dropped, so that it gets to read why
+
+
+class _At(Enum):
+    """What the next byte of a client's belongs to, after those that aiohttp was given."""
+
+    REQUEST = 1  # the begin of one
+    HEAD = 2
+    BODY = 3  # of a length that its head says
+    CHUNKS = 4  # up to their end
+    UNKNOWN = 5  # from here on
 
 
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_all", "_running", "_unread_bytes", "_wire", "asked_s", "busy", "full_s", "said_s")
+    __slots__ = (
+        "_all",
+        "_at",
+        "_body",
+        "_last",
+        "_left_bytes",
+        "_place",
+        "_running",
+        "_unread_bytes",
+        "_wire",
+        "asked_s",
+        "busy",
+        "full_s",
+        "said_s",
+    )
 
-    def __init__(self, connections: "Connections", server: web.Server, **options: Any) -> None:
+    def __init__(self, connections: "Connections", server: web.Server, place: Place | None, **options: Any) -> None:
         super().__init__(server, **options)
-        self._all = connections
+        self._all, self._place = connections, place
         self._wire: asyncio.Transport | None = None  # also while it is closing
         self._running: asyncio.Task[None] | None = None
         self._unread_bytes = 0  # of the body that is received past aiohttp
+        self._at = _At.REQUEST
+        self._last = b""  # the last bytes of a head that is not all there, or of chunks
+        self._body: StreamReader = EMPTY_PAYLOAD  # of the request that came last
+        self._left_bytes = 0  # of that body
         self.busy = False
-        self.asked_s = 0.0  # when the first byte of a request came whose headers are not all there; 0: none did
+        self.asked_s = 0.0  # since when a request is waited for whose headers are not all there; 0: none has begun, or another is under way
         self.full_s = 0.0  # since when no more fits into the buffer to the client; 0: some does
         self.said_s = 0.0  # when the last answer was handed to that buffer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if self._all.is_full():
+        if not self._has_place(transport):
             transport.set_protocol(refusing := _Refusing())
             refusing.connection_made(transport)
             return
         self._wire = transport
         super().connection_made(transport)
+        self.asked_s = self._all.loop.time()
         self._all.open.add(self)
+        self._all.watch()
+
+    def _has_place(self, transport: asyncio.Transport) -> bool:
+        places = self._all.places
+        if self._place is None:
+            self._place = places.take(host_of(transport))
+        elif places.is_overfull:
+            self._place.give_back()
+            return False
+        return self._place is not None
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._place is not None:
+            self._place.give_back()
         self._all.lost(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self.busy and not self.asked_s:
-            if self._is_between_requests() and self._all.express is not None and self._all.express(self, data):
+        if self._at is _At.REQUEST and not self.busy:
+            if self._is_idle() and self._all.express is not None and self._all.express(self, data):
                 return
-            self.asked_s = self._all.loop.time()
-        super().data_received(data)
+            self.asked_s = self.asked_s or self._all.loop.time()
+            self._all.watch()
+        self._give(data)
 
-    def _is_between_requests(self) -> bool:
-        """Whether aiohttp has nothing of a request, nor of an answer; what it was given of a head is in ``asked_s``."""
+    def _is_idle(self) -> bool:
+        """Whether aiohttp waits for a request."""
         return self._waiter is not None and not self._waiter.done() and not (self._paused or self._close or self._upgraded)
+
+    def _give(self, data: bytes) -> None:
+        """Give aiohttp what came, part by part, so that it is known where a request ends: only there one may go past aiohttp."""
+        if not data:  # aiohttp's own call: it goes on with what it kept
+            super().data_received(data)
+        while data:
+            if self._at is _At.REQUEST:
+                data = data.lstrip(_EMPTY_LINES)  # RFC 9112, 2.2
+                self._at = _At.HEAD if data else _At.REQUEST
+            elif self._at is _At.HEAD:
+                data = self._give_head(data)
+            elif self._at is _At.BODY:
+                part, data = data[: self._left_bytes], data[self._left_bytes :]
+                self._left_bytes -= len(part)
+                super().data_received(part)
+                self._at = _At.BODY if self._left_bytes else _At.REQUEST
+            else:
+                data = self._give_chunks(data)
+
+    def _give_head(self, data: bytes) -> bytes:
+        """Give what is of a head; returns what is behind it."""
+        known_count, begun, seen = self._request_count, len(self._last), self._last + data
+        end = seen.find(_END)
+        if end < 0:
+            super().data_received(data)
+            self._last = seen[1 - len(_END) :]
+            return b""
+        end += len(_END) - begun
+        super().data_received(data[:end])
+        self._last, self._at = b"", _At.UNKNOWN
+        if self._request_count == known_count + 1 and not (self._close or self._force_close or self._upgraded):
+            message, self._body = self._messages[-1]
+            if self._body.is_eof():
+                self._at = _At.REQUEST
+            elif isinstance(message, RawRequestMessage) and message.chunked:
+                self._at = _At.CHUNKS
+            elif isinstance(message, RawRequestMessage) and "Content-Length" in message.headers:
+                self._at, self._left_bytes = _At.BODY, int(message.headers["Content-Length"])
+        return data[end:]
+
+    def _give_chunks(self, data: bytes) -> bytes:
+        """Give all there is; it is known where chunks end if nothing is behind them."""
+        known_count, seen = self._request_count, self._last + data
+        super().data_received(data)
+        self._last = seen[1 - len(_END) :]
+        if not self._body.is_eof() and self._request_count > known_count:  # an error, of which aiohttp tells the body's reader nothing
+            error, _ = self._messages.pop()
+            self._body.set_exception(web.RequestPayloadError(error.message if isinstance(error, _ErrInfo) else "chunks without an end"))
+            self._lingering_time = 0.0  # nothing of it is to be read any more
+            self.close()
+        if self._at is _At.CHUNKS and self._body.is_eof():
+            # An end of a head behind the chunks would be that of one more request.
+            alone = self._request_count == known_count and seen.endswith(_END)
+            self._at, self._last = (_At.REQUEST if alone else _At.UNKNOWN), b""
+        return b""
 
     def pause_writing(self) -> None:
         self.full_s = self._all.loop.time()
+        self._all.watch()
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -80,6 +181,13 @@ class Connection(RequestHandler):
     def end(self) -> None:
         """It is answered."""
         self.busy, self.said_s = False, self._all.loop.time()
+        self.asked_s = self.said_s if self._at in (_At.HEAD, _At.UNKNOWN) else 0.0
+        self._all.watch()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it has begun, and was not refused."""
+        return self._wire is not None
 
     # ------------------------------------------------------------ requests that aiohttp is told nothing of
 
@@ -181,6 +289,14 @@ class Connection(RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
+    def is_timed(self) -> bool:
+        """Whether something is waited for that the client is to send, or to read."""
+        return bool(self.asked_s or self.full_s) or self._has_unread()
+
+    def _has_unread(self) -> bool:
+        """Whether the client has not read all of the last answer."""
+        return not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
+
     def is_too_slow(self, now_s: float, limits: Limits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
@@ -188,8 +304,7 @@ class Connection(RequestHandler):
             return True
         if self.full_s:
             return now_s - self.full_s > write_s
-        unread = not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
-        return unread and now_s - self.said_s > write_s
+        return self._has_unread() and now_s - self.said_s > write_s
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -207,6 +322,12 @@ class Connection(RequestHandler):
         answer = web.Response(status=status, body=json.dumps(said).encode(), content_type="application/json")
         answer.force_close()
         return answer
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The client's address; empty: it has none."""
+    name = transport.get_extra_info("peername")
+    return name[0] if isinstance(name, tuple) else ""
 
 
 class _Receiving(asyncio.BufferedProtocol):
@@ -301,17 +422,16 @@ class Connections:
             express: Is shown what a request begins with before aiohttp is; True: it has taken it.
         """
         self.loop, self.open, self.limits, self.express, self._server = loop, set[Connection](), limits, express, server
-        self.draining = False
+        self.places, self.draining = Places(limits), False
         self._none_left = asyncio.Event()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
 
-    def accept(self) -> asyncio.Protocol:
-        """The protocol for a connection that was accepted."""
-        if self._sweeper is None:
-            self._sweeper = self.loop.create_task(self._sweep())
+    def accept(self, place: Place | None = None) -> "Connection":
+        """The protocol for a connection that was accepted; ``place``: the one it has already."""
         return Connection(
             self,
             self._server,
+            place,
             loop=self.loop,
             keepalive_timeout=self.limits.keep_alive_ms / 1000,
             auto_decompress=False,
@@ -319,24 +439,24 @@ class Connections:
             lingering_time=_LINGERING_S,
         )
 
-    def is_full(self) -> bool:
-        """Whether there is no room for another one.  Asked when it is there: many may be accepted before the first of them is."""
-        return len(self.open) >= min(self.limits.connections_max, connections_possible())
-
     def lost(self, connection: Connection) -> None:
         self.open.discard(connection)
         if not self.open:
             self._none_left.set()
 
-    async def _sweep(self) -> None:
-        """Cut off who is too slow."""
-        limits = self.limits
-        while True:
-            await asyncio.sleep(min(limits.header_timeout_ms, limits.write_timeout_ms) / 4000)
-            now_s = self.loop.time()
-            for connection in list(self.open):
-                if connection.is_too_slow(now_s, limits):
-                    connection.abort()
+    def watch(self) -> None:
+        """A connection may keep to a time from now on: look now and then who is too slow."""
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(min(self.limits.header_timeout_ms, self.limits.write_timeout_ms) / 4000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cut off who is too slow; nobody looks again while all connections are idle."""
+        self._sweeper, now_s = None, self.loop.time()
+        for connection in list(self.open):
+            if connection.is_too_slow(now_s, self.limits):
+                connection.abort()
+            elif connection.is_timed():
+                self.watch()
 
     def close_idle(self) -> None:
         """Close those on which nothing is asked; the others close themselves when they have answered."""

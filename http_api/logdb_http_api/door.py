@@ -4,6 +4,7 @@ Knows aiohttp, and how many requests there may be.  Does not know what a route d
 
     tls.py             the certificate, and how a connection begins where there is one
     connections.py     one protocol a connection: its silence and its end
+    places.py          how many there may be, of all and of one address
     authentication.py  who asks
     routing.py         method and path -> route
     request.py         what a handler is given; the body within bounds
@@ -18,8 +19,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from logdb.broker.certificates import PrincipalRule
 from logdb.broker.gate import Gate
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
+from logdb.pools import Pool
 from logdb_http_api import (
     access_log,
     batches,
@@ -104,7 +105,7 @@ class HttpDoor:
         self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
         self._authenticator = Authenticator(gate, tls_principal)
         self._access_log = access_log
-        self.executor = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-http")
+        self.executor = Pool(_THREAD_COUNT, "logdb-http")
         self.slots = Shares(self.limits.requests_max, "requests")
         self.memory = Shares(self.limits.memory_bytes_max, "bytes of memory", wait_s=WAIT_S)
         self.threads = Shares(_THREAD_COUNT, "threads")
@@ -159,8 +160,9 @@ class HttpDoor:
         self._router = Router(self.routes)
         express = None if self._access_log else Express(self, self._authenticator).take
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
-        accept, scheme = self._connections.accept, "http"
-        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, accept)
+        accept: Callable[[], asyncio.Protocol] = self._connections.accept
+        scheme = "http"
+        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, self._connections)
         if self._beginnings is not None:
             accept, scheme = self._beginnings.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
@@ -244,8 +246,8 @@ class HttpDoor:
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
-            principal = await self._authenticator.principal(http, route)
-            session = self.gate.session(principal, http.remote or "")
+            principal, shown = await self._authenticator.identity(http, route)
+            session = self.gate.session(principal, http.remote or "", shown)
             request.begin(session, parameters, () if route.leaves_out else route.needs)
             if route.path not in OPEN_PATHS:
                 request.take_slot()

@@ -10,13 +10,14 @@ Knows the routes, and ranges of files.  Does not know where backups lie and for 
 
 import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from aiohttp import payload, web
 from aiohttp.abc import AbstractStreamWriter
 
-from logdb.errors import BackupDamaged, BackupMismatch
+from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
 from logdb.store.backup_file import BackupReader
 from logdb.store.report import Checked, Copied, Problem, Report
 from logdb_http_api import wire
@@ -134,10 +135,10 @@ async def download(request: Request) -> web.StreamResponse:
     size_bytes = (await request.call(os.stat, path)).st_size
     headers = {"Accept-Ranges": "bytes", "ETag": tag}
     if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # it was begun with another one
-        return web.Response(body=_Piece(path, 0, size_bytes), headers=headers)
+        return web.Response(body=_Piece(path, 0, size_bytes, request.session.need_backup), headers=headers)
     start, stop = _range(request, size_bytes)
     headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size_bytes}"
-    return web.Response(body=_Piece(path, start, stop), status=206, headers=headers)
+    return web.Response(body=_Piece(path, start, stop, request.session.need_backup), status=206, headers=headers)
 
 
 def _range(request: Request, size_bytes: int) -> tuple[int, int]:
@@ -156,11 +157,11 @@ def _range(request: Request, size_bytes: int) -> tuple[int, int]:
 
 
 class _Piece(payload.Payload):
-    """A part of a file, read a slice at a time, as the client takes it."""
+    """A part of a file, read a slice at a time, as the client takes it, for as long as it may have it."""
 
-    def __init__(self, path: str, start: int, stop: int) -> None:
+    def __init__(self, path: str, start: int, stop: int, need: Callable[[], None]) -> None:
         super().__init__(path, content_type=BACKUP)
-        self._path, self._start, self._stop = path, start, stop
+        self._path, self._start, self._stop, self._need = path, start, stop, need
         self._size = stop - start
 
     async def write(self, writer: AbstractStreamWriter) -> None:
@@ -168,6 +169,10 @@ class _Piece(payload.Payload):
         try:
             at = self._start
             while at < self._stop:
+                try:
+                    self._need()
+                except LogdbError as error:
+                    raise ConnectionError(f"the client may not have the rest: {error}") from error
                 data = await asyncio.to_thread(os.pread, fd, min(_SLICE_BYTES, self._stop - at), at)
                 if not data:
                     raise ConnectionError(f"{self._path} ends at {at}, before {self._stop}")

@@ -43,6 +43,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.InvalidTransactionTimeout: BAD_REQUEST,
     errors.TransactionAborted: (409, 40917),
     errors.DeliveryTimeout: (504, 50401),
+    errors.ThreadUnavailable: (503, 50315),
     errors.BufferExhausted: (503, 50311),
     errors.SerializationError: (422, 42215),
     errors.UnknownGroup: (404, 40405),

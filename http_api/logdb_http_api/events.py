@@ -71,6 +71,8 @@ async def _records(request: Request, partition: int | None) -> web.StreamRespons
     form, level = request.one_of("format", tuple(FORMATS)) or "binary", request.isolation_level()
     following = Following(request.session, request.path("topic"), partition, form, level)
     await request.call(following.begin, request.query("offset") or "latest", request.http.headers.get("Last-Event-ID"))
+    if request.is_head:
+        return sse.headers_alone()
     frames = await _frames(request, following)
     stream = await EventStream.open(request)
     try:
@@ -135,7 +137,7 @@ async def watch(request: Request) -> web.StreamResponse:
     position = request.http.headers.get("Last-Event-ID") or request.query("position")
     if sse.CONTENT_TYPE in request.http.headers.get("Accept", ""):
         return await _topics(request, position)
-    timeout_ms = min(request.number("timeout_ms", 0), request.door.limits.wait_ms_max)
+    timeout_ms = request.patience_ms(request.number("timeout_ms", 0))
     count_max = request.number("count_max", COUNT_MAX, 1, COUNT_MAX)
     return answer(wire.encode(await _changes(request, position, timeout_ms, count_max)))
 
@@ -143,6 +145,8 @@ async def watch(request: Request) -> web.StreamResponse:
 async def _topics(request: Request, position: str | None) -> web.StreamResponse:
     if position is None:
         position = (await request.call(request.session.changes, None, 0)).position
+    if request.is_head:
+        return sse.headers_alone()
     stream = await EventStream.open(request)
     try:
         while not request.door.draining:

@@ -178,10 +178,10 @@ class Express:
         gate = self._door.gate
         if asked.of_internet and not gate.authentication and is_at_loopback(connection.sockname):
             return None
-        principal = self._authenticator.recognized(asked.authorization, connection.certificate)
-        if principal is None or gate.quotas.limits(principal):
+        known = self._authenticator.recognized(asked.authorization, connection.certificate)
+        if known is None or gate.quotas.limits(known.principal):
             return None
-        return gate.session(principal, connection.host)
+        return gate.session(known.principal, connection.host, known.shown)
 
     def _pipelined(self, connection: Connection) -> Pipelined | None:
         return connection.pipelined() if self._door.slots.taken <= _AT_SOCKETS_COUNT_MAX else None

@@ -16,11 +16,13 @@ STATUS = {"application/json": {"status": str}}
 
 @routes.get("/health/live", "The process runs", needs=(), gives=STATUS)
 async def live(_request: Request) -> web.StreamResponse:
+    """Answered as long as the process answers anything: for what restarts it."""
     return answer({"status": "live"})
 
 
 @routes.get("/health/ready", "The server takes requests: 503 while it drains, and once a sync has failed", needs=(), gives=STATUS)
 async def ready(request: Request) -> web.StreamResponse:
+    """For load balancers: 200 while it takes requests, 503 with the reason while it does not."""
     if request.door.draining:
         raise ApiError(503, DRAINING, "the server is draining")
     try:

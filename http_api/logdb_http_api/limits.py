@@ -33,9 +33,11 @@ class Limits:
         memory_bytes_max: All bodies and answers under way together; a principal, or an address where there is no authentication, takes no
             more than it leaves free for others.  A request waits for room, then is refused (503).  A body is at most half of it.
         connections_max: Connections; further ones are told so (503) and closed.
+        connections_per_address_max: Those of one IPv4 address, or of one IPv6 /64; None: a quarter of all.
         requests_max: Requests that are worked on (503), shared as memory is; not those whose body comes, that wait for records or for other
             members of a group, or whose answer goes.
-        header_timeout_ms: From a request's first byte to the end of its headers.
+        header_timeout_ms: From a request's first byte to the end of its headers; the first one's count from the connection's begin,
+            or from the end of the TLS handshake, which has as long.
         body_timeout_ms: For each 64 KiB of a body, on the way in.
         write_timeout_ms: For each 256 KiB of an answer, on the way out.
         keep_alive_ms: How long a connection may be idle.
@@ -51,6 +53,7 @@ class Limits:
     json_bytes_max: int = 8 << 20
     memory_bytes_max: int = 256 << 20
     connections_max: int = 10_000
+    connections_per_address_max: int | None = None
     requests_max: int = 1_024
     header_timeout_ms: int = 10_000
     body_timeout_ms: int = 30_000
@@ -65,6 +68,8 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field.name}={value!r}: wanted is a whole number from 1 on")
         most = max(1, self.memory_bytes_max // 2)  # of a body that is larger, what has come would wait for room that is only its own

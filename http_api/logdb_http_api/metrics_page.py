@@ -41,6 +41,7 @@ class Family(NamedTuple):
     gives={"text/plain": str},
 )
 async def metrics(request: Request) -> web.StreamResponse:
+    """Prometheus' text format 0.0.4.  Counters count from when the database was opened."""
     text = await request.call(lambda: page(request.session.metrics(), request.address()))
     return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 

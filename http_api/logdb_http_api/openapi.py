@@ -3,6 +3,7 @@
 Knows OpenAPI 3.1.  Does not know any route but its own.
 """
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,6 +22,38 @@ _OF_PATHS: Mapping[str, Any] = {
     **dict.fromkeys(("partition", "partition_id", "broker_id"), Number(0, 2**31 - 1)),
     **dict.fromkeys(("offset", "timestamp_ms"), Number(0)),
 }
+_IN_PATHS = {
+    "topic": "The topic's name.",
+    "topic_name": "The topic's name.",
+    "partition": "The partition's number, from 0 on.",
+    "partition_id": "The partition's number, from 0 on.",
+    "offset": "The record's offset.",
+    "timestamp_ms": "Milliseconds since 1970.",
+    "group": "The group's id.",
+    "instance": "The consumer instance's name.",
+    "id": "The backup's id, as its making has answered.",
+    "cluster_id": "The cluster's id, as GET /v3/clusters answers.",
+    "broker_id": "The broker's number: 0, the one there is.",
+    "consumer_group_id": "The group's id.",
+    "consumer_id": "The member's id.",
+    "name": "The config's key.",
+}
+_RECORDS = "Records as JSON: keys and values embedded as base64, text or JSON."
+_TAGS = {
+    "Health": ("Whether the server lives and takes requests, and its numbers for Prometheus.", ("health", "metrics_page", "openapi")),
+    "Raw batches": ("Record batches as they lie in the log: Kafka's RecordBatch v2.", ("batches", "partitions")),
+    "Calls": ("What `logdb.open(url)` asks: methods of a session, their arguments and results as JSON.", ("calls",)),
+    "Events": ("Records and changes of topics as server-sent events.", ("events",)),
+    "Database": ("The database as a whole: recovery, verification, backups.", ("downloads",)),
+    "REST v2": (f"Kafka's REST API v2. {_RECORDS}", ("v2",)),
+    "REST v2 consumers": ("Consumer instances of Kafka's REST API v2.", ("v2_consumers",)),
+    "REST v3": ("Kafka's REST API v3: clusters, brokers, topics, configs, partitions.", ("v3",)),
+    "REST v3 records": (f"Appending by Kafka's REST API v3. {_RECORDS}", ("v3_records",)),
+    "REST v3 groups": ("Consumer groups of Kafka's REST API v3.", ("v3_groups",)),
+    "REST v3 ACLs": ("ACLs of Kafka's REST API v3.", ("v3_acls",)),
+}
+"""What each is about, and the modules whose routes it has."""
+_TAG_OF = {module: tag for tag, (_, modules) in _TAGS.items() for module in modules}
 _SCHEMES = {"basic": {"type": "http", "scheme": "basic"}, "bearer": {"type": "http", "scheme": "bearer"}}
 _SECURITY: list[dict[str, list[str]]] = [{"basic": []}, {"bearer": []}, {}]  # none: a server may do without
 _ERROR = {
@@ -60,6 +93,7 @@ _REASONS = {
 
 @routes.get("/openapi.json", "This document", needs=(), gives={"application/json": object})
 async def openapi(request: Request) -> web.StreamResponse:
+    """All routes of this server in OpenAPI 3.1."""
     body = await request.call(lambda: request.door.description)
     return web.Response(body=body, content_type="application/json")
 
@@ -72,8 +106,14 @@ def document(described: Iterable[Route]) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "logdb", "version": __version__, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
-        "servers": [{"url": "/"}],
+        "info": {
+            "title": "logdb",
+            "version": __version__,
+            "description": "A log database: topics, partitions, offsets. HEAD is answered wherever GET is.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "The server that this document is of."}],
+        "tags": [{"name": tag, "description": said} for tag, (said, _) in _TAGS.items()],
         "security": _SECURITY,
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR, **schemas.named}, "securitySchemes": _SCHEMES},
@@ -81,15 +121,15 @@ def document(described: Iterable[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
-    said = (route.handler.__doc__ or "").strip()
+    module = route.handler.__module__.rpartition(".")[2]
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "summary": route.summary,
+        "description": _description(route),
+        "tags": [_TAG_OF.get(module, module)],
         "responses": _responses(route, schemas),
         "x-logdb-needs": list(route.needs),
     }
-    if said:
-        operation["description"] = re.sub(r"\n +", "\n", said).replace("``", "`")
     if parameters := _parameters(route, schemas):
         operation["parameters"] = parameters
     if route.body is not None:
@@ -100,9 +140,22 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     return operation
 
 
+def _description(route: Route) -> str:
+    """What a route says of itself beside its summary; at least what it needs."""
+    if said := route.description or inspect.getdoc(route.handler):
+        return said.replace("``", "`")
+    return f"{route.summary}. Needs {', '.join(route.needs) or 'nothing'}."
+
+
 def _parameters(route: Route, schemas: Schemas) -> list[dict[str, Any]]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": schemas.of(_OF_PATHS[name]) if name in _OF_PATHS else _name()}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _IN_PATHS[name],
+            "schema": schemas.of(_OF_PATHS[name]) if name in _OF_PATHS else _name(),
+        }
         for name in _PARAMETER.findall(route.path)
     ]
     others = [

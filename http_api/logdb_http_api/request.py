@@ -22,12 +22,13 @@ from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
     from collections import Counter
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from logdb.broker.acls import Need
     from logdb.broker.async_waiting import Waits
     from logdb.broker.gate import Gate
     from logdb.broker.guarded import GuardedSession
+    from logdb.pools import Pool
     from logdb_http_api.kept_backups import KeptBackups
     from logdb_http_api.limits import Limits
     from logdb_http_api.shares import Owner, Shares
@@ -65,7 +66,7 @@ class Door(Protocol):
 
     gate: "Gate"
     limits: "Limits"
-    executor: "ThreadPoolExecutor"
+    executor: "Pool"
     slots: "Shares"
     memory: "Shares"
     threads: "Shares"
@@ -154,6 +155,15 @@ class Request:
         finally:
             shares.give_back(1, self.owner)
 
+    @property
+    def is_head(self) -> bool:
+        """Whether only the headers are wanted: of a GET route nothing is done but what they need."""
+        return self.http.method == "HEAD"
+
+    def patience_ms(self, wanted_ms: int) -> int:
+        """For how long the client waits for the first records: what it says, within the door's limit; HEAD waits for none."""
+        return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
+
     async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Call what may wait for a disk, off the loop.  Where the request is cancelled, its thread is not free before it is done."""
         threads, owner = self.door.threads, self.owner
@@ -214,9 +224,17 @@ class Request:
     async def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before."""
+        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
+
+        Raises:
+            AuthenticationFailed: What the client has shown of who it is counts no more.
+            whatever ``Waits.wait`` says.
+        """
         with self.waiting():
-            return await self.door.waits.wait(positions, min(timeout_ms, self.door.limits.wait_ms_max), isolation_level=isolation_level)
+            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
+            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
+        self.session.check()
+        return found
 
     async def outcome(self, future: "Future[R]") -> R:
         """What a call that waits for other clients comes to, without a thread.

@@ -28,6 +28,7 @@ class Described(TypedDict, total=False):
     gives: Mapping[str, Any]
     status: int
     refuses: tuple[int, ...]
+    description: str
     leaves_out: bool
 
 
@@ -49,6 +50,7 @@ class Route:
     gives: Mapping[str, Any] = field(default_factory=dict)  # shapes by content type; a stream of bytes is ``bytes``
     status: int = 200
     refuses: tuple[int, ...] = ()  # statuses, beside those that follow from path, body and needs
+    description: str = ""  # empty: the handler's docstring
     leaves_out: bool = False  # what may not be done with one resource is said of that one, or it is left out, rather than all refused
 
 
@@ -121,7 +123,7 @@ class Router:
         self._names[route] = tuple(names)
 
     def _route_of(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route, and its parameters, percent-decoded; ``find`` remembers the last ones.
+        """The route, and its parameters, percent-decoded; ``find`` remembers the last ones.  HEAD has the route of GET.
 
         Args:
             path: As it came, without the query.
@@ -137,9 +139,9 @@ class Router:
         if found is None:
             raise ApiError(404, 404, f"there is nothing at {path[:200]}")
         node, values = found
-        route = node.methods.get(method)
+        route = node.methods.get("GET" if method == "HEAD" else method)
         if route is None:
-            allowed = ", ".join(sorted(node.methods))
+            allowed = ", ".join(sorted([*node.methods, "HEAD"] if "GET" in node.methods else node.methods))
             raise ApiError(405, 405, f"{path[:200]} takes {allowed}, not {method[:20]}", headers={"Allow": allowed})
         return route, dict(zip(self._names[route], values, strict=True))
 

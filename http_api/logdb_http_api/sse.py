@@ -25,6 +25,11 @@ _HEADERS = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", "X-Accel-
 _SLICE_BYTES = 64 << 10
 
 
+def headers_alone() -> web.StreamResponse:
+    """What HEAD is answered: no stream begins."""
+    return web.StreamResponse(headers=_HEADERS)
+
+
 def frame(data: str, *, identity: object = None, event: str | None = None) -> bytes:
     """One event; ``data``: JSON in one line."""
     head = ("" if identity is None else f"id: {identity}\n") + ("" if event is None else f"event: {event}\n")
@@ -39,7 +44,7 @@ class EventStream:
 
     @classmethod
     async def open(cls, request: Request) -> Self:
-        """Send the headers."""
+        """Send the headers.  Not for HEAD: see ``headers_alone``."""
         stream = cls(request)
         stream.response.force_close()
         await stream.response.prepare(request.http)

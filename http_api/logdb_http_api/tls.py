@@ -4,11 +4,11 @@ Knows certificates, their files, and the first bytes of a connection.  Does not 
 
     a connection is accepted  ->  its first byte comes  ->  handshake  ->  the door's own protocol
                                   |                         |
-                                  no handshake of TLS:      fails, or takes more than ``HANDSHAKE_S``:
+                                  no handshake of TLS:      fails:
                                   told so in plain HTTP     closed
 
-At most ``BEGINNING_COUNT_MAX`` connections are left of the last arrow at a time; further ones are closed.  Each takes the
-certificate that is there when it begins, so a reload changes nothing for those that are open.
+What is left of the last arrow takes ``header_timeout_ms`` at most, and a place (``places``) from the begin on: where there is none,
+the connection is closed.  Each takes the certificate that is there when it begins, so a reload changes nothing for those that are open.
 """
 
 import asyncio
@@ -17,18 +17,16 @@ import logging
 import os
 import ssl
 from asyncio.sslproto import SSLProtocol  # of ``create_server(ssl=…)``, which has one context for good, and reads the first byte itself
-from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from logdb.errors import InvalidCertificate
-from logdb_http_api.limits import descriptors
+from logdb_http_api.connections import Connection, Connections, host_of
 
 logger = logging.getLogger(__name__)
 
 Place: TypeAlias = str | os.PathLike[str]
 
-HANDSHAKE_S = 10
-BEGINNING_COUNT_MAX = 1_000
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secret and authenticated.  Those of TLS 1.3 are all so."""
 _HANDSHAKE_RECORD = 0x16  # RFC 8446, section 5.1: the first byte of a client that speaks TLS
@@ -107,49 +105,20 @@ def _reason(error: OSError | ValueError) -> str:
 class Beginnings:
     """Connections whose handshake is not over.  Used on one event loop."""
 
-    def __init__(self, certificate: Certificate, accept: Callable[[], asyncio.Protocol]) -> None:
-        """With none yet.
-
-        Args:
-            accept: Makes the protocol for a connection that has shaken hands.
-        """
-        self.certificate, self._accept = certificate, accept
+    def __init__(self, certificate: Certificate, connections: Connections) -> None:
+        """With none yet; ``connections``: those that have shaken hands."""
+        self.certificate, self._connections = certificate, connections
         self._transports: set[asyncio.Transport] = set()
 
     def begin(self) -> asyncio.Protocol:
         """The protocol for a connection that was accepted."""
-        return _Beginning(self)
+        return _Beginning(self, self._connections)
 
-    def add(self, transport: asyncio.Transport) -> bool:
-        """Whether there is room for one more."""
-        if len(self._transports) >= descriptors(BEGINNING_COUNT_MAX):
-            return False
+    def add(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)
-        return True
 
     def discard(self, transport: asyncio.Transport) -> None:
         self._transports.discard(transport)
-
-    def handshake(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Go on with TLS.
-
-        Args:
-            data: What has come so far.
-        """
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
-        over.add_done_callback(lambda over: self._over(transport, over))
-        protocol = _Handshake(loop, self._accept(), self.certificate.context, over, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.get_buffer(len(data))[: len(data)] = data
-        protocol.buffer_updated(len(data))
-
-    def _over(self, transport: asyncio.Transport, over: "asyncio.Future[None]") -> None:
-        self.discard(transport)
-        error = None if over.cancelled() else over.exception()
-        if error is not None:
-            logger.debug("%s: no handshake: %s", transport.get_extra_info("peername"), error)
 
     def abort(self) -> None:
         """Close them all."""
@@ -167,30 +136,54 @@ class _Handshake(SSLProtocol):
 
 
 class _Beginning(asyncio.Protocol):
-    """One connection until its first bytes come."""
+    """One connection until its handshake is over."""
 
-    def __init__(self, all_of_them: Beginnings) -> None:
-        self._all = all_of_them
+    def __init__(self, all_of_them: Beginnings, connections: Connections) -> None:
+        self._all, self._connections = all_of_them, connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._patience = asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)
-        if not self._all.add(transport):
+        self._patience = self._connections.loop.call_later(self._connections.limits.header_timeout_ms / 1000, transport.abort)
+        self._all.add(transport)
+        self._place = self._connections.places.take(host_of(transport), extra=True)
+        if self._place is None:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._patience.cancel()
         if data[0] == _HANDSHAKE_RECORD:
-            self._all.handshake(self._transport, data)
+            self._shake_hands(data)
         else:
             self._transport.write(_SPEAK_TLS)
             self._transport.close()
+
+    def _shake_hands(self, data: bytes) -> None:
+        """Go on with TLS; ``data``: what has come so far."""
+        loop = self._connections.loop
+        over: asyncio.Future[None] = loop.create_future()
+        connection = self._connections.accept(self._place)
+        over.add_done_callback(partial(self._over, connection))
+        protocol = _Handshake(loop, connection, self._all.certificate.context, over, server_side=True)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.get_buffer(len(data))[: len(data)] = data
+        protocol.buffer_updated(len(data))
+
+    def _over(self, connection: Connection, over: "asyncio.Future[None]") -> None:
+        error = None if over.cancelled() else over.exception()
+        if error is not None:
+            logger.debug("%s: no handshake: %s", self._transport.get_extra_info("peername"), error)
+        self._patience.cancel()
+        self._all.discard(self._transport)
+        if not connection.is_made and self._place is not None:
+            self._place.give_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._patience.cancel()
         self._all.discard(self._transport)
+        if self._place is not None:
+            self._place.give_back()
 
 
 def _plain_answer(status: str, said: dict[str, object]) -> bytes:

@@ -282,7 +282,7 @@ async def finished(request: Request, found: Answer) -> bytes:
 async def records(request: Request) -> web.StreamResponse:
     """``offset``: where to begin; ``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     content_type = accepted(request.http.headers.get("Accept"), v2_formats.READ)
-    offset, timeout_ms = request.number("offset", 0), request.number("timeout", 0, 0, request.door.limits.wait_ms_max)
+    offset, timeout_ms = request.number("offset", 0), request.patience_ms(request.number("timeout", 0, 0, request.door.limits.wait_ms_max))
     found = Answer(content_type, read_size_bytes(request))
     partition = TopicPartition(request.path("topic"), request.partition())
     await _read(request, partition, offset, found)

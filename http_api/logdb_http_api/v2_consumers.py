@@ -26,7 +26,7 @@ from logdb_http_api.schemas import Body, Number, Parameter
 from logdb_http_api.v2 import control, finished, in_control, read_size_bytes
 from logdb_http_api.v2_errors import telling
 from logdb_http_api.v2_formats import ANY, CONTROL, Answer, accepted
-from logdb_http_api.v2_instances import Id, Instance
+from logdb_http_api.v2_instances import Id, Instance, asking
 
 T = TypeVar("T")
 
@@ -129,6 +129,12 @@ def _id(request: Request, name: str) -> Id:
 
 
 def _instance(request: Request) -> Instance:
+    """The instance, for this request.
+
+    Raises:
+        ApiError: The client has none of that name; 404.
+    """
+    asking.set(request.session)
     return request.door.instances.get(_id(request, request.path("instance")))
 
 
@@ -177,7 +183,7 @@ async def create(request: Request) -> web.StreamResponse:
     path = f"/consumers/{quote(group_id, safe='')}/instances/{quote(name, safe='')}"
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})
     instance_id = _id(request, name)
-    session = request.door.gate.session(instance_id.principal, request.http.remote or "")  # it outlives the request
+    session = request.door.gate.session(instance_id.principal, request.session.host, request.session.shown)  # it outlives the request
     request.door.instances.add(instance_id, session, config, reading)
     return made
 
@@ -186,6 +192,7 @@ async def create(request: Request) -> web.StreamResponse:
 @telling
 async def delete(request: Request) -> web.StreamResponse:
     """It goes whatever its principal may still do; who may not leave the group any more is missed there in time."""
+    asking.set(request.session)
     with contextlib.suppress(NotAuthorized):
         await request.door.instances.remove(_id(request, request.path("instance")))
     return no_content()
@@ -283,7 +290,7 @@ async def records(request: Request) -> web.StreamResponse:
     """``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     instance = _instance(request)
     wanted, longest = instance.reading.content_type, instance.reading.timeout_ms
-    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY))
+    content_type = accepted(request.http.headers.get("Accept"), (wanted, *ANY), (wanted, *CONTROL))
     if content_type not in (wanted, *CONTROL):
         raise ApiError(
             406,
@@ -297,6 +304,8 @@ async def records(request: Request) -> web.StreamResponse:
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
+    if request.is_head:  # it takes no records: the next GET is to have them
+        return web.Response(content_type=content_type)
     with request.waiting():
         body = await instance.use(instance.read(found, timeout_ms, lambda: finished(request, found)))
     return web.Response(body=body, content_type=content_type)

@@ -67,8 +67,11 @@ def parse(body: Buffer) -> Any:
 # ---------------------------------------------------------------- which type is wanted
 
 
-def accepted(header: str | None, offered: Sequence[str]) -> str:
+def accepted(header: str | None, offered: Sequence[str], there_is: Sequence[str] = ()) -> str:
     """The one of ``offered`` that an Accept header likes best; among equals the first.
+
+    Args:
+        there_is: Those that are not refused later, if that are not all.
 
     Raises:
         ApiError: It likes none; 406.
@@ -78,7 +81,7 @@ def accepted(header: str | None, offered: Sequence[str]) -> str:
     wishes = dict(map(_wish, header.split(",")))
     best = max(offered, key=lambda kind: _liking(wishes, kind))
     if _liking(wishes, best) <= 0:
-        raise ApiError(406, 406, f"HTTP 406 Not Acceptable: Accept is {header[:200]!r}, there is {', '.join(offered)}")
+        raise ApiError(406, 406, f"HTTP 406 Not Acceptable: Accept is {header[:200]!r}, there is {', '.join(there_is or offered)}")
     return best
 
 
@@ -133,7 +136,7 @@ def produced(content_type: str, body: Buffer) -> Rows:
             (400), or one that needs a schema (422).
     """
     if content_type not in PRODUCED:
-        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is one of {', '.join(PRODUCED)}")
+        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(_EMBEDDED)}")
     request = parse(body)
     if wrong := documents.wrong_fields(request, sorted(_PRODUCE_FIELDS)):
         raise ApiError(422, 422, f"the body {wrong}")

@@ -3,12 +3,13 @@
 Knows whose an instance is, how many there may be, when one was used last, and how a read takes records that it gives back
 if its client goes away.  Does not know routes, nor the shapes of requests.
 
-An instance can only be reached by the principal that made it, with that principal's session.  Its calls are carried out
-one after the other; a read that waits holds neither a thread nor the turn of other calls.
+An instance can only be reached by the principal that made it.  Its calls are carried out one after the other, each from the address,
+and by what was shown, of the request that makes it; a read that waits holds neither a thread nor the turn of other calls.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -37,6 +38,26 @@ Mode: TypeAlias = Literal["topics", "a pattern", "partitions"]
 HEARTBEAT_MS = 3_000  # between two looks at the group, by a read that waits
 _ASK_MS = 50  # between two looks at logs that another process writes, which do not tell when they have grown
 _SWEEP_S = 1.0
+
+
+asking: contextvars.ContextVar[GuardedSession | None] = contextvars.ContextVar("asking", default=None)
+"""The session of the request in whose context something is done; None: nobody asks, its time is over."""
+
+
+class _InTurn(AsyncConsumer):
+    """A consumer whose session goes on for who asks."""
+
+    def __init__(self, sync: Consumer, threads: Threads, session: GuardedSession) -> None:
+        super().__init__(sync, threads)
+        self._session = session
+
+    async def in_turn(self, function: Callable[[], R], take_back: Callable[[R], object] | None = None) -> R:
+        who = asking.get()
+        return await super().in_turn(function if who is None else functools.partial(self._for, who, function), take_back)
+
+    def _for(self, who: GuardedSession, function: Callable[[], R]) -> R:
+        self._session.go_on_for(who)
+        return function()
 
 
 class Id(NamedTuple):
@@ -72,7 +93,7 @@ class Instance:
     def __init__(self, session: GuardedSession, config: ConsumerConfig, reading: Reading, threads: Threads, memory: Shares) -> None:
         self._session, self.reading, self._monotonic_ms, self._memory = session, reading, session.io.monotonic_ms, memory
         self._sync = Consumer(session, config, self._monotonic_ms)
-        self.consumer = AsyncConsumer(self._sync, threads)
+        self.consumer = _InTurn(self._sync, threads, session)
         self.mode: Mode | None = None
         self._closed = asyncio.Event()
         self._busy_count, self._used_ms = 0, self._monotonic_ms()
@@ -313,6 +334,7 @@ class Instances:
 
 async def _end(name: Id, instance: Instance) -> None:
     """Close an instance that nobody asked to be closed; what fails shows in the log."""
+    asking.set(None)
     try:
         await instance.close()
     except LogdbError as error:

@@ -137,14 +137,14 @@ class Encoder:
             if not 0 <= partition < target.partition_count:
                 raise UnknownPartition(target.name, partition, target.partition_count)
             builder = self._builders[target.name, partition] = Batches(target.name, target.config, self._batch_size, None)
-            builder.take = self._taker(TopicPartition(target.name, partition), target.config.compression_type)
+            builder.take = self._taker(TopicPartition(target.name, partition), target.config)
         return builder
 
-    def _taker(self, partition: TopicPartition, compression_type: str) -> Callable[[memoryview, int], None]:
-        codec, add = COMPRESSION_TYPES.index(compression_type), self._file.add
+    def _taker(self, partition: TopicPartition, config: LogConfig) -> Callable[[memoryview, int], None]:
+        codec, most, add = COMPRESSION_TYPES.index(config.compression_type), config.max_message_bytes, self._file.add
 
         def take(batches: memoryview, record_count: int) -> None:
-            add(partition, convert.compress_batches(batches, codec) if codec else batches, record_count)
+            add(partition, convert.compress_batches(batches, codec, size_bytes_max=most) if codec else batches, record_count)
 
         return take
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import logdb
 
+_CONNECT_TIMEOUT_MS = 30_000  # a server that starts again fails no task
 _Identity = tuple[int, int, int] | None
 
 
@@ -67,7 +68,9 @@ class Place:
 
     def open_anew(self) -> logdb.Database:
         """The database, for reading, by a handle that is the caller's to close."""
-        return logdb.open(self.path, mode="r") if self.path is not None else logdb.open(self.urls)
+        if self.path is not None:
+            return logdb.open(self.path, mode="r")
+        return logdb.open(self.urls, connect_timeout_ms=_CONNECT_TIMEOUT_MS)
 
     def _identity(self) -> _Identity:
         """What tells a directory from another one that has its name later; None where there is nothing yet."""

@@ -19,24 +19,39 @@ from logdb.client.database import Database
 from logdb.client.offline import repair, restore, verify
 from logdb.client.opening import open_database as open
 from logdb.client.session import PartitionLog as Log
-from logdb.codec import Record
+from logdb.client.session import Session
+from logdb.codec import Record, RecordIterator
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.model import OffsetAndMetadata, PartitionInfo, RecordMetadata, TopicEvent, TopicInfo, TopicPartition
-from logdb.store.report import Copied, Problem, Report
+from logdb.model import (
+    AbortedTransaction,
+    ExpiredRecords,
+    OffsetAndMetadata,
+    OpenTransaction,
+    PartitionInfo,
+    RecordMetadata,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+)
+from logdb.store.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:
     from logdb import aio, serde
+    from logdb.broker.security import Users
     from logdb.client.administration import GroupOffset
+    from logdb.client.assignors import Assignor
     from logdb.client.consumer import Consumer
     from logdb.client.consumer_config import ConsumerConfig
     from logdb.client.group_membership import GroupMetadata
     from logdb.client.interceptor import Interceptor, OutgoingRecord
     from logdb.client.producer import Producer, ProducerOptions
     from logdb.client.records import AnyRecord, ConsumedRecord
-    from logdb.client.serving import serve
-    from logdb.client.table import Table
+    from logdb.client.security_admin import SecurityAdmin
+    from logdb.client.serving import Server, serve
+    from logdb.client.table import Table, TableEntry
     from logdb.client.transaction import Transaction, TransactionalProducer
+    from logdb.client.watching import Watch
     from logdb.codec import SendFuture
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
     from logdb.store.sidecars import MadeSidecars
@@ -46,12 +61,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IO",
+    "AbortedTransaction",
     "AnyRecord",
+    "Assignor",
+    "Checked",
     "ConsumedRecord",
     "Consumer",
     "ConsumerConfig",
     "Copied",
     "Database",
+    "ExpiredRecords",
     "GroupInfo",
     "GroupMetadata",
     "GroupOffset",
@@ -63,6 +82,7 @@ __all__ = [
     "MadeSidecars",
     "MemberInfo",
     "OffsetAndMetadata",
+    "OpenTransaction",
     "OutgoingRecord",
     "ParquetFile",
     "PartitionInfo",
@@ -70,10 +90,15 @@ __all__ = [
     "Producer",
     "ProducerOptions",
     "Record",
+    "RecordIterator",
     "RecordMetadata",
     "Report",
+    "SecurityAdmin",
     "SendFuture",
+    "Server",
+    "Session",
     "Table",
+    "TableEntry",
     "TopicEvent",
     "TopicInfo",
     "TopicPartition",
@@ -81,6 +106,8 @@ __all__ = [
     "Transaction",
     "TransactionInfo",
     "TransactionalProducer",
+    "Users",
+    "Watch",
     "aio",
     "errors",
     "open",
@@ -93,6 +120,7 @@ __all__ = [
 
 _HOMES = {
     "AnyRecord": "client.records",
+    "Assignor": "client.assignors",
     "ConsumedRecord": "client.records",
     "Consumer": "client.consumer",
     "ConsumerConfig": "client.consumer_config",
@@ -108,12 +136,17 @@ _HOMES = {
     "ParquetFile": "store.tiers",
     "Producer": "client.producer",
     "ProducerOptions": "client.producer",
+    "SecurityAdmin": "client.security_admin",
     "SendFuture": "codec",
+    "Server": "client.serving",
     "Table": "client.table",
+    "TableEntry": "client.table",
     "TopicTiers": "store.tiers",
     "Transaction": "client.transaction",
     "TransactionInfo": "coordinator.events",
     "TransactionalProducer": "client.transaction",
+    "Users": "broker.security",
+    "Watch": "client.watching",
     "serve": "client.serving",
 }
 
@@ -125,3 +158,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"logdb.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'logdb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

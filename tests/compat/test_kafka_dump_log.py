@@ -562,7 +562,7 @@ def test_we_know_of_its_producers_what_it_knows(kafka: Kafka, tmp_path: Path) ->
     kafka.ask("write", directory=directory, batches=batches)
     seen = kafka.read(directory, clean=True)
     kept = {file.name: file.read_bytes() for file in files(directory, ".txnindex")}
-    snapshot = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+    snapshot = producer_snapshot.load(IO(), str(directory), seen["end_offset"]).states
     for file in (*files(directory, ".snapshot"), *files(directory, ".txnindex")):
         file.unlink()
     logdb.repair(tmp_path / "db", execute=True)
@@ -571,7 +571,7 @@ def test_we_know_of_its_producers_what_it_knows(kafka: Kafka, tmp_path: Path) ->
     with logdb.open(tmp_path / "db") as db:
         log = db.log("t")
         assert (log.last_stable_offset, log.end_offset) == (seen["stable_offset"], seen["end_offset"])
-    ours = producer_snapshot.load(IO(), str(directory), seen["end_offset"])
+    ours = producer_snapshot.load(IO(), str(directory), seen["end_offset"]).states
 
     def its_part(states: ProducerStates) -> list[Producer]:
         return sorted(known._replace(batches=known.batches[-1:], timestamp_ms=0, started_ms=0) for known in states.producers.values())

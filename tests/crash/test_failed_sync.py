@@ -1,13 +1,20 @@
 """A sync fails once: from then on nothing on the device is written until it is reopened, and reading goes on."""
 
 import errno
+import gc
 import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
 
+import lmdb
 import pytest
 
 import logdb
 from logdb.errors import DiskFull, SyncFailed, WriteFailed
+from logdb.meta.environment import Environment
+from support.builders import until
 from support.faulty_io import FaultyIO
+from support.power_cut import quiet
 
 
 @pytest.fixture
@@ -149,8 +156,7 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         db.create_topic("t")
         log = db.log("t")
         log.append_many([b"a"])
-        environment = db._store.catalogue._environment
-        monkeypatch.setattr(type(environment), "write", _raise_sync_failed)
+        monkeypatch.setattr(db._store.catalogue._environment, "_own", _SyncFails)
         with pytest.raises(SyncFailed):
             db.create_topic("u")
         monkeypatch.undo()
@@ -158,8 +164,70 @@ def test_the_catalogue_cannot_commit(tmp_path, io, monkeypatch):
         refuses_everything(db)
 
 
-def _raise_sync_failed(environment, *_arguments):
-    raise SyncFailed(environment.path, "mdb_txn_commit: Input/output error")
+@pytest.mark.parametrize("what", ["snapshot", "restore"])
+def test_the_catalogue_of_a_copy_cannot_be_synced(tmp_path, io, monkeypatch, what):
+    """It is on the same device, and LMDB's sync goes past ``io``."""
+    own = Environment._own
+    monkeypatch.setattr(Environment, "_own", lambda self: _SyncFails() if self.path.startswith(str(tmp_path / "copy")) else own(self))
+    with logdb.open(tmp_path / "db", io=io) as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"a"])
+        db.backup(tmp_path / "backup")
+        with pytest.raises(SyncFailed, match="copy"):
+            db.snapshot(tmp_path / "copy") if what == "snapshot" else logdb.restore([tmp_path / "backup"], tmp_path / "copy")
+        refuses_everything(db)
+        assert values(db.log("t")) == [b"a"]
+
+
+def test_a_lock_that_cannot_be_synced(tmp_path, io):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        io.fail("fdatasync", errno.EIO, "LOCK")
+        with pytest.raises(SyncFailed, match="LOCK"):
+            logdb.open(tmp_path / "other", io=io)
+        refuses_everything(db)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])
+def test_a_sync_that_says_something_else_than_eio(tmp_path, io, number):
+    """With delayed allocation, and on NFS, it is about data that was written before."""
+    with logdb.open(tmp_path / "db", io=io, durability="fsync") as db:
+        db.create_topic("t")
+        io.fail("fdatasync", number, "t-0")
+        with pytest.raises(SyncFailed):
+            db.log("t").append(b"x")
+        refuses_everything(db)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_directory_that_cannot_be_opened_is_tried_again(tmp_path, io, number):
+    """The sync was not called: nothing is known to be wrong with the disk, and nothing is acknowledged either."""
+    with logdb.open(tmp_path / "db", io=io) as db, logdb.open(tmp_path / "other") as other:
+        for one in (db, other):
+            one.create_topic("t", config={"segment.bytes": 1024, "flush.ms": 60_000})
+        log = quiet(db).log("t")
+        log.append_many([b"x" * 900] * 3)
+        point = log.point
+        io.fail("open", number, str(tmp_path / "db/t-0"))
+        with pytest.raises(WriteFailed, match="t-0"):
+            log.flush()
+        assert log.point == point
+        io.heal()
+        before = io.count("fsync_dir", "t-0")
+        log.flush()
+        assert io.count("fsync_dir", "t-0") > before, "it is not taken for durable"
+        assert log.append(b"after", durability="fsync") == 3
+        assert other.log("t").append(b"after", durability="fsync") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+class _SyncFails:
+    """LMDB, of which no commit can be synced."""
+
+    def begin(self, *, write):
+        error = lmdb.Error("mdb_txn_commit: Input/output error")
+        error.code = errno.EIO
+        raise error
 
 
 @pytest.mark.parametrize("where", ["-0.tmp", "topic.json"])
@@ -217,3 +285,47 @@ def test_index_sync(tmp_path, io):
             log.flush()
         refuses_everything(db)
         assert values(log) == [b"x" * 300] * 10
+
+
+@pytest.mark.parametrize("work", ["flush", "compact"])
+def test_close_leaves_no_file_open(tmp_path, io, work):
+    """Not the error that every later call repeats either, whose traceback goes through whoever held files."""
+    db = logdb.open(tmp_path / "db", io=io)
+    db.create_topic("t", config={"segment.bytes": 1024, "cleanup.policy": "compact"})
+    log = db.log("t")
+    for _ in range(5):
+        log.append_many([b"x" * 300], [b"key"])
+    io.fail("fdatasync", errno.EIO, ".log")
+    with pytest.raises(SyncFailed):
+        log.flush() if work == "flush" else db.compact("t")
+    with pytest.raises(SyncFailed):
+        log.append(b"x", b"key")
+    db.close()
+    gc.collect()
+    paths = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")]
+    assert not [path for path in paths if path.startswith(str(tmp_path))]
+
+
+def test_a_flush_that_waited_beside_the_failed_one_fails_too(tmp_path, io):
+    """The system reports a failure once: a second fdatasync of the same file would succeed, and mean nothing."""
+    with logdb.open(tmp_path / "db", io=io, linger_ms=60_000) as db:
+        db.create_topic("t", config={"flush.ms": 60_000})
+        log = db.log("t")
+        log.append(b"x")
+        beside = []
+
+        def before(kind: str, path: str) -> None:
+            if kind == "fdatasync" and path.endswith(".log"):
+                io.before = lambda kind, path: None
+                beside.append(threads.submit(log.flush))
+                until(lambda: log._group_commit._waiting, "the second flush waits")
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        io.before = before
+        with ThreadPoolExecutor() as threads:
+            with pytest.raises(SyncFailed):
+                log.flush()
+            with pytest.raises(SyncFailed):
+                beside[0].result(60)
+        assert io.count("fdatasync", ".log") == 0, "but for the one that failed"
+        assert log.point.offset == 0

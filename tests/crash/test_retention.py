@@ -71,7 +71,7 @@ class Story:
 
     def _enforce(self) -> None:
         log = self.db.log("t")
-        self.next_start = max(segment.base_offset for segment in log.segments)  # the furthest that it may move
+        self.next_start = log.end_offset  # the furthest that it may move: by age the active segment goes, too
         self.db._store.writer.retention.enforce()
         assert log.start_offset > self.start
         self.start = self.next_start = log.start_offset

@@ -549,3 +549,28 @@ def test_internal_topics_are_not_proposed(db):
         consumer.poll(1000)
     with pytest.raises(UnknownTopic, match=r"^unknown topic 'nope'; there are 't'$"):
         db.log("nope")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda log: log.read(0),
+        lambda log: log.read(0, isolation_level="read_committed"),
+        lambda log: log.read_arrow(0),
+        lambda log: log.follow(0),
+    ],
+    ids=["read", "committed", "arrow", "follow"],
+)
+@pytest.mark.parametrize(("end", "told"), [("delete_topic", "t-0 is closed: its topic was deleted"), ("close", "database .* is closed")])
+def test_what_ends_a_log_under_its_reader_is_told(tmp_path, reading, begun, end, told):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"segment.bytes": 5000})
+        for _ in range(100):
+            db.log("t").append_many([b"x" * 1000] * 4)
+        found = reading(db.log("t"))
+        if begun:
+            next(found)
+        db.delete_topic("t") if end == "delete_topic" else db.close()
+        with pytest.raises(Closed, match=told):
+            list(found)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,13 @@ def test_what_is_copied_is_there_and_not_ignored(instructions):
     assert all((ROOT / path).exists() for path in kept)
     copied = [rest.split()[0] for name, rest in instructions if name == "COPY" and not rest.startswith("--from")]
     assert set(copied) - {"."} <= kept
+
+
+def test_nothing_that_the_package_is_built_of_is_ignored():
+    kept = {line[1:].partition("/")[0] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    sources = project["tool"]["setuptools"]["packages"]["find"]["where"]
+    assert {*sources, "pyproject.toml", "setup.py", project["project"]["readme"], *project["project"]["license-files"]} <= kept
 
 
 @pytest.mark.parametrize("tls", [False, True])

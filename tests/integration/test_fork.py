@@ -1,6 +1,8 @@
 """A forked child: refused by name, harmless to the parent in whatever way it ends."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +11,7 @@ import traceback
 import pytest
 
 import logdb
+from logdb import threads
 from logdb.errors import Forked
 from logdb.io import IO
 from logdb.store.lock import LockFile, writer_alive
@@ -261,3 +264,102 @@ def test_a_consumers_child_leaves_its_group_alone(tmp_path):
             assert [record.value for record in consumer.poll()[("t", 0)]] == [b"%d" % number for number in range(10, 20)]
             assert consumer.group_metadata() == before
             assert len(db.describe_group("g").members) == 1
+
+
+# ---------------------------------------------------------------- whatever the parent's threads are in
+
+
+def all_locks(db: logdb.Database) -> list:
+    """What a thread of the parent may hold: the locks of the process, of the database and of its logs."""
+    log_locks = [lock for log in db._store._state.logs.values() for lock in vars_of(log) if hasattr(lock, "_at_fork_reinit")]
+    return [getattr(found, "_cond", found) for found in list(threads._renewed)] + log_locks
+
+
+def vars_of(log: logdb.Log) -> list:
+    return [*vars(log).values(), *(vars(log._transactions).values() if log._transactions is not None else ())]
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_a_child_hangs_in_no_lock_of_its_parent(tmp_path, mode):
+    """Another thread holds every lock there is at the moment of the fork."""
+    with logdb.open(tmp_path / "db") as writer:
+        writer.create_topic("k", config={"cleanup.policy": "compact"})
+        writer.append_many("k", [b"v"], [b"k"])
+        with writer.transaction("id") as tx:
+            tx.send("k", b"w", b"l")
+    db = logdb.open(tmp_path / "db", mode=mode)
+    log, table, consumer = db.log("k"), db.table("k"), db.consumer("k", auto_offset_reset="earliest")
+    assert table[b"k"] == b"v" and consumer.poll(timeout_ms=5_000) and log.end_offset == 3
+    calls = [
+        lambda: log.read(0),
+        lambda: next(log.follow(0)),
+        lambda: table[b"k"],
+        lambda: len(table),
+        lambda: db.table("k")[b"k"],
+        lambda: consumer.poll(timeout_ms=10),
+        lambda: db.describe_topic("k"),
+        db.groups,
+        db.transactions,
+        lambda: next(db.watch()),
+    ]
+    if mode == "a":
+        producer, begun = db.producer(linger_ms=60_000), db.producer(transactional_id="other")
+        sent = producer.send("k", b"x", b"m")
+        begun.begin_transaction()
+        begun.send("k", b"y", b"n")
+        begun.flush()
+        calls += [
+            lambda: producer.send("k", b"x", b"m"),
+            producer.flush,
+            sent.result,
+            lambda: begun.send("k", b"x", b"m"),
+            begun.commit_transaction,
+            lambda: db.transaction("third").__enter__(),
+            lambda: db.snapshot(tmp_path / "snapshot"),
+            lambda: db.compact("k"),
+            lambda: db.delete_records("k", 0, 1),
+            lambda: log.append(b"x", b"m"),
+            log.flush,
+        ]
+    unharmed = [
+        lambda: (log.start_offset, log.end_offset, log.last_stable_offset, log.producers(), log.open_transactions()),
+        consumer.close,
+        db.close,
+    ]
+
+    def child() -> None:
+        signal.alarm(30)
+        for number, call in enumerate(calls):
+            try:
+                call()
+            except Forked:
+                continue
+            raise AssertionError(f"call {number} was not refused")
+        for call in unharmed:
+            with contextlib.suppress(Forked):
+                call()
+        with logdb.open(tmp_path / "db", mode="r") as again:
+            assert values(again.log("k"))[:1] == [b"v"]
+            assert again.table("k")[b"k"] == b"v"
+
+    held, enough, locks = threading.Event(), threading.Event(), all_locks(db)
+    assert len(locks) > 20
+
+    def hold() -> None:
+        taken = [lock for lock in locks if lock.acquire(timeout=0.2)]  # a condition's lock may be another's, too
+        held.set()
+        enough.wait()
+        for lock in reversed(taken):
+            lock.release()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(30)
+    try:
+        in_child(child)
+    finally:
+        enough.set()
+        holder.join()
+    if mode == "a":
+        begun.commit_transaction()
+    db.close()

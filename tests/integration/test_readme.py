@@ -24,6 +24,7 @@ SHOWS_PYTHON = {
 # page -> what its session with curl prints, among other things
 SHOWS_CURL = {
     "README.md": ('"offset":0', '"value":{"price":188.2}', '{topic="quotes",partition="0"} 1', '"payload":"{'),
+    "docs/http.md": ('["trades"]', '"offset":0', '"value":188.2', 'data: {"topic":"trades"', "188.2\n"),
     "docs/rest-v2.md": ('"instance_id":"one"', '[{"topic":"quotes","key":"AAPL","value":{"price":188.2},"partition":0,"offset":0}]'),
     "docs/rest-v3.md": ('"partitions_count":2', '"partition_id":1,"offset":2,"timestamp"', '"latest_offset":3'),
 }
@@ -40,6 +41,12 @@ def test_the_python_examples(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     for program in blocks(page, "python"):
         exec(compile(program, page, "exec"), namespace)
     assert capsys.readouterr().out.endswith(SHOWS_PYTHON[page])
+
+
+def test_the_first_program_runs_as_often_as_one_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        exec(compile(blocks("README.md", "python")[0], "README.md", "exec"), {})
 
 
 def test_no_page_shows_programs_that_are_not_run() -> None:

@@ -1,5 +1,6 @@
 """Readers of segments that are removed under them, in the writer's process and in others: they go on, or are told so."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -11,7 +12,10 @@ import threading
 import pytest
 
 import logdb
-from logdb.errors import CorruptionError, OffsetOutOfRange
+import logdb.aio
+from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
+from logdb.store.writer import Writer
+from support.builders import until
 
 COUNT = 400
 
@@ -226,3 +230,89 @@ def test_threads_append_and_read_while_records_go(tmp_path):
         assert log.start_offset > 0
     report = logdb.verify(tmp_path / "db")
     assert report.ok, report.problems
+
+
+# ---------------------------------------------------------------- when it runs
+
+
+def aged(path, now_ms, **config):
+    """A database that was closed when nothing in it was too old yet; ``now_ms``: a list, of the time."""
+    with logdb.open(path, clock=lambda: now_ms[0]) as made:
+        made.create_topic("t", config={"segment.bytes": 4_096, **config})
+        fill(made.log("t"))
+
+
+@pytest.mark.parametrize("key", ["retention.ms", "retention.bytes"])
+def test_an_opening_lets_go_of_what_is_due(tmp_path, key):
+    """In the background, at once: a program that is soon over never sees the first check interval."""
+    now_ms = [1_700_000_000_000]
+    aged(tmp_path / "db", now_ms, **{"retention.ms": 86_400_000} if key == "retention.ms" else {})
+    with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
+        if key == "retention.bytes":  # the first topic with a limit begins it as an opening does
+            db.alter_topic("t", config={key: 10_000})
+        now_ms[0] += 86_400_001
+    with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
+        log = db.log("t")
+        until(lambda: log.start_offset > 0, "the first round is at once")
+        assert log.start_offset == COUNT or key == "retention.bytes"
+
+
+def test_an_opening_compacts_what_is_due(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 4_096})
+        db.log("t").append_many([bytes(100)] * 1_000, keys=[b"k"] * 1_000)
+    with logdb.open(tmp_path / "db") as db:
+        log = db.log("t")
+        until(lambda: log.size_bytes < 20_000, "the first round is at once")
+
+
+def test_an_opening_waits_for_none_of_it(tmp_path, monkeypatch):
+    now_ms, moving, opened = [1_700_000_000_000], threading.Event(), threading.Event()
+    aged(tmp_path / "db", now_ms, **{"retention.ms": 86_400_000})
+    move = Writer.begin_at
+
+    def late(writer, log, start):
+        moving.set()
+        assert opened.wait(60), "the opening waits for what goes"
+        move(writer, log, start)
+
+    monkeypatch.setattr(Writer, "begin_at", late)
+    now_ms[0] += 86_400_001
+    with logdb.open(tmp_path / "db", clock=lambda: now_ms[0]) as db:
+        assert moving.wait(60)
+        assert db.log("t").append(b"x") == COUNT
+        opened.set()
+
+
+def test_behind_a_url_and_for_asyncio(tmp_path):
+    now_ms = [1_700_000_000_000]
+    with (
+        logdb.open(tmp_path / "db", clock=lambda: now_ms[0], retention_check_interval_ms=1 << 40) as db,
+        logdb.serve(db, http="127.0.0.1:0") as server,
+    ):
+        for name in ("a", "b", "c"):
+            db.create_topic(name, config={"retention.ms": -1 if name == "c" else 86_400_000})
+            db.append(name, b"x")
+        db.flush()
+        now_ms[0] += 86_400_001
+        gone = [logdb.ExpiredRecords(name, 0, 0, 1, 1, db.log(name).size_bytes) for name in ("a", "b")]
+        with logdb.open(server.addresses[0]) as remote:
+            assert remote.enforce_retention(dry_run=True) == gone
+            assert remote.enforce_retention("b") == gone[1:]
+            assert remote.log("b").start_offset == 1
+            with pytest.raises(UnknownTopic):
+                remote.enforce_retention("d")
+
+        async def use():
+            async with logdb.aio.open(server.addresses[0]) as mirrored:
+                return await mirrored.enforce_retention()
+
+        assert asyncio.run(use()) == gone[:1]
+        assert [db.log(name).start_offset for name in ("a", "b", "c")] == [1, 1, 0]
+
+
+def test_the_interval_is_what_it_was_set_to(tmp_path):
+    with logdb.open(tmp_path / "db", retention_check_interval_ms=7) as db:
+        assert db._store.writer.housekeeping._tasks["retention"].interval_ms == 7
+    with pytest.raises(ValueError, match="retention_check_interval_ms 0: it is to be 1 or more"):
+        logdb.open(tmp_path / "db", retention_check_interval_ms=0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from logdb.io import IO
@@ -17,16 +18,25 @@ from logdb.io import IO
 WAIT_S = 60  # for what takes milliseconds, on a machine that is busy
 
 
+def concerns(part: str, path: str) -> bool:
+    """Whether ``path`` has what ``part`` says: the begin of a name ("t-0", "t-0/0"), or some of how one goes on (".log", "0.log").
+
+    A name found anywhere would find what the test has not made: "t-0" is in pytest's own directory, "pytest-0".
+    """
+    return (f"/{part}" if part[:1].isalpha() else part) in f"/{path}"
+
+
 class FaultyIO(IO):
     """Real I/O with faults.
 
-    ``calls``: every (kind, path) so far, clocks aside.  ``room``: bytes that may still be written
+    ``calls``: every (kind, path) so far, clocks aside.  ``written_bytes``: by name of the file.  ``room``: bytes that may still be written
     (None: no limit); when it runs out a write is short, the next one fails.  ``now_ms``: the wall
     clock, None for the real one.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.written_bytes: Counter[str] = Counter()
         self.room: int | None = None
         self.now_ms: int | None = None
         self.before: Callable[[str, str], None] = lambda kind, path: None
@@ -37,7 +47,7 @@ class FaultyIO(IO):
     # ------------------------------------------------------------ what a test says
 
     def fail(self, kind: str, number: int = errno.EIO, path: str = "") -> None:
-        """From now on calls of ``kind`` on paths that contain ``path`` fail with errno ``number``."""
+        """From now on calls of ``kind`` that concern ``path`` fail with errno ``number``."""
         self._rules.append((kind, path, number))
 
     def fill_up(self) -> None:
@@ -50,7 +60,7 @@ class FaultyIO(IO):
         self._rules, self.room = [], None
 
     def count(self, kind: str, path: str = "") -> int:
-        return sum(1 for known, where in list(self.calls) if known == kind and path in where)
+        return sum(1 for known, where in list(self.calls) if known == kind and concerns(path, where))
 
     def wait_for(self, kind: str, path: str = "", *, more_than: int = 0) -> None:
         """Return once there were more than so many calls of ``kind``."""
@@ -65,7 +75,7 @@ class FaultyIO(IO):
             self.calls.append((kind, path))
             self._changed.notify_all()
         for known, part, number in self._rules:
-            if known == kind and part in path:
+            if known == kind and concerns(part, path):
                 raise OSError(number, os.strerror(number), path)
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
@@ -85,7 +95,9 @@ class FaultyIO(IO):
             if not len(view):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             self.room = None if self.room is None else room - grows
-        return super().pwrite(fd, view, position)
+        written = super().pwrite(fd, view, position)
+        self.written_bytes[os.path.basename(path)] += written
+        return written
 
     def preadinto(self, fd, view, position):
         self._step("preadinto", self._paths.get(fd, ""))
@@ -124,6 +136,10 @@ class FaultyIO(IO):
     def drop_cache(self, fd):
         self._step("drop_cache", self._paths.get(fd, ""))
         super().drop_cache(fd)
+
+    def exists(self, path):
+        self._step("exists", path)
+        return super().exists(path)
 
     def mkdir(self, path):
         self._step("mkdir", path)

@@ -45,7 +45,7 @@ class Served(NamedTuple):
 
 def _parsed(answer: Any) -> Any:
     body = answer.read()
-    return json.loads(body) if "json" in answer.headers.get("Content-Type", "") else body
+    return json.loads(body) if body and "json" in answer.headers.get("Content-Type", "") else body
 
 
 @contextlib.contextmanager

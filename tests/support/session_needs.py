@@ -21,6 +21,7 @@ CALLS = {
     "check_topic_configs": (lambda s: s.check_topic_configs("orders", {"retention.ms": 1}), ["AlterConfigs Topic orders"]),
     "delete_topic": (lambda s: s.delete_topic("orders"), ["Delete Topic orders"]),
     "delete_records": (lambda s: s.delete_records("orders", 0, 1), ["Delete Topic orders"]),
+    "enforce_retention": (lambda s: s.enforce_retention("orders"), ["Delete Topic orders"]),
     "compact": (lambda s: s.compact("orders"), ["Alter Topic orders"]),
     "flush": (lambda s: s.flush(), ["IdempotentWrite Cluster kafka-cluster"], ["Write Topic other"]),
     "describe_topic": (lambda s: s.describe_topic("orders"), ["Describe Topic orders"]),

@@ -37,9 +37,14 @@ class Wire:
         if body and not {"Content-Length", "Transfer-Encoding"} & (headers or {}).keys():
             lines.append(f"Content-Length: {len(body)}")
         self.send("\r\n".join([*lines, "", ""]).encode() + body)
-        return self.read()
+        return self.read_head() if method == "HEAD" else self.read()
 
     def read(self) -> Said:
+        said = self.read_head()
+        return said._replace(body=self._read.read(int(said.headers.get("content-length", 0))))
+
+    def read_head(self) -> Said:
+        """Status and headers, behind which comes nothing where HEAD was asked."""
         line = self._read.readline()
         if not line:
             return Said(0, {}, b"")
@@ -47,7 +52,7 @@ class Wire:
         while line := self._read.readline().strip():
             name, _, value = line.decode().partition(":")
             headers[name.strip().lower()] = value.strip()
-        return Said(status, headers, self._read.read(int(headers.get("content-length", 0))))
+        return Said(status, headers, b"")
 
     def is_closed(self) -> bool:
         """Whether the server has closed the connection; waits for it."""

@@ -65,6 +65,11 @@ def consume(db: logdb.Database) -> None:
     db.delete_group_offsets("g", [("t", 0)])
 
 
+def serve(path: str) -> logdb.Server:
+    with logdb.open(path) as db:
+        return logdb.serve(db, http="127.0.0.1:0")
+
+
 async def both(path: str) -> None:
     async with logdb.aio.open(path) as db:
         async with db.producer(linger_ms=2) as producer, db.consumer("t") as consumer:

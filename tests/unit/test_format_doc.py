@@ -11,7 +11,7 @@ from logdb.broker.quotas import Quota
 from logdb.broker.security_file import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import producer_snapshot, recovery_point
-from logdb.log.producers import Batch, Producer
+from logdb.log.producers import Batch, Producer, ProducerStates
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
@@ -116,11 +116,17 @@ def test_the_aborted_transaction_is_what_the_page_says() -> None:
 
 
 def test_the_producer_snapshot_is_what_the_page_says() -> None:
-    states = producer_snapshot.decode(example("snapshot"), "the page")
+    states = producer_snapshot.decode(example("snapshot"), "the page").states
     (producer,) = states.producers.values()
     assert producer == Producer(7, 1, (Batch(41, 1201, 1),), 1357034460000, 0, 1190, 1357034460000)
     assert producer.batches[0].first_sequence == 40
-    assert producer_snapshot.encode(states) == example("snapshot")
+    assert producer_snapshot.encode(states, {}) == example("snapshot")
+
+
+def test_the_checksum_of_an_index_is_what_the_page_says() -> None:
+    data = producer_snapshot.encode(ProducerStates(), {5100: transaction_index.summary(example("txnindex"))})
+    assert data[10:] == example("checksum of a txnindex")
+    assert producer_snapshot.decode(data, "the page").aborted_in(5100) == transaction_index.summary(example("txnindex"))
 
 
 def test_the_mark_of_a_snapshot_is_what_the_page_says() -> None:

@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from logdb.io import IO, pread_exact, pwrite_all, read_file
+from logdb import disk
+from logdb.io import IO, pread_exact, pwrite_all
 
 
 class Dribbling(IO):
@@ -27,7 +28,7 @@ def test_short_writes_and_reads_go_on(fd, tmp_path):
     assert pread_exact(Dribbling(), fd, 10, 5) == b"0123456789"
     assert pread_exact(Dribbling(), fd, 100, 5) == b"0123456789"
     assert pread_exact(Dribbling(), fd, 4, 100) == b""
-    assert read_file(Dribbling(), str(tmp_path / "file"), 8) == bytes(5) + b"012"
+    assert disk.read_file(Dribbling(), str(tmp_path / "file"), 8) == bytes(5) + b"012"
 
 
 def test_a_write_of_nothing_is_an_error(fd):

@@ -1,7 +1,7 @@
 import pytest
 
 from logdb.errors import InvalidConfig
-from logdb.model import TOPIC_CONFIGS, LogConfig, TopicPartition, check_config
+from logdb.model import TOPIC_CONFIGS, LogConfig, PartitionInfo, TopicInfo, TopicPartition, check_config
 
 
 def test_strings_are_taken_as_kafkas_tools_write_them():
@@ -30,3 +30,12 @@ def test_a_topics_level_overrides_the_databases():
 
 def test_names():
     assert str(TopicPartition("a", 3)) == "a-3"
+
+
+def test_a_topic_without_a_look_at_its_partitions_does_not_show_none():
+    info = TopicInfo("t", "id", 3, {"retention.ms": 1})
+    assert repr(info) == "TopicInfo(name='t', topic_id='id', partition_count=3, config={'retention.ms': 1}, internal=False)"
+    seen = info._replace(partitions=(PartitionInfo(0, 0, 1, 70, 1, 0),))
+    assert repr(seen).endswith("internal=False, partitions=(PartitionInfo(partition=0, start_offset=0, end_offset=1, size_bytes=70, "
+                               "segment_count=1, leader_epoch=0, read_only_reason=None, clean_offset=0),))")  # fmt: skip
+    assert (info.partitions, eval(repr(info))) == ((), info)

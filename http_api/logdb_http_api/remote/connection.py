@@ -6,11 +6,15 @@ A request goes to the server that answered last.  Where the connection breaks, i
 with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
 twice is asked again only if it cannot have been received.
 
+Until a server has answered for the first time, a try that fails for want of one is repeated for ``connect_timeout_ms`` alone: an
+address may be wrong, or the server not started.  Later a server that is gone is waited for as long as an answer is.
+
 Threading: any number of threads, each with a connection of its own while it asks.
 """
 
 import base64
 import contextlib
+import logging
 import os
 import random
 import select
@@ -26,8 +30,11 @@ from urllib.parse import unquote, urlsplit
 
 from logdb.broker.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
+from logdb.threads import renewed
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal
 from logdb_http_api.remote.http_socket import Head, HttpSocket, TooLong
+
+logger = logging.getLogger(__name__)
 
 _FINAL_ALERTS = (
     "UNKNOWN_CA",
@@ -96,7 +103,7 @@ class Address(NamedTuple):
         except ValueError:
             host = port = None
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-        if not host or parts.query or parts.fragment:
+        if not host or parts.query or parts.fragment or any(character.isspace() for character in host):
             raise ValueError(f"{shown!r} is not the URL of a server: wanted is http://host:port or https://host:port")
         return cls(shown, parts.scheme == "https", host, port, parts.path.rstrip("/"))
 
@@ -179,17 +186,19 @@ class Connection:
 class Connections:
     """To the servers of one database."""
 
-    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int) -> None:
+    def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int, connect_timeout_ms: int) -> None:
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
-        self._security, self.timeout_s = security, timeout_ms / 1000
+        self._security, self.timeout_s, self._connect_timeout_s = security, timeout_ms / 1000, connect_timeout_ms / 1000
+        self.connect_until = time.monotonic() + self._connect_timeout_s  # 0 once a server has answered
+        self._told = False  # that none of them answers
         self._at = 0
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
         self._owner = os.getpid()
-        self.ended = threading.Event()
+        self.ended = renewed(threading.Event())
 
     @property
     def closed(self) -> bool:
@@ -248,7 +257,8 @@ class Connections:
                 return self._lent(connection)
             connection.close()
         address = self._addresses[self._at % len(self._addresses)]
-        return self._lent(Connection(address, self._security, min(timeout_s, self.timeout_s)))
+        connect_timeout_s = self._connect_timeout_s / len(self._addresses) if self.connect_until else self.timeout_s
+        return self._lent(Connection(address, self._security, min(timeout_s, connect_timeout_s)))
 
     def _lent(self, connection: Connection) -> Connection:
         with self._lock:
@@ -279,6 +289,16 @@ class Connections:
         """Try the next server from now on, if this is the one that is tried."""
         if address is None or self._addresses[self._at % len(self._addresses)] == address:
             self._at += 1
+
+    def answered(self) -> None:
+        """A server has: it is there."""
+        self.connect_until, self._told = 0.0, False
+
+    def failed(self, count: int, reason: str, left_s: float) -> None:
+        """A request has failed ``count`` times, and is tried again: say so, once all servers have been tried."""
+        if count >= len(self.urls) and not self._told:
+            self._told = True
+            logger.warning("no server answers at %s: %s; trying again for %.3g s", ", ".join(self.urls), reason, left_s)
 
     def close(self) -> None:
         """End all that is under way."""
@@ -325,7 +345,7 @@ class Exchange:
         self._headers = headers or {}
         self._safe, self._size_bytes_max, self._into, self._on_waiting = safe, size_bytes_max, into, on_waiting
         self._patience_s = connections.timeout_s + patience_ms / 1000
-        self._until, self._waited_for = time.monotonic() + self._patience_s, False
+        self._until, self._waited_for = self._deadline(), False
         self._connection: Connection | None = None
         self._behind = behind
         self._followed: Connection | None = None  # on which another request was sent meanwhile
@@ -333,7 +353,7 @@ class Exchange:
         self._failure: Exception | None = None
         self._sent = False  # perhaps
         self.repeated = False  # whether an earlier try may have been carried out
-        self._pause_s = _PAUSE_S_MIN
+        self._pause_s, self._failure_count = _PAUSE_S_MIN, 0
         try:
             self._send()
         except OSError as error:
@@ -341,6 +361,9 @@ class Exchange:
         except BaseException:  # also from outside (Ctrl-C)
             self.abandon()
             raise
+
+    def _deadline(self) -> float:
+        return max(time.monotonic() + self._patience_s, self._connections.connect_until)
 
     def begun(self) -> Answer | None:
         """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
@@ -358,12 +381,13 @@ class Exchange:
             error, self._failure = self._failure, None
             raise error
         if not self._waited_for:
-            self._until, self._waited_for = time.monotonic() + self._patience_s, True
+            self._until, self._waited_for = self._deadline(), True
         if self._connection is None:
             self._send()
         if self._response is None:
             assert self._connection is not None
             self._response = self._connection.begin(self._on_waiting)
+            self._connections.answered()
         return self._response
 
     def answer(self) -> Answer:
@@ -397,6 +421,7 @@ class Exchange:
         self._connection = self._response = None
         if is_refused_unread(answer):
             self._connections.drop(connection, broken=True)
+            self._failure_count += 1
             self._wait(refusal(answer), None)
             return None
         if connection is not self._followed:
@@ -426,9 +451,10 @@ class Exchange:
             self._connections.drop(connection, broken=True)
         else:
             self._connections.fail_over(None)
+        self._failure_count += connection is None or self._connections.connect_until > 0  # one that was kept may be old
         self._connections.check_open()
         if isinstance(error, ssl.SSLError) and _is_final(error):
-            raise ServerUnavailable(self._connections.urls, str(error)) from error
+            raise ServerUnavailable(self._connections.urls, _words(error)) from error
         if self._sent:
             self.repeated = True
             if not self._safe:
@@ -439,8 +465,10 @@ class Exchange:
     def _wait(self, reason: Exception, cause: Exception | None) -> None:
         pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it keeps clients apart, and no secret
         self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
-        if time.monotonic() + pause_s >= self._until:
-            raise ServerUnavailable(self._connections.urls, str(reason) or type(reason).__name__) from cause
+        left_s = (self._connections.connect_until or self._until) - time.monotonic()
+        if pause_s >= left_s:
+            raise ServerUnavailable(self._connections.urls, _words(reason)) from cause
+        self._connections.failed(self._failure_count, _words(reason), left_s)
         self._connections.ended.wait(pause_s)
         self._connections.check_open()
 
@@ -449,6 +477,14 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.drop(connection)
+
+
+def _words(reason: Exception) -> str:
+    """Why a try failed: what the system says, without its number."""
+    if isinstance(reason, ssl.SSLError):
+        return "no TLS is spoken there: http:// asks without" if reason.reason == "WRONG_VERSION_NUMBER" else str(reason)
+    said = reason.strerror if isinstance(reason, OSError) else None
+    return said or str(reason) or type(reason).__name__
 
 
 def _is_final(error: ssl.SSLError) -> bool:

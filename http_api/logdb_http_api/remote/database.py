@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from logdb.client.database import Database
 from logdb.client.opening import Place
+from logdb.client.places import path_of
 from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table_view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from logdb.store.tiers import TopicTiers
+
+
+CONNECT_TIMEOUT_MS = 3_000
 
 
 class RemoteDatabase(Database):
@@ -57,12 +61,12 @@ class RemoteDatabase(Database):
         return self._remote.verify()
 
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
-        return self._remote.snapshot(os.fspath(path), progress)
+        return self._remote.snapshot(path_of(path), progress)
 
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
-        return self._remote.backup(os.fspath(path), None if base is None else os.fspath(base), progress)
+        return self._remote.backup(path_of(path), None if base is None else path_of(base), progress)
 
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:  # noqa: ARG002 -- the interface's
         raise LocalOnly("make_parquet", self.path)
@@ -92,6 +96,7 @@ def open_urls(
     key_file: Place | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
+    connect_timeout_ms: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
     """See ``logdb.open``; asks a server whether it is there, and knows whoever asks.
@@ -101,6 +106,10 @@ def open_urls(
     """
     if timeout_ms < 1:
         raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
+    if connect_timeout_ms is None:
+        connect_timeout_ms = min(CONNECT_TIMEOUT_MS, timeout_ms)
+    elif connect_timeout_ms < 1:
+        raise ValueError(f"connect_timeout_ms={connect_timeout_ms}: allowed is 1 or more")
     given = password
     if user is None and token is None:
         user, password, token = _whoever(urls[0], password)
@@ -108,7 +117,8 @@ def open_urls(
         raise ValueError("user and token are both given: who to be is said by one of them")
     if user is None and given is not None:
         raise ValueError("a password is given, and no user: whose is it?")
-    connections = Connections(urls, Security(user, password, token, _context(ca_file, cert_file, key_file)), timeout_ms=timeout_ms)
+    security = Security(user, password, token, _context(ca_file, cert_file, key_file))
+    connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
     session = RemoteSession(connections, batch_size=batch_size, clock=clock)
     try:
         session.ends.ends({}, 0)

@@ -11,11 +11,12 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from logdb.client import local
+from logdb.disk import File
 from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
-from logdb.io import IO, pwrite_all
+from logdb.io import IO
 from logdb.store.backup import new_file
 from logdb.store.backup_file import BackupReader
-from logdb.store.directories import check_empty, named_errors
+from logdb.store.directories import check_empty
 from logdb.store.report import Copied, Progress
 from logdb_http_api.downloads import BACKUP, Offer
 from logdb_http_api.remote.connection import Exchange
@@ -34,14 +35,14 @@ def backup(connections: "Connections", io: IO, path: str, progress: Progress | N
     if io.exists(path):
         raise TargetNotEmpty(path)
     outline = None if base is None else _outline(io, base)
-    with new_file(io, path) as fd:
+    with new_file(io, path) as file:
         try:
             made = connections.request("POST", _PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
         except BackupMismatch as error:
             raise BackupMismatch(base or "", error.reason) from None
         offer: Offer = made.decoded(Offer)
         try:
-            _download(connections, io, fd, path, offer, progress)
+            _download(connections, file, path, offer, progress)
         finally:
             connections.request("DELETE", f"{_PATH}/{offer.id}")
     return offer.copied._replace(path=path)
@@ -53,7 +54,7 @@ def _outline(io: IO, base: str) -> bytes:
         return reader.outline()
 
 
-def _download(connections: "Connections", io: IO, fd: int, path: str, offer: Offer, progress: Progress | None) -> None:
+def _download(connections: "Connections", file: File, path: str, offer: Offer, progress: Progress | None) -> None:
     """All pieces, each asked for while the one before it is written."""
     size_bytes = offer.copied.written_bytes
     exchange = _piece(connections, offer, 0)
@@ -65,8 +66,7 @@ def _download(connections: "Connections", io: IO, fd: int, path: str, offer: Off
         if answer.status != 206 or len(answer.body) != stop - start:
             exchange.abandon()
             raise InvalidAnswer(answer.url, f"{len(answer.body)} bytes with status {answer.status}, where {stop - start} were asked for")
-        with named_errors(path):
-            pwrite_all(io, fd, answer.body, start)
+        file.write(answer.body, start)
         if progress is not None:
             progress(stop, size_bytes, os.path.basename(path))
 

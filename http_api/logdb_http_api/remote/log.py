@@ -15,6 +15,7 @@ from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, OffsetOutOfRange, RecordTooLarge, UnknownTopic
 from logdb.log.isolation import IsolationLevel
+from logdb.mistakes import OF_THE_CALL, door, wrong_type
 from logdb.model import (
     DURABILITY_LEVELS,
     OFFSET_MAX,
@@ -27,6 +28,7 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.threads import renewed
 from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
@@ -52,7 +54,7 @@ class RemoteLog:
         self._builder = Batches(topic, self._config, batch_size, session.clock, batch_count=REQUEST_BATCHES_MAX)
         self.configure(info)
         self._identity = Identity(session.init_producer_id)
-        self._turn = threading.Lock()
+        self._turn = renewed(threading.Lock())
         self._memory = Memory()
         self.gone = False  # its topic was deleted
 
@@ -106,6 +108,7 @@ class RemoteLog:
     def open_transactions(self) -> list[OpenTransaction]:
         return self._transactions(0, 0).open
 
+    @door
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._transactions(offset, end_offset).aborted
 
@@ -114,10 +117,12 @@ class RemoteLog:
         found: Transactions = self._get(f"transactions?{query}").decoded(Transactions)
         return found
 
+    @door
     def epoch_at(self, offset: int) -> int:
         found: Epoch = self._get(f"epochs/{max(0, offset)}").decoded(Epoch)
         return found.leader_epoch
 
+    @door
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
         return found.offset
@@ -168,6 +173,8 @@ class RemoteLog:
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
         """Have records built, and what is built sent."""
         level = _level(durability)
+        if expected_offset is not None and not isinstance(expected_offset, int):
+            raise wrong_type("expected_offset", expected_offset, (int,))
         self._check()
         self._session.check_open()  # before the lock: a forked child has it as it was, held by a thread that is not there
         with self._turn:
@@ -191,10 +198,13 @@ class RemoteLog:
                     upload.note(error)
                 if isinstance(error, RecordTooLarge | InvalidRecord | InvalidTimestamp):
                     self.configure(self._session.describe_topic(self.topic))  # perhaps the topic takes it by now
+                if isinstance(error, OF_THE_CALL):
+                    raise error.with_traceback(None) from error.__cause__
                 raise
         self._session.ends.appended()
         return self.append_batches(b"", expected_offset=expected_offset) if upload.offsets is None else upload.offsets
 
+    @door
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
         return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
@@ -204,6 +214,7 @@ class RemoteLog:
 
     # ------------------------------------------------------------ reading
 
+    @door
     def read(
         self,
         offset: int,
@@ -228,12 +239,14 @@ class RemoteLog:
         source = Source(self._session.connections, f"{self._path}/batches", isolation_level, decompressed_size_bytes_max)
         return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
 
+    @door
     def read_batches(
         self, offset: int, size_bytes_max: int = SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
         return chunk.batches, chunk.next_offset
 
+    @door
     def read_arrow(
         self,
         offset: int | None = None,
@@ -248,6 +261,7 @@ class RemoteLog:
         end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
         return arrow.record_batches(source.chunks(first, end), begin, end, columns)
 
+    @door
     def follow(
         self,
         offset: int,

@@ -6,10 +6,11 @@ Does not know what calls do.
 
 import inspect
 import json
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -28,8 +29,11 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.model import Buffer, Changes, Durability, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.mistakes import wrong_type
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.pools import Pool
 from logdb.store.report import Copied, Progress, Report
+from logdb.threads import started
 from logdb_http_api import wire
 from logdb_http_api.batches import BATCHES
 from logdb_http_api.calls import PATH, SHAPES
@@ -60,7 +64,7 @@ _DONE_BEFORE: dict[str, type[LogdbError]] = {
     "delete_users": UnknownCredential,
     "revoke_tokens": UnknownCredential,
 }
-_PATIENCE_MS = {"compact": _LONG_MS, "flush": _LONG_MS}
+_PATIENCE_MS = {"compact": _LONG_MS, "enforce_retention": _LONG_MS, "flush": _LONG_MS}
 
 
 def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
@@ -106,6 +110,7 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
+
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -128,7 +133,7 @@ class RemoteSession:
         self.watching = Watching(self.ends)
         self._logs: dict[TopicPartition, RemoteLog] = {}
         self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that
-        self._commits = ThreadPoolExecutor(1, thread_name_prefix="logdb-commit")  # one: none overtakes another
+        self._commits = Pool(1, "logdb-commit")  # one: none overtakes another
 
     @property
     def closed(self) -> bool:
@@ -174,6 +179,7 @@ class RemoteSession:
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
         arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
         info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
         self._learn(info)
@@ -195,10 +201,17 @@ class RemoteSession:
         self.ends.appended()
         return start_offset
 
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        gone: list[ExpiredRecords] = self.call("enforce_retention", {"topic": topic, "dry_run": dry_run})
+        self.ends.appended()
+        return gone
+
     def partition_count(self, topic: str) -> int:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        if not isinstance(topic, str):
+            raise wrong_type("topic", topic, (str,))
         """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
@@ -222,7 +235,7 @@ class RemoteSession:
                 log.configure(info)
 
     def log(self, topic: str, partition: int = 0) -> RemoteLog:
-        where = TopicPartition(topic, partition)
+        where = TopicPartition(topic, operator.index(partition))
         log = self._logs.get(where)
         if log is None:
             info = self._info(topic)
@@ -231,7 +244,7 @@ class RemoteSession:
                 info = self._info(topic)  # perhaps some were added
             if not 0 <= partition < info.partition_count:
                 raise UnknownPartition(topic, partition, info.partition_count)
-            log = self._logs.setdefault(where, RemoteLog(self, topic, partition, info, self._batch_size))
+            log = self._logs.setdefault(where, RemoteLog(self, topic, where.partition, info, self._batch_size))
         else:
             self.check_open()
         self.ends.expect(where)
@@ -321,7 +334,7 @@ class RemoteSession:
             except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
                 future.set_exception(error)
 
-        threading.Thread(target=run, name=f"logdb-{name}", daemon=True).start()
+        started(f"logdb-{name}", run)
         told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
         return future
 

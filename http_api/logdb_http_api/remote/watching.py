@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from logdb.errors import LogdbError
 from logdb.model import Signal, TopicPartition
+from logdb.threads import renewed, started
 
 if TYPE_CHECKING:
     from logdb_http_api.remote.ends import Ends
@@ -24,18 +25,17 @@ class Watching:
     def __init__(self, ends: "Ends") -> None:
         self._ends = ends
         self._events: dict[TopicPartition, list[Signal]] = {}
-        self._changed = threading.Condition()
+        self._changed = renewed(threading.Condition())
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def watch(self, partition: TopicPartition, grown: Signal) -> None:
-        """Set ``grown`` whenever there may be more to read, until ``unwatch``."""
+        """Set ``grown`` whenever there may be more to read, until ``unwatch``; raises ThreadUnavailable."""
         with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = started("logdb-watch", self._run)
             self._events.setdefault(partition, []).append(grown)
             self._changed.notify()
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="logdb-watch", daemon=True)
-                self._thread.start()
 
     def unwatch(self, partition: TopicPartition, grown: Signal) -> None:
         """Take one ``watch`` back."""

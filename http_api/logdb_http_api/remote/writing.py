@@ -104,7 +104,7 @@ class Upload:
         durability: str | None,
     ) -> None:
         self._connections, self._path, self._identity = connections, path, identity
-        self._codec = COMPRESSION_TYPES.index(config.compression_type)
+        self._codec, self._message_bytes_max = COMPRESSION_TYPES.index(config.compression_type), config.max_message_bytes
         self._expected_offset, self._durability = expected_offset, durability
         self._under_way: deque[UnderWay] = deque()
         self._memory = memory
@@ -115,7 +115,7 @@ class Upload:
         for part, count in _parts(batches, record_count):
             copy = self._memory.copy(part)
             self._identity.stamp(copy, self._under_way_count)
-            body = convert.compress_batches(copy, self._codec) if self._codec else copy
+            body = convert.compress_batches(copy, self._codec, size_bytes_max=self._message_bytes_max) if self._codec else copy
             while self._under_way and not self._may_follow():
                 self._finish_one()
             self._send(body, count)

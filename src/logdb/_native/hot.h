@@ -107,6 +107,9 @@ int level_get(PyObject *name, int fallback);
 /* 0, or -1 with an exception; `what` names the argument. */
 int int64_get(PyObject *o, const char *what, int64_t *out);
 
+/* A tuple of what an iterable has; `what` names the argument. */
+PyObject *items_get(PyObject *iterable, const char *what);
+
 /* A tuple of bytes and None out of any iterable; anything bytes-like is copied into bytes. */
 PyObject *blobs_snapshot(PyObject *iterable, const char *what);
 

@@ -188,7 +188,7 @@ static int count_check(const many_records *m, Py_ssize_t count, const char *what
 
 static int many_timestamps(builder *b, many_records *m, PyObject *timestamps)
 {
-    PyObject *items = PySequence_Tuple(timestamps);
+    PyObject *items = items_get(timestamps, "timestamps_ms");
     if (items == NULL)
         return -1;
     int result = count_check(m, PyTuple_GET_SIZE(items), "timestamps_ms");
@@ -215,7 +215,7 @@ static int many_timestamps(builder *b, many_records *m, PyObject *timestamps)
 
 static int many_headers(many_records *m, PyObject *headers)
 {
-    PyObject *items = PySequence_Tuple(headers);
+    PyObject *items = items_get(headers, "headers");
     if (items == NULL)
         return -1;
     int result = count_check(m, PyTuple_GET_SIZE(items), "headers");

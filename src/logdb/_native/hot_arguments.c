@@ -50,9 +50,17 @@ static int snapshot_replace(PyObject **snapshot, PyObject *source, Py_ssize_t i,
     return 0;
 }
 
+PyObject *items_get(PyObject *iterable, const char *what)
+{
+    if (Py_TYPE(iterable)->tp_iter != NULL || PySequence_Check(iterable))
+        return PySequence_Tuple(iterable);
+    PyErr_Format(PyExc_TypeError, "%s: '%s' object is not iterable", what, Py_TYPE(iterable)->tp_name);
+    return NULL;
+}
+
 PyObject *blobs_snapshot(PyObject *iterable, const char *what)
 {
-    PyObject *snapshot = PySequence_Tuple(iterable);
+    PyObject *snapshot = items_get(iterable, what);
     if (snapshot == NULL)
         return NULL;
     for (Py_ssize_t i = 0, count = PyTuple_GET_SIZE(snapshot); i < count; i++) {
@@ -175,7 +183,7 @@ static int header_encode(PyObject *pair, Py_ssize_t record, Py_ssize_t index, gr
 
 int64_t headers_encode(PyObject *headers, Py_ssize_t index, growing *out)
 {
-    PyObject *pairs = PySequence_Tuple(headers);
+    PyObject *pairs = items_get(headers, index < 0 ? "headers" : "each of headers");
     if (pairs == NULL)
         return -1;
     int64_t count = PyTuple_GET_SIZE(pairs);

@@ -293,8 +293,11 @@ static route *route_find(dispatcher *p, PyObject *topic)
     PyObject *found = PyDict_GetItemWithError(p->routes, topic);
     if (found != NULL)
         return (route *)Py_NewRef(found);
-    if (PyErr_Occurred())
+    if (PyErr_Occurred()) {
+        if (!PyUnicode_Check(topic))
+            PyErr_Format(PyExc_TypeError, "topic must be a str, not %s", Py_TYPE(topic)->tp_name);
         return NULL;
+    }
     found = PyObject_CallMethodOneArg((PyObject *)p, hot_names._route, topic);
     if (found != NULL && !Py_IS_TYPE(found, &Route_Type)) {
         PyErr_Format(PyExc_TypeError, "_route() must return a Route, not %s", Py_TYPE(found)->tp_name);
@@ -323,15 +326,25 @@ static Py_ssize_t route_stick(route *r, Py_ssize_t count, int64_t size, int64_t 
     return r->sticky;
 }
 
+static int partition_number(PyObject *o, const char *what, Py_ssize_t *out)
+{
+    if (!PyIndex_Check(o)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int, not %s", what, Py_TYPE(o)->tp_name);
+        return -1;
+    }
+    *out = PyNumber_AsSsize_t(o, PyExc_OverflowError);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
 static int partition_ask(const dispatcher *p, PyObject *key, Py_ssize_t count, Py_ssize_t *out)
 {
     PyObject *number = PyLong_FromSsize_t(count), *chosen = NULL;
     if (number != NULL)
         chosen = PyObject_CallFunctionObjArgs(p->partitioner, key, number, NULL);
     Py_XDECREF(number);
-    *out = chosen != NULL ? PyNumber_AsSsize_t(chosen, PyExc_OverflowError) : -1;
+    int result = chosen != NULL ? partition_number(chosen, "what the partitioner returns", out) : -1;
     Py_XDECREF(chosen);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+    return result;
 }
 
 static int partition_choose(dispatcher *p, route *r, PyObject *wanted, PyObject *key_object, const new_record *record, Py_ssize_t *out)
@@ -341,10 +354,8 @@ static int partition_choose(dispatcher *p, route *r, PyObject *wanted, PyObject 
         PyErr_SetString(PyExc_SystemError, "the list of accumulators was emptied");
         return -1;
     }
-    if (given(wanted)) {
-        *out = PyNumber_AsSsize_t(wanted, PyExc_OverflowError);
-        return *out == -1 && PyErr_Occurred() ? -1 : 0;
-    }
+    if (given(wanted))
+        return partition_number(wanted, "partition", out);
     if (p->partitioner != NULL)
         return partition_ask(p, key_object, count, out);
     if (record->key_size >= 0)
@@ -392,6 +403,8 @@ static PyObject *record_send(dispatcher *p, accumulator *a, new_record *r, PyObj
     growing headers; /* set up only where there are any */
     bool headed = given(in[HEADERS]);
     PyObject *future = NULL;
+    if (given(in[ON_DELIVERY]) && !PyCallable_Check(in[ON_DELIVERY]))
+        return PyErr_Format(PyExc_TypeError, "on_delivery must be callable, not %s", Py_TYPE(in[ON_DELIVERY])->tp_name);
     if (builder_timestamp(b, in[TIMESTAMP], &r->timestamp_ms))
         return NULL;
     if (headed) {

@@ -35,6 +35,7 @@ class Database(Mirror[databases.Database]):
     append = in_thread(databases.Database.append)
     append_many = in_thread(databases.Database.append_many)
     delete_records = in_thread(databases.Database.delete_records)
+    enforce_retention = in_thread(databases.Database.enforce_retention)
     compact = in_thread(databases.Database.compact)
     make_parquet = in_thread(databases.Database.make_parquet)
     topic_tiers = in_thread(databases.Database.topic_tiers)

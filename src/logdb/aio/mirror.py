@@ -10,13 +10,13 @@ import functools
 import operator
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from math import inf
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from logdb.errors import Closed
+from logdb.pools import Pool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,8 +36,8 @@ class Threads:
     """Where calls go that may wait."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-aio")
-        self._listeners = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="logdb-aio-listener")  # threads of the other wait for it
+        self._pool = Pool(_THREAD_COUNT, "logdb-aio")
+        self._listeners = Pool(_THREAD_COUNT, "logdb-aio-listener")  # threads of the other wait for it
         self._stopped = False
 
     def start(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
@@ -45,6 +45,7 @@ class Threads:
 
         Raises:
             Closed: The database is.
+            ThreadUnavailable: There is no thread, and the system gave none.
         """
         if self._stopped:
             raise Closed("the database is closed")

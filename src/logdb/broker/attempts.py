@@ -4,7 +4,8 @@ Knows addresses, failures and how many tries are under way.  Does not know passw
 
 A try costs milliseconds of a processor, which is what makes guessing slow, and a flood of tries expensive for the server.  So
 only some are under way at once, over all and from one address, and an address that failed ``FREE_COUNT`` times in a row waits,
-twice as long with each failure.  While it waits it is refused at once, right or wrong.  An IPv6 address stands for its /64.
+twice as long with each failure.  While it waits it is refused at once, right or wrong.  An IPv6 address stands for its /64, and the
+loopback is one address: whoever is on this machine has all of 127.0.0.0/8.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from logdb.errors import AuthenticationFailed
+from logdb.threads import renewed
 
 FREE_COUNT = 5
 """Failures in a row that cost nothing: people mistype."""
@@ -40,7 +42,7 @@ class Attempts:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
         self._all = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
@@ -51,7 +53,7 @@ class Attempts:
         Raises:
             AuthenticationFailed: The address has to wait; the message says how long.
         """
-        address = self._of(network(host))
+        address = self._of(machine(host))
         self._check(address, host)
         if not address.under_way.acquire(timeout=_WAIT_S):
             raise AuthenticationFailed(f"too many logins from {host} are under way: try again later")
@@ -87,19 +89,28 @@ class Attempts:
 
 def is_loopback(host: str) -> bool:
     """Whether an address is of this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _address(host)
+    return address is not None and address.is_loopback
 
 
 @lru_cache(1024)
 def network(host: str) -> str:
-    """What is counted as one address; whatever is no IP address stands for itself."""
+    """What is counted as one address: an IPv6 /64, an IPv4 address however it is written; whatever is none stands for itself."""
+    address = _address(host)
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return host if address is None else str(address)
+
+
+def machine(host: str) -> str:
+    """As ``network``, where one machine has many addresses of its own: those of the loopback are one."""
+    return "loopback" if is_loopback(host) else network(host)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address; an IPv4 one that is mapped into IPv6 is what it is in IPv4."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host
-    if address.version == 6 and address.ipv4_mapped is None:
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return host
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 
 from logdb.broker.principals import Principal
+from logdb.threads import renewed
 
 logger = logging.getLogger("logdb.audit")
 
@@ -33,7 +34,7 @@ class Audit:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._since_ms, self._count = monotonic_ms(), 0
 
     def refused(self, principal: Principal, host: str, operation: str, resource_type: str, name: str) -> None:

@@ -63,10 +63,22 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.model import INTERNAL_TOPICS, Buffer, Changes, Durability, OffsetAndMetadata, ProducerIdAndEpoch, TopicInfo, TopicPartition
+from logdb.model import (
+    INTERNAL_TOPICS,
+    SERVED_TOPIC_DEFAULTS,
+    Buffer,
+    Changes,
+    Durability,
+    ExpiredRecords,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicInfo,
+    TopicPartition,
+)
 from logdb.store.report import Copied, Report
 from logdb.store.store import Store
 from logdb.store.topics import always
+from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
@@ -94,9 +106,10 @@ class Broker:
         )
         self._leftovers = Leftovers(store, self._transactions, self._endings)
         store.settle_by(self._settle)
-        self.topic_defaults: Mapping[str, object] = {}  # configs of topics that are created through it, and don't say otherwise
+        self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
+        self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
-        self._producer_ids_lock = threading.Lock()
+        self._producer_ids_lock = renewed(threading.Lock())
         if store.mode == "a":
             self.events = Events()
             store.listen(self.events.add)
@@ -124,8 +137,8 @@ class Broker:
         self._leftovers.stop()
         self._timers.stop()
         self._transactions.finish()
-        self._groups.cancel()
-        self._transactions.cancel()
+        self._groups.end()
+        self._transactions.end()
         self._endings.close()
 
     # ------------------------------------------------------------ topics and logs
@@ -182,13 +195,21 @@ class Broker:
         if_not_exists: bool = False,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        config = {**self.topic_defaults, **(config or {})}
+        config = self._of_new(config)
         return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
-        config = {**self.topic_defaults, **(config or {})}
-        return self._store.check_new_topic(name, partitions=partitions, config=config)
+        return self._store.check_new_topic(name, partitions=partitions, config=self._of_new(config))
+
+    def serve_topics(self, told: Mapping[str, object]) -> None:
+        """Be a server's: topics that don't say otherwise get ``told``, and ``SERVED_TOPIC_DEFAULTS`` where that is silent."""
+        self._served_defaults, self._told_defaults = {**SERVED_TOPIC_DEFAULTS, **told}, told
+
+    def _of_new(self, config: Mapping[str, object] | None) -> Mapping[str, object]:
+        """The configs of a topic that is created with ``config``, where None asks for what the server was told, or else nothing."""
+        given = config or {}
+        return {**self._served_defaults, **given, **{key: self._told_defaults.get(key) for key, value in given.items() if value is None}}
 
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         """Raise what ``alter_topic`` would, without doing it."""
@@ -208,6 +229,9 @@ class Broker:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        return self._store.enforce_retention(topic, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         self._store.compact(topic, partition)

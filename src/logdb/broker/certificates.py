@@ -11,7 +11,9 @@ Source: RFC 2253 for the DN, with the keywords that Kafka's default (Java's ``X5
 written as ``ssl`` names them.
 """
 
+import ssl
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from logdb.broker.principals import Principal
@@ -51,6 +53,16 @@ def principal_of(certificate: Mapping[str, Any], rule: PrincipalRule) -> Princip
         wanted = "one common name" if rule == "cn" else "a subject"
         raise AuthenticationFailed(f"the client's certificate is to have {wanted}, it has {len([name for name in names if name])}")
     return Principal("User", names[0])
+
+
+def expires_ms(certificate: Mapping[str, Any]) -> int:
+    """When a certificate expires, ms since 1970; of what ``SSLSocket.getpeercert`` returns."""
+    return _milliseconds(certificate["notAfter"])
+
+
+@lru_cache(1024)
+def _milliseconds(text: str) -> int:
+    return int(ssl.cert_time_to_seconds(text)) * 1000
 
 
 def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:

@@ -14,15 +14,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from logdb.broker.decisions import Decision
 from logdb.coordinator.effects import Action, SyncPartitions, WriteMarkers
-from logdb.errors import Closed, LogdbError, ProducerFenced, UnknownPartition, UnknownTopic
+from logdb.errors import Closed, LogdbError, ProducerFenced, ThreadUnavailable, UnknownPartition, UnknownTopic
 from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.pools import Pool
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,9 @@ class Endings:
         """
         self._store, self._append_offsets_marker, self._decide = store, append_offsets_marker, decide
         self._last_sync_s = 0.0
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._pool: Pool | None = None
+        self._closed = False
+        self._lock = renewed(threading.Lock())
 
     def act(self, action: Action) -> None:
         """Carry out ``action``.
@@ -73,7 +75,7 @@ class Endings:
         ]
         first, others = unsynced[:1], unsynced[1:]
         if self._last_sync_s > _SLOW_SYNC_S:
-            others = [self._threads().submit(sync).result for sync in others]
+            others = [self._handed_over(sync) for sync in others]
         _first_error([*first, *others])
 
     def _sync(self, partition: TopicPartition, log: Log) -> None:
@@ -83,9 +85,11 @@ class Endings:
             self._last_sync_s = time.perf_counter() - began
 
     def close(self) -> None:
+        """End the threads; what is synced from then on is synced by the caller's."""
         with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown()
+            self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def _write_markers(self, action: WriteMarkers) -> None:
         """Markers of one transaction: a snapshot has them all, or none."""
@@ -137,11 +141,17 @@ class Endings:
         except (UnknownTopic, UnknownPartition):
             return None
 
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logdb-sync")
-            return self._pool
+    def _handed_over(self, sync: Callable[[], None]) -> Callable[[], None]:
+        """A call in another thread, to be waited for; the very call where no thread can be had."""
+        try:
+            with self._lock:
+                if self._closed:
+                    return sync
+                if self._pool is None:
+                    self._pool = Pool(_SYNC_THREADS, "logdb-sync")
+            return self._pool.submit(sync).result
+        except (ThreadUnavailable, Closed):
+            return sync
 
 
 def _bound(function: Callable[..., None], *arguments: Any) -> Callable[[], None]:

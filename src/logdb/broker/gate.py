@@ -25,7 +25,7 @@ from logdb.broker import security_file
 from logdb.broker.acls import Authorizer, Operation, ResourceType
 from logdb.broker.async_waiting import Waits
 from logdb.broker.audit import Audit
-from logdb.broker.authentication import Authentication
+from logdb.broker.authentication import Authentication, Identity, Shown, Unasked
 from logdb.broker.broker import Broker
 from logdb.broker.credentials import Mechanism, ScramCredential
 from logdb.broker.guarded import GuardedSession
@@ -48,6 +48,7 @@ class Gate:
         metrics: What is counted.
         quotas: What is charged.
         partitions: What may be made.
+        change_count: How often users, tokens and ACLs were another set.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Gate:
             partition_limits: How many partitions may be made.
 
         Raises:
-            CorruptionError, UnsupportedFormat, OSError: The file cannot be read: nobody knows who may do what.
+            CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
         """
         self._broker, self._super_users, self._required = broker, frozenset(super_users), authentication
         self._file = security_file.Watched(broker.io, broker.directory, self._take)
@@ -74,6 +75,7 @@ class Gate:
         self._audit = Audit(broker.io.monotonic_ms)
         self._authorizer: Authorizer | None = None  # None: whoever comes may do anything
         self._trouble = ""  # why the file could not be read the last time; said once
+        self.change_count = 0
         self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
 
@@ -116,19 +118,22 @@ class Gate:
             return
         content = content or Security()
         self._authentication.configure(content)
-        self.quotas.configure(content.quotas)
-        self._authorizer = Authorizer(content.acls, content.super_users | self._super_users)
+        self.change_count += 1
+        super_users = content.super_users | self._super_users
+        self.quotas.configure(content.quotas, super_users)
+        self._authorizer = Authorizer(content.acls, super_users)
 
     def _refresh(self) -> None:
         """Read the file again if it is another one."""
         try:
             self._file.refresh()
-        except (LogdbError, OSError) as error:
+        except LogdbError as error:
             if self._trouble == str(error):
                 return  # said already
             self._trouble = str(error)
             if self._authorizer is None:
                 logger.error("%s; nobody may do anything", error)
+                self.change_count += 1
                 self._authorizer = Authorizer(super_users=self._super_users)
             else:
                 logger.error("%s; what was read before still counts", error)
@@ -141,7 +146,7 @@ class Gate:
         self._refresh()
         return self._authorizer is not None
 
-    def authenticate_password(self, user: str, password: str, host: str) -> Principal:
+    def authenticate_password(self, user: str, password: str, host: str) -> Identity:
         """Who has this name and password.  Hashes, unless they were right a moment ago, and may wait for others.
 
         Args:
@@ -157,17 +162,17 @@ class Gate:
             self.not_authenticated(host, user, error)
             raise
 
-    def remembered(self, user: str, password: str) -> Principal | None:
+    def remembered(self, user: str, password: str) -> Identity | None:
         """Who has this name and password, if they were right a moment ago: for an event loop, before it has them hashed."""
         self._refresh()
         return self._authentication.remembered(user, password)
 
-    def owner(self, token: str) -> Principal | None:
+    def owner(self, token: str) -> Identity | None:
         """Whose token it is, if it is anybody's; nothing is noted of one that is not."""
         self._refresh()
         return self._authentication.owner(token)
 
-    def authenticate_token(self, token: str, host: str) -> Principal:
+    def authenticate_token(self, token: str, host: str) -> Identity:
         """Whose token it is.
 
         Raises:
@@ -192,15 +197,23 @@ class Gate:
 
     # ------------------------------------------------------------ what
 
-    def session(self, principal: Principal, host: str) -> GuardedSession:
+    def session(self, principal: Principal, host: str, shown: Shown | None = None) -> GuardedSession:
         """The broker, as far as ``principal`` may use it: for one request, which is counted.
 
         Args:
             host: The address that it calls from.
+            shown: What it has shown of who it is, which has to count all the while; None: that cannot stop to.
         """
         self._refresh()
         self.metrics.request()
-        return GuardedSession(self, self._broker, principal, host)
+        return GuardedSession(self, self._broker, principal, host, shown)
+
+    def counts(self, principal: Principal, shown: Shown) -> bool:
+        """Whether what a principal has shown still shows who it is."""
+        self._refresh()
+        if isinstance(shown, Unasked):
+            return self._authorizer is None
+        return self._authentication.counts(principal, shown)
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal that calls from an address may do something with a resource."""

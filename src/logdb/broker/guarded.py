@@ -14,7 +14,7 @@ carried out (``broker``).
     create_topic, check_new_topic                       Create Cluster, or Create Topic
     alter_topic                                         Alter Topic for partitions; AlterConfigs Topic for configs
     check_topic_configs                                 AlterConfigs Topic
-    delete_topic, delete_records                        Delete Topic
+    delete_topic, delete_records, enforce_retention     Delete Topic
     compact                                             Alter Topic
     init_producer_id                                    Write TransactionalId; without one as flush
     flush                                               IdempotentWrite Cluster, or Write of some Topic
@@ -29,8 +29,7 @@ carried out (``broker``).
     describe_group                                      Describe Group
     delete_group                                        Delete Group
     delete_offsets                                      Delete Group, Read Topic of each
-    metrics                                             Describe Cluster; nothing of who is anonymous, on this machine
-    reports                                             Describe Cluster
+    metrics, reports                                    Describe Cluster
     verify, backup                                      ClusterAction Cluster
     security                                            see ``guarded_security``
 
@@ -50,16 +49,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from logdb.broker.acls import ANY, CLUSTER, Need, Operation, ResourceType
-from logdb.broker.attempts import is_loopback
+from logdb.broker.authentication import Certified, Shown
 from logdb.broker.broker import Broker
 from logdb.broker.guarded_log import GuardedLog
 from logdb.broker.guarded_security import GuardedSecurity
 from logdb.broker.metrics import Counts, Gauges, gauges
-from logdb.broker.principals import ANONYMOUS, Principal
+from logdb.broker.principals import Principal
 from logdb.broker.quotas import Resource
+from logdb.broker.security_file import Token
 from logdb.broker.watch import KEPT_COUNT
 from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
-from logdb.errors import Closed, NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.model import (
@@ -68,6 +68,7 @@ from logdb.model import (
     Changes,
     ConfigValue,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicInfo,
@@ -97,28 +98,63 @@ class Measured(NamedTuple):
 
 
 class GuardedSession:
-    """``client.session.Session`` for one principal that calls from one address; a door makes one for each request."""
+    """``client.session.Session`` for one principal that calls from one address; a door makes one for each request.
 
-    def __init__(self, gate: "Gate", broker: Broker, principal: Principal, host: str) -> None:
+    What the principal has shown of who it is counts for as long as the request takes, or its calls are refused.
+    """
+
+    def __init__(self, gate: "Gate", broker: Broker, principal: Principal, host: str, shown: Shown | None) -> None:
         self.principal, self.host = principal, host
         self._gate, self._broker = gate, broker
+        self._show(shown)
         self._throttle_ms = gate.quotas.charge(principal, "request", 1)
         self._given_up = False
 
     # ------------------------------------------------------------ what every call goes through
 
+    def _show(self, shown: Shown | None) -> None:
+        self.shown = shown
+        self._until_ms = shown.expires_ms if isinstance(shown, Token) else shown.until_ms if isinstance(shown, Certified) else None
+        self._seen_count = -1  # changes of the gate when it was looked at last
+
+    def go_on_for(self, asking: "GuardedSession") -> None:
+        """Be a session for who asks now: the same principal, perhaps from elsewhere, or by something else that it has shown."""
+        self.host = asking.host
+        self._show(asking.shown)
+
+    def check(self) -> None:
+        """Go on if what the principal has shown still counts.
+
+        Raises:
+            AuthenticationFailed: It was revoked, changed or deleted, or has expired.
+        """
+        if self.shown is not None and not self._gate.counts(self.principal, self.shown):
+            raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
+
+    def _look(self) -> None:
+        """As ``check``, right after the gate was asked for something else: at once, unless there is a change, or the time is over."""
+        seen_count = self._gate.change_count
+        if seen_count != self._seen_count or (self._until_ms is not None and self._until_ms <= self._broker.io.clock_ms()):
+            self.check()
+            self._seen_count = seen_count
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER) -> bool:
         """Whether the principal may do this."""
-        return self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        self._look()
+        return allowed
 
     def need(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
         """Go on if the principal may do this with all of the resources.
 
         Raises:
             NotAuthorized: Not with one of them; there is a line of it in the audit log.
+            AuthenticationFailed: as ``check``.
         """
         for name in names:
-            if not self._gate.allows(self.principal, self.host, operation, resource_type, name):
+            allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+            self._look()
+            if not allowed:
                 self.refuse(operation, resource_type, name)
 
     def need_any(self, needs: Sequence[Need]) -> None:
@@ -251,6 +287,13 @@ class GuardedSession:
         self.need("Delete", "Topic", topic)
         return self.call(self._broker.delete_records, topic, partition, before_offset)
 
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        if topic is not None:
+            self.need("Delete", "Topic", topic)
+            return self.call(self._broker.enforce_retention, topic, dry_run=dry_run)
+        names = [name for name in self._broker.topic_names() if self.may("Delete", "Topic", name)]
+        return [gone for name in names for gone in self.call(self._broker.enforce_retention, name, dry_run=dry_run)]
+
     def compact(self, topic: str, partition: int | None = None) -> None:
         self.need("Alter", "Topic", topic)
         self.call(self._broker.compact, topic, partition)
@@ -277,7 +320,9 @@ class GuardedSession:
 
     def _need_writer(self) -> None:
         """See that the principal may write at all (KIP-679)."""
-        if not self._gate.allows_some(self.principal, self.host, "Write", "Topic"):
+        allowed = self._gate.allows_some(self.principal, self.host, "Write", "Topic")
+        self._look()
+        if not allowed:
             self.need("IdempotentWrite", "Cluster", CLUSTER)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
@@ -285,6 +330,7 @@ class GuardedSession:
         return [info for info in found if self.may("Describe", "Topic", info.name)]
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT) -> Changes:
+        self.check()
         changes = self.call(self._broker.changes, position, timeout_ms, count_max=count_max)
         return changes._replace(events=tuple(event for event in changes.events if self.may("Describe", "Topic", event.topic.name)))
 
@@ -526,6 +572,5 @@ class GuardedSession:
 
     def metrics(self) -> Measured:
         """What was counted so far, and how topics and groups are now."""
-        if not (self.principal == ANONYMOUS and is_loopback(self.host)):
-            self.need("Describe", "Cluster", CLUSTER)
+        self.need("Describe", "Cluster", CLUSTER)
         return Measured(self._gate.metrics.counts(), gauges(self._broker))

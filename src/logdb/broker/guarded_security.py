@@ -16,7 +16,7 @@ anything any more but where the files are.
 Source: Kafka's ``KafkaApis`` for ACLs and SCRAM credentials; KIP-554.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.broker.acls import CLUSTER, Acl, AclFilter
@@ -41,11 +41,14 @@ class GuardedSecurity:
     def _reading(self) -> FileKeeper:
         return FileKeeper(self._session.io, self._gate.directory)
 
-    def _changing(self, users: Iterable[str] = (), *, super_user: bool = False, first: bool = False) -> FileKeeper:
+    def _changing(
+        self, users: Iterable[str] = (), *, tokens: Collection[str] = (), super_user: bool = False, first: bool = False
+    ) -> FileKeeper:
         """What makes a change.
 
         Args:
             users: Whom it concerns.
+            tokens: Whose owners it concerns.
             super_user: It makes one.
             first: Authentication may begin with it.
         """
@@ -58,7 +61,7 @@ class GuardedSecurity:
         def vet(content: Security) -> None:
             if self._gate.is_super_user(self._session.principal):
                 return
-            for one in concerned:
+            for one in (*concerned, *(token.owner for token in content.tokens if token.name in tokens)):
                 if super_user or one in content.super_users or self._gate.is_super_user(one):
                     self._refuse(one)
 
@@ -109,7 +112,7 @@ class GuardedSecurity:
         return added
 
     def revoke_tokens(self, names: Sequence[str]) -> None:
-        self._session.call(self._changing().revoke_tokens, names)
+        self._session.call(self._changing(tokens=names).revoke_tokens, names)
         self._changed("revoke_token", names)
 
     # ------------------------------------------------------------ ACLs

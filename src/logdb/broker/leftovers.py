@@ -25,6 +25,7 @@ from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.log.log import Log
 from logdb.model import OpenTransaction, ProducerIdAndEpoch, TopicPartition
 from logdb.store.store import Store
+from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Leftovers:
         self._store, self._transactions, self._endings = store, transactions, endings
         self._settled: set[TopicPartition] = set()
         self._all_settled = False
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self._thread: threading.Thread | None = None
 
     def settle(self, log: Log) -> None:
@@ -91,9 +92,8 @@ class Leftovers:
     # ------------------------------------------------------------ after an unclean stop
 
     def start(self) -> None:
-        """Settle all logs, in a thread."""
-        self._thread = threading.Thread(target=self._run, name="logdb-leftovers", daemon=True)
-        self._thread.start()
+        """Settle all logs, in a thread; raises ThreadUnavailable."""
+        self._thread = started("logdb-leftovers", self._run)
 
     def stop(self) -> None:
         """Wait until they are: what is closed has nothing left."""

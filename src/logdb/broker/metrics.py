@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from logdb.model import PartitionInfo, TopicPartition
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     from logdb.broker.broker import Broker
@@ -61,7 +62,7 @@ class Metrics:
     """The counters of one gate."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._topics: dict[str, list[int]] = {}
         self._calls: dict[str, int] = {}
         self._requests = self._refusals = self._failed_authentications = self._throttled_ms = 0

@@ -2,6 +2,8 @@
 
 Knows rates and token buckets.  Does not know who waits, nor where quotas are kept (``security_file``).
 
+The quota for all without one of their own does not hold for super users: whoever may set it need not be one.
+
 Nothing is refused: what was done is charged, a bucket may go below zero, and the answer is held back until it is at zero
 again.  A bucket holds what may come in one second at once.
 
@@ -9,10 +11,11 @@ Source: Kafka's client quotas (KIP-13, KIP-124), which throttle in the same way.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from logdb.broker.principals import Principal
+from logdb.threads import renewed
 
 Resource: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -64,13 +67,15 @@ class Quotas:
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._quotas: Mapping[Principal | None, Quota] = {}
+        self._super_users: Collection[Principal] = ()
         self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}
 
-    def configure(self, quotas: Mapping[Principal | None, Quota]) -> None:
-        """Set what each principal may do; that of None is for all without one of their own.  Where one changed, buckets begin full."""
+    def configure(self, quotas: Mapping[Principal | None, Quota], super_users: Collection[Principal] = ()) -> None:
+        """Set what each principal may do; that of None is for all others but super users.  Where one changed, buckets begin full."""
         with self._lock:
+            self._super_users = super_users
             if quotas != self._quotas:
                 self._quotas, self._buckets = quotas, {}
 
@@ -95,4 +100,5 @@ class Quotas:
             return bucket.charge(amount, now_ms)
 
     def _of(self, principal: Principal) -> Quota:
-        return self._quotas.get(principal) or self._quotas.get(None) or _NO_QUOTA
+        own = self._quotas.get(principal)
+        return own or (None if principal in self._super_users else self._quotas.get(None)) or _NO_QUOTA

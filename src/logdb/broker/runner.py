@@ -43,6 +43,7 @@ from logdb.coordinator.effects import (
 from logdb.errors import LogdbError, SyncFailed
 from logdb.log.log import Log
 from logdb.model import Durability, ProducerIdAndEpoch
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +82,8 @@ class Shard(Generic[C]):
         self.log, self._coordinator = log, coordinator
         self._clock, self._timers, self._act, self._follows = clock, timers, act, follows
         self._while_appending = while_appending
-        self._lock = threading.RLock()
-        self._load_lock = threading.RLock()  # taken before ``_lock``
+        self._lock = renewed(threading.RLock())
+        self._load_lock = renewed(threading.RLock())  # taken before ``_lock``
         self._ready = self._recovered = False  # what loading calls for is done; is accepted
         self._loaded_offset = -1  # up to where the partition was replayed
         self._waiting: dict[int, Future[Any]] = {}
@@ -90,6 +91,7 @@ class Shard(Generic[C]):
         self._deferred: list[StateRecord] = []  # accepted; to be appended before the next ones
         self._outbox: deque[Effects] = deque()  # accepted; their actions have not begun
         self._failed: SyncFailed | None = None
+        self._ended: LogdbError | None = None  # why nothing is handled any more
 
     # ------------------------------------------------------------ what the broker calls
 
@@ -97,6 +99,8 @@ class Shard(Generic[C]):
         """Replay the partition, once, and carry out what that calls for."""
         if self._ready:
             return
+        if not self._follows:
+            self._timers.start()
         with self._load_lock:
             if self._recovered:  # by another thread meanwhile, or by this one, which is at what that called for
                 return
@@ -139,6 +143,8 @@ class Shard(Generic[C]):
             effects = self._step(event)
             answer: Reply | Future[Any] | None = next((reply for reply in effects.replies if reply.ticket == event.ticket), None)
             if answer is None:
+                if self._ended is not None:  # what it waits for may never come
+                    raise self._ended
                 answer = self._waiting[event.ticket] = Future()
         try:
             self._finish(effects)
@@ -184,6 +190,12 @@ class Shard(Generic[C]):
         with self._lock, contextlib.suppress(LogdbError):
             self._settle()
             self._write_deferred()
+
+    def end(self, error: LogdbError) -> None:
+        """Let nobody wait for an answer any more: who does so, or would, gets ``error``."""
+        with self._lock:
+            self._ended = error
+        self.cancel(error)
 
     def cancel(self, error: LogdbError) -> None:
         """Answer whoever waits still with ``error``."""

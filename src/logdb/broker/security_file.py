@@ -22,11 +22,12 @@ from logdb.broker.acls import Acl
 from logdb.broker.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quota
-from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, LogdbError
-from logdb.io import IO, pread_exact, read_file
-from logdb.segment.files import replace_file, write_error
+from logdb.disk import File, changing, looking, read_file, replace_file
+from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, LogdbError, ReadFailed
+from logdb.io import IO
 from logdb.store import security_line
 from logdb.store.security_line import FILE_NAME, LOCK_NAME, SIZE_BYTES_MAX
+from logdb.threads import renewed
 
 LOOK_MS = 10
 _LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.005
@@ -130,7 +131,7 @@ def _token(given: Mapping[str, Any]) -> Token:
 
 
 def load(io: IO, directory: str) -> Security | None:
-    """Read the file of a database; None where there is none.  Raises CorruptionError, UnsupportedFormat, OSError."""
+    """Read the file of a database; None where there is none.  Raises CorruptionError, UnsupportedFormat, ReadFailed."""
     path = os.path.join(directory, FILE_NAME)
     try:
         data = read_file(io, path, SIZE_BYTES_MAX)
@@ -156,24 +157,25 @@ def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T
         data = encode(content)
         if len(data) > SIZE_BYTES_MAX:
             raise InvalidSecurity(f"{path} would have {len(data)} bytes: allowed are {SIZE_BYTES_MAX}")
-        try:
-            io.close(io.open(path + ".tmp", os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise write_error(path, 0, error) from error
+        with changing(path):
+            File(io, path + ".tmp", os.O_RDWR | os.O_CREAT, 0o600).close()
         replace_file(io, path, data)
     time.sleep((LOOK_MS + 1) / 1000)  # clocks of ms are up to one behind
     return result
 
 
+def _lock(io: IO, fd: int, path: str) -> bool:
+    with changing(path):
+        return io.lock(fd)
+
+
 @contextlib.contextmanager
 def _locked(io: IO, path: str) -> Iterator[None]:
-    try:
+    with changing(path):
         fd = io.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise write_error(path, 0, error) from error
     try:
         until = time.monotonic() + _LOCK_WAIT_S
-        while not io.lock(fd):
+        while not _lock(io, fd, path):
             if time.monotonic() >= until:
                 raise DirectoryLocked(path, pid=0, host="", since="")
             time.sleep(_LOCK_POLL_S)
@@ -200,8 +202,8 @@ class Watched:
             take: Called with what the file holds; None: there is none.
         """
         self._io, self.path, self._take = io, os.path.join(directory, FILE_NAME), take
-        self._lock = threading.Lock()
-        self._fd: int | None = None
+        self._lock = renewed(threading.Lock())
+        self._file: File | None = None
         self._version: tuple[int, ...] | None = _UNREAD
         self._looked_ms = -LOOK_MS
 
@@ -210,17 +212,20 @@ class Watched:
 
         Raises:
             CorruptionError, UnsupportedFormat: It is damaged; read again when it is another one.
-            OSError: It cannot be read; tried again at the next look.
+            ReadFailed: It cannot be read; tried again at the next look.
         """
         now_ms = self._io.monotonic_ms()
         if now_ms - self._looked_ms < LOOK_MS:
             return
         with self._lock:
-            version = self._io.path_version(self.path)
+            with looking(self.path):
+                version = self._io.path_version(self.path)
             try:
                 if version != self._version:
                     self._take(self._read())
                     self._version = version
+            except ReadFailed:
+                raise
             except LogdbError:
                 self._version = version  # it stays as bad as it is
                 raise
@@ -230,15 +235,15 @@ class Watched:
     def _read(self) -> Security | None:
         self._let_go()
         try:
-            self._fd = self._io.open(self.path, os.O_RDONLY)
+            self._file = File(self._io, self.path, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        return decode(pread_exact(self._io, self._fd, SIZE_BYTES_MAX, 0), self.path)
+        return decode(self._file.read(SIZE_BYTES_MAX, 0), self.path)
 
     def _let_go(self) -> None:
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            self._io.close(fd)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def close(self) -> None:
         """Close the file; nothing is handed over any more."""

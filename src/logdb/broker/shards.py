@@ -12,9 +12,10 @@ from logdb.broker.runner import Shard
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
-from logdb.errors import Closed, LogdbError, UnknownTopic
+from logdb.errors import Closed, UnknownTopic
 from logdb.log.log import Log
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)
 
@@ -47,7 +48,8 @@ class Shards(Generic[C]):
         self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
         self._partition_count = 0
-        self._lock = threading.Lock()
+        self._ended: Closed | None = None
+        self._lock = renewed(threading.Lock())
 
     def of(self, name: str) -> Shard[C]:
         """The shard that keeps ``name``, to change something; makes the topic where there is none yet.
@@ -76,7 +78,11 @@ class Shards(Generic[C]):
         shard = self._open.get(partition)
         if shard is None:
             with self._lock:
-                shard = self._open.get(partition) or self._open.setdefault(partition, self._open_shard(partition))
+                shard = self._open.get(partition)
+                if shard is None:
+                    if self._ended is not None:
+                        raise self._ended
+                    shard = self._open[partition] = self._open_shard(partition)
         return shard
 
     def all(self) -> list[Shard[C]]:
@@ -91,10 +97,13 @@ class Shards(Generic[C]):
         for shard in list(self._open.values()):
             shard.finish()
 
-    def cancel(self, error: LogdbError | None = None) -> None:
-        """Answer whoever waits still."""
-        for shard in list(self._open.values()):
-            shard.cancel(error or Closed(f"the database {self._store.path} is closed"))
+    def end(self) -> None:
+        """Let nobody wait for an answer any more: the database is closed."""
+        error = Closed(f"the database {self._store.path} is closed")
+        with self._lock:
+            self._ended = error
+        for shard in self._open.values():
+            shard.end(error)
 
     def _open_shard(self, partition: int) -> Shard[C]:
         log = self._store.log(self.topic, partition)

@@ -1,6 +1,6 @@
 """Timers: one thread that calls back what is due.
 
-Knows when.  Does not know what for.  The thread is started with the first timer, and sleeps until the next one is due.
+Knows when.  Does not know what for.  The thread is started before the first timer, and sleeps until the next one is due.
 Each key has one place in the heap that counts.  Setting a timer later, as every heartbeat does, or cancelling it costs a
 dictionary entry: its place is mended when it comes up.
 
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Hashable
 
 from logdb.io import IO
+from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +30,19 @@ class Timers:
         self._queued_ms: dict[Hashable, int] = {}  # the place of a key that counts: never later than its due time
         self._heap: list[tuple[int, int, Hashable]] = []  # (queued, number, key)
         self._number = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = renewed(threading.Condition(threading.Lock()))
         self._thread: threading.Thread | None = None
         self._stopped = False
+
+    def start(self) -> None:
+        """Have the thread, before something is done that a timer has to follow on.
+
+        Raises:
+            ThreadUnavailable: There is none; the next call tries again.
+        """
+        with self._changed:
+            if self._thread is None and not self._stopped:
+                self._thread = started("logdb-timers", self._loop)
 
     def set(self, key: Hashable, delay_ms: int | None) -> None:
         """Let ``key`` fire in ``delay_ms``, in place of what it was set to; None: not at all."""
@@ -45,9 +56,6 @@ class Timers:
                 self._queue(due_ms, key)
                 if self._heap[0][2] == key:
                     self._changed.notify()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="logdb-timers", daemon=True)
-                self._thread.start()
 
     def claim(self, key: Hashable) -> bool:
         """Whether ``key`` is due still: it was not set anew or cancelled since it fired.  It is set no more."""

@@ -20,6 +20,7 @@ from itertools import islice
 from logdb.errors import Closed
 from logdb.io import IO
 from logdb.model import Changes, TopicEvent, TopicInfo
+from logdb.threads import renewed
 
 KEPT_COUNT = 1024
 POLL_MS = 50
@@ -35,7 +36,7 @@ class Signals:
     def __init__(self, poll_ms: int | None = None) -> None:
         self.poll_ms = poll_ms
         self._all: tuple[threading.Event, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def add(self, signal: threading.Event) -> None:
         with self._lock:
@@ -62,7 +63,7 @@ class Events:
         self._run, self._count = uuid.uuid4().hex[:12], 0
         self._closed = False
         self._kept: deque[TopicEvent] = deque(maxlen=KEPT_COUNT)
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def close(self) -> None:
         """Wake whoever waits: there will be nothing more."""
@@ -129,7 +130,7 @@ class PolledEvents(Events):
         super().__init__()
         self.signals = Signals(POLL_MS)
         self._version, self._topics = version, topics
-        self._look_lock = threading.Lock()
+        self._look_lock = renewed(threading.Lock())
         self._seen, self._known = version(), by_name(topics())
 
     def since(self, position: str | None, count_max: int = KEPT_COUNT) -> Changes:

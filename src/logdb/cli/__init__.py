@@ -3,11 +3,13 @@
 Knows arguments, tables, JSON and exit codes.  Does not know file formats, but
 for ``dump``, which reads files without opening a database.
 
-Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call.
+Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call; 130 Ctrl-C; 143 SIGTERM, but 0 from what
+runs until it is stopped (``serve``, ``--follow``).
 Data goes to stdout, words to stderr.
 """
 
 import gc
+import signal
 import sys
 
 _GC_COUNT = 50_000  # imports and records make many objects and few cycles: Python's own 700 costs a twelfth of the time
@@ -32,11 +34,15 @@ KAFKA_TOOLS = {
 def main() -> None:
     """Run the command of ``sys.argv``, and exit; what the script ``logdb`` calls."""
     gc.set_threshold(_GC_COUNT)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is open yet: end at once, without a word (``app.run`` takes over)
     try:
         from logdb.cli import app
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        print(f"logdb: the command needs the package {error.name!r}: pip install 'logdb[cli]'", file=sys.stderr)
+        from logdb.errors import missing_package
+
+        print(f"logdb: {missing_package('the command', error.name)}", file=sys.stderr)
         sys.exit(1)
     app.run(sys.argv)

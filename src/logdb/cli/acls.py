@@ -14,8 +14,9 @@ from logdb.broker.acls import ANY, CLUSTER, Acl, AclFilter, Operation, PatternTy
 from logdb.broker.principals import Principal
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
-from logdb.cli.params import TOPIC, Kind
+from logdb.cli.params import TOPIC
 from logdb.cli.session import Function, Session, common, pass_session
+from logdb.cli.units import Kind
 from logdb.client.security_admin import only
 
 ACTIONS = "logdb.actions"

@@ -1,11 +1,17 @@
-"""Flags in place of verbs: what Kafka's tools take as ``--describe`` is ``describe`` here, and both work.
+"""Flags in place of verbs and names: what Kafka's tools take as ``--describe --group g`` is ``describe g`` here, and both work.
 
-Knows that exactly one is given.  Does not know what it does.
+Knows that exactly one verb is given.  Does not know what it does.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import click
+from click.core import ParameterSource
 
 from logdb.cli.session import Function
+from logdb.cli.units import Kind
 
 _GIVEN = "logdb.actions"
 
@@ -13,8 +19,9 @@ _GIVEN = "logdb.actions"
 class ActionFlags:
     """The flags of one of Kafka's tools that are verbs here."""
 
-    def __init__(self, tool: str, *names: str) -> None:
-        self._tool, self._names = tool, names
+    def __init__(self, tool: str, *names: str, describing: tuple[str, ...] = ()) -> None:
+        """``describing``: parameters that say of what ``--describe`` is meant, where they are given alone."""
+        self._tool, self._names, self._describing = tool, names, describing
 
     def options(self, function: Function) -> Function:
         """Let a command take the flags; they are hidden, and none is an argument of ``function``."""
@@ -29,12 +36,53 @@ class ActionFlags:
             click.UsageError: There are several, or a verb besides, or none of either where one is ``required``.
         """
         actions: list[str] = context.meta.get(_GIVEN, [])
-        verb = context.invoked_subcommand is not None
-        if verb and actions:
+        verb, others = context.invoked_subcommand, _others(context)
+        if verb is not None and actions:
             raise click.UsageError(f"give either a verb or a flag of {self._tool}, not both")
-        if len(actions) > 1 or (required and not verb and not actions):
+        if verb is not None and others:
+            raise click.UsageError(f"{others[0].opts[0]} belongs behind the verb: {context.info_name} {verb} {others[0].opts[0]} …")
+        describes = bool(others) and {one.name for one in others} <= set(self._describing)
+        if len(actions) > 1 or (verb is None and not actions and (required or (others and not describes))):
             raise click.UsageError(f"exactly one of {', '.join(f'--{name}' for name in self._names)} is needed")
-        return actions[0] if actions else None
+        return actions[0] if actions else "describe" if describes and verb is None else None
+
+
+def _others(context: click.Context) -> list[click.Parameter]:
+    """The hidden flags that were given, but for those that stand for verbs."""
+    given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return [
+        parameter
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.hidden and parameter.expose_value
+        if context.get_parameter_source(parameter.name) in given
+    ]
+
+
+def names(metavar: str, *flags: str, kind: Kind | None = None, one: bool = False) -> Callable[[Function], Function]:
+    """Let a command take names as arguments, and by the flags with which Kafka's tools say them.
+
+    Args:
+        metavar: How the help shows them; in brackets where none need be given.
+        one: There is one, and the function gets it as ``name``; otherwise all as ``names``.
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def with_names(*args: Any, names: tuple[str, ...], more_names: tuple[str, ...], **options: Any) -> Any:
+            given = [*names, *more_names]
+            if not given and not metavar.startswith("["):
+                raise click.UsageError(f"which {metavar.rstrip('.')}? Missing argument '{metavar}'.")
+            if not one:
+                return function(*args, names=given, **options)
+            if len(given) > 1:
+                raise click.UsageError(f"one {metavar} is wanted, given are {', '.join(given)}")
+            return function(*args, name=given[0], **options)
+
+        with_flags = click.option(*flags, "more_names", type=kind, multiple=True, hidden=True)(with_names)
+        decorated: Function = click.argument("names", metavar=metavar, nargs=-1, type=kind)(with_flags)  # type: ignore[assignment]
+        return decorated
+
+    return decorate
 
 
 def _note(context: click.Context, parameter: click.Parameter, given: bool) -> None:

@@ -11,13 +11,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import click
 
-from logdb.cli import KAFKA_TOOLS
+from logdb.cli import KAFKA_TOOLS, logs
 from logdb.cli.output import emit_error, warn
 from logdb.cli.session import Session, exit_code_of, root
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, missing_package
 
 # title of the section in the help -> verb -> "module:command"
 SECTIONS: dict[str, dict[str, str]] = {
@@ -28,6 +29,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "offsets": "offsets:offsets",
         "configs": "configs:configs",
         "delete-records": "delete_records:delete_records",
+        "enforce-retention": "enforce_retention:enforce_retention",
         "compact": "compact:compact",
         "parquet": "parquet:parquet",
     },
@@ -62,11 +64,8 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 
-# What to do where a package of an extra is missing.
-_EXTRAS = {
-    "aiohttp": "servers need the package 'aiohttp': pip install 'logdb[http]'",
-    "pyspark": "Spark needs the package 'pyspark': pip install 'logdb[spark]'",
-}
+# What it is that needs a package of an extra.
+_EXTRAS = {"aiohttp": "a server", "pyspark": "Spark"}
 
 # kcat's modes, where kcat's users expect them: first
 MODES = {
@@ -109,6 +108,12 @@ class Root(click.Group):
             ctx.fail(f"No such command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except KeyboardInterrupt as interrupt:  # which click would call a failure
+            sys.exit(_code_of(interrupt, follows=False))
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         def heading(text: str) -> str:
             return click.style(text, bold=True)
@@ -128,19 +133,19 @@ class Root(click.Group):
                 formatter.write(f"  {click.style('$', fg='bright_black')} {line}\n")
         click.Command.format_options(self, ctx, formatter)  # the group's own would list the verbs once more
         with formatter.section(heading("Exit codes")):
-            formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call\n")
+            formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call · 130 Ctrl-C · 143 SIGTERM\n")
 
     def invoke(self, ctx: click.Context) -> None:
         session = ctx.ensure_object(Session)
         as_json = session.as_json or "--json" in ctx.args  # a verb whose options are wrong does not come to say so
         try:
-            super().invoke(ctx)
+            with logs.words():
+                super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             _drop_output()  # whoever reads has had enough: that is no failure
         except KeyboardInterrupt as interrupt:
-            if not session.follows:
-                session.exit_code = 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+            session.exit_code = _code_of(interrupt, follows=session.follows)
         except click.ClickException as error:
             if not as_json:
                 raise  # click shows how the verb is used
@@ -150,16 +155,28 @@ class Root(click.Group):
             _show(error, str(error), as_json=as_json)
             session.exit_code = exit_code_of(error)
         except OSError as error:
-            _show(error, str(error), as_json=as_json)
+            _show(error, str(error) if as_json else _said(error), as_json=as_json)
             session.exit_code = 1
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in _EXTRAS:
                 raise
-            _show(error, _EXTRAS[package], as_json=as_json)
+            _show(error, str(missing_package(_EXTRAS[package], package)), as_json=as_json)
             session.exit_code = 1
         if session.exit_code:
             ctx.exit(session.exit_code)
+
+
+def _code_of(interrupt: KeyboardInterrupt, *, follows: bool) -> int:
+    """The exit code after a signal; ``follows``: SIGTERM is how the call ends."""
+    if isinstance(interrupt, Terminated):
+        return 0 if follows else 128 + signal.SIGTERM
+    return 128 + signal.SIGINT
+
+
+def _said(error: OSError) -> str:
+    """What the system says, and of which file, without its number."""
+    return ": ".join(map(str, (part for part in (error.strerror, error.filename, error.filename2) if part))) or str(error)
 
 
 def _show(error: Exception, message: str, *, as_json: bool) -> None:
@@ -207,5 +224,12 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def run(argv: Sequence[str]) -> None:
     """Run one call and exit the process."""
     args, kafka = arguments(argv)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # it is not ignored, as of a shell's background jobs
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
-    cli.main(args=args, prog_name="logdb", obj=Session(kafka=kafka))
+    try:
+        cli.main(args=args, prog_name="logdb", obj=Session(kafka=kafka))
+    finally:  # all is closed: what comes now ends Python's own end, without a word
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)

@@ -7,7 +7,8 @@ import click
 
 import logdb
 from logdb.cli.output import counted, emit, progress, say, size_text
-from logdb.cli.session import Session, common, pass_session
+from logdb.cli.params import TARGET
+from logdb.cli.session import Session, common, here, pass_session
 from logdb.errors import DirectoryLocked, ReadOnly
 
 
@@ -35,7 +36,7 @@ def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> N
 
 @click.command(short_help="Make a frozen copy in a directory, by links.")
 @common
-@click.argument("directory", metavar="DIR", type=click.Path())
+@click.argument("directory", metavar="DIR", type=TARGET)
 @pass_session
 def snapshot(session: Session, directory: str) -> None:
     """Make a frozen copy of the database in DIR, which is not there yet, or empty.
@@ -54,7 +55,7 @@ def snapshot(session: Session, directory: str) -> None:
 
 @click.command(short_help="Write the database into one file.")
 @common
-@click.argument("file", type=click.Path())
+@click.argument("file", type=TARGET)
 @click.option(
     "--base", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="An earlier backup: only what it lacks is written."
 )
@@ -74,9 +75,9 @@ def backup(session: Session, file: str, base: str | None) -> None:
 
 
 @click.command(short_help="Make a database of a backup or a snapshot.")
-@common
+@here
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
-@click.argument("directory", metavar="DIR", type=click.Path())
+@click.argument("directory", metavar="DIR", type=TARGET)
 @pass_session
 def restore(session: Session, sources: Sequence[str], directory: str) -> None:
     """Make a database in DIR, which is not there yet, or empty.

@@ -4,7 +4,7 @@ import click
 
 import logdb
 from logdb.cli.output import counted, emit, progress, say, size_text, table
-from logdb.cli.session import Session, common, pass_session
+from logdb.cli.session import Session, common, here, pass_session
 from logdb.store.report import Progress
 
 
@@ -64,7 +64,7 @@ def verify(session: Session) -> None:
 
 
 @click.command(short_help="Mend what verify finds; shows it first.")
-@common
+@here
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show what would be done.")
 @pass_session
 def repair(session: Session, execute: bool) -> None:

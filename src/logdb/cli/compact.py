@@ -6,6 +6,7 @@ from typing import NamedTuple
 import click
 
 import logdb
+from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
@@ -33,7 +34,7 @@ def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
 
 @click.command(short_help="Keep only the latest record of each key, now.")
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC, required=True)
+@names("TOPIC...", "--topic", kind=TOPIC)
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
 @pass_session
 def compact(session: Session, names: Sequence[str], partition: int | None) -> None:

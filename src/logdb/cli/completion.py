@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from logdb.cli.session import common
+from logdb.cli.session import here
 
 INSTALL = """\b
 Put this into the shell's start file:
@@ -13,7 +13,7 @@ Put this into the shell's start file:
 
 
 @click.command(short_help="Print the completion script of a shell.", epilog=INSTALL)
-@common
+@here
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import click
 
-from logdb.cli.actions import ActionFlags
+from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import emit, say, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs, changes, config_text
 from logdb.model import TOPIC_CONFIGS, TopicInfo
 
-_FLAGS = ActionFlags("kafka-configs", "describe", "alter")
+_FLAGS = ActionFlags("kafka-configs", "describe", "alter", describing=("name", "entity_type", "every"))
 
 
 def entries(topic: TopicInfo, *, every: bool) -> list[dict[str, object]]:
@@ -129,7 +129,7 @@ def list_keys(session: Session) -> None:
 
 @configs.command()
 @common
-@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@names("[TOPIC]...", "--entity-name", "--topic", kind=TOPIC)
 @click.option("-a", "--all", "every", is_flag=True, help="Also what was not set, with its default.")
 @pass_session
 def describe(session: Session, names: Sequence[str], every: bool) -> None:
@@ -152,7 +152,7 @@ def describe(session: Session, names: Sequence[str], every: bool) -> None:
 
 @configs.command()
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@names("TOPIC...", "--entity-name", "--topic", kind=TOPIC)
 @click.option("-s", "--set", "pairs", type=PAIR, multiple=True, help="Set a config: -s retention.ms=3600000.")
 @click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
 @pass_session

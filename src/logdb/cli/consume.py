@@ -21,6 +21,7 @@ from logdb.cli.output import say
 from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
+from logdb.cli.units import MILLISECONDS
 from logdb.errors import UnknownTopic
 from logdb.model import TOPIC_CONFIGS
 
@@ -259,7 +260,7 @@ Examples:
 )
 @click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many.")
 @click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (as it does unless told otherwise).")
-@click.option("--timeout-ms", type=click.IntRange(min=0), help="Wait for more, and end when none came for that long.")
+@click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for that long; 10s is 10000.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
 @click.option("-J", "as_envelope", is_flag=True, help="The same as --json: kcat's envelope, one a line.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Print the key and this before the value.")

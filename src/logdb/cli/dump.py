@@ -8,7 +8,7 @@ import click
 from logdb.cli import dump_producers, offline
 from logdb.cli.offline import Batch, Gap
 from logdb.cli.output import emit_line, text_or_base64
-from logdb.cli.session import Session, common, pass_session
+from logdb.cli.session import Session, here, pass_session
 from logdb.codec import Record, Status, control, explain
 from logdb.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from logdb.errors import CodecMissing, InvalidBatch
@@ -230,7 +230,7 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 
 
 @click.command(short_help="Print batches, records, index entries of files.")
-@common
+@here
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--files", metavar="FILE,...", help="Files with commas between, as kafka-dump-log takes them.")
 @click.option("--deep-iteration", "deep", is_flag=True, help="Also the records: offset, time, sizes, header keys.")

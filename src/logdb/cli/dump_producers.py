@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import click
 
 from logdb.cli.output import emit_line
+from logdb.disk import read_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.model import SEGMENT_SIZE_BYTES_MAX
 from logdb.segment import transaction_index
@@ -28,8 +29,8 @@ def aborted_line(entry: dict[str, object]) -> str:
 
 
 def producer_documents(path: str) -> Iterator[dict[str, object]]:
-    states = producer_snapshot.decode(read_file(IO(), path, SEGMENT_SIZE_BYTES_MAX), path)
-    for producer in states.producers.values():
+    snapshot = producer_snapshot.decode(read_file(IO(), path, SEGMENT_SIZE_BYTES_MAX), path)
+    for producer in snapshot.states.producers.values():
         yield {
             "kind": "producer",
             "producer_id": producer.producer_id,

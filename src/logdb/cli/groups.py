@@ -12,18 +12,27 @@ from typing import IO
 import click
 
 import logdb
-from logdb.cli.actions import ActionFlags
+from logdb.cli.actions import ActionFlags, names
 from logdb.cli.offsets import numbers
 from logdb.cli.output import counted, emit, say, table
-from logdb.cli.params import DURATION, TIME, TOPIC
+from logdb.cli.params import TIME, TOPIC
 from logdb.cli.reset import Target, parse_offsets, planned, written_offsets
 from logdb.cli.session import Function, Session, common, pass_session
+from logdb.cli.units import DURATION
 from logdb.client.administration import GroupOffset
 from logdb.coordinator.events import GroupInfo, MemberInfo
 from logdb.errors import UnknownGroup
 from logdb.model import TopicPartition
 
-_FLAGS = ActionFlags("kafka-consumer-groups", "list", "describe", "reset-offsets", "delete", "delete-offsets")
+_FLAGS = ActionFlags(
+    "kafka-consumer-groups",
+    "list",
+    "describe",
+    "reset-offsets",
+    "delete",
+    "delete-offsets",
+    describing=("names", "all_groups", "members", "state", "offsets", "verbose"),
+)
 
 
 # ---------------------------------------------------------------- what both ways do
@@ -62,7 +71,9 @@ def named_groups(db: "logdb.Database", names: Sequence[str], *, every: bool = Fa
     known = [group.group_id for group in db.groups()]
     for name in names:
         if name not in known:
-            raise UnknownGroup(name)
+            error = UnknownGroup(name)
+            error.add_note(f"there are {', '.join(map(repr, known))}" if known else "there are none")
+            raise error
     return known if every else list(names)
 
 
@@ -284,7 +295,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
-        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: P1D, PT1H30M."),
+        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: 1d, 90m, or PT1H30M."),
         click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
     ]
 
@@ -370,19 +381,20 @@ def list_groups(session: Session) -> None:
 
 @groups.command()
 @common
-@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@names("[GROUP]...", "--group")
+@click.option("--all-groups", is_flag=True, hidden=True)
 @click.option("--members", "what", flag_value="members", help="Who is in it, and reads what.")
 @click.option("--state", "what", flag_value="state", help="Its state and assignor.")
 @click.option("--offsets", "what", flag_value="offsets", default=True, help="How far it is in each partition (the default).")
 @pass_session
-def describe(session: Session, names: Sequence[str], what: str) -> None:
+def describe(session: Session, names: Sequence[str], all_groups: bool, what: str) -> None:
     """Show how far groups are, and who is in them; of all groups where none is named."""
-    describe_all(session, names, what, every=not names)
+    describe_all(session, names, what, every=all_groups or not names)
 
 
 @groups.command("reset-offsets")
 @common
-@click.argument("group")
+@names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, help="A topic, or some of its partitions: NAME:0,2.")
 @click.option("--all-topics", is_flag=True, help="All that the group has committed offsets of.")
 @targets()
@@ -390,19 +402,19 @@ def describe(session: Session, names: Sequence[str], what: str) -> None:
 @click.option("--export", is_flag=True, help="Print it as lines that --from-file reads.")
 @pass_session
 def reset_offsets(
-    session: Session, /, group: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
+    session: Session, /, name: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
 ) -> None:
     """Let a group go on from other offsets; shows them first, and sets them with --execute.
 
     The group may have no members; it may be one that does not exist yet.
     """
     target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
-    reset(session, [group], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
+    reset(session, [name], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
 
 
 @groups.command()
 @common
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@names("GROUP...", "--group")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
@@ -412,10 +424,10 @@ def delete(session: Session, names: Sequence[str], execute: bool) -> None:
 
 @groups.command("delete-offsets")
 @common
-@click.argument("group")
+@names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, required=True, help="A topic, or some of its partitions: NAME:0,2.")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show it.")
 @pass_session
-def delete_offsets(session: Session, group: str, patterns: Sequence[str], execute: bool) -> None:
+def delete_offsets(session: Session, name: str, patterns: Sequence[str], execute: bool) -> None:
     """Forget a group's offsets of some partitions; shows them first, and forgets them with --yes."""
-    delete_some(session, group, patterns, execute=execute)
+    delete_some(session, name, patterns, execute=execute)

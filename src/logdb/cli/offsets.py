@@ -10,8 +10,9 @@ import click
 import logdb
 from logdb.cli.consume import offset_of
 from logdb.cli.output import emit, table
-from logdb.cli.params import TIME, TOPIC, Kind, Place, matching_names
+from logdb.cli.params import TIME, TOPIC, Place, matching_names
 from logdb.cli.session import Session, common, pass_session
+from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
 from logdb.model import TopicPartition
 

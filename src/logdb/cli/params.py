@@ -1,10 +1,11 @@
-"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times.
+"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times (spans and sizes: ``units``).
 
 Knows how they are written.  Does not know what is done with them, but that the
 shell completes topic names by reading the database.
 """
 
 import datetime
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from logdb.cli.session import Session
-
-
-class Kind(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 has no arguments to give it
-    """A kind of argument."""
+from logdb.cli.units import Kind
+from logdb.client.places import path_of
 
 
 class TopicName(Kind):
@@ -144,22 +143,19 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
-class Duration(Kind):
-    """A time span as ISO 8601 has it: P1D, PT1H30M."""
+class Target(click.Path):
+    """A file or a directory to write, which need not be there."""
 
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", str(value))
-        if found is None or not any(found.groups()):
-            self.fail(f"{value!r} is no duration like P1D or PT1H30M", param, ctx)
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        return 1000 * (((24 * days + hours) * 60 + minutes) * 60 + seconds)
+    def convert(self, value: "str | os.PathLike[str]", param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return path_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 TOPIC = TopicName()
+TARGET = Target()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
 TIME = Time()
 PLACE = PlaceType()
-DURATION = Duration()

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, progress, say, size_text, table
 from logdb.cli.params import TOPIC
-from logdb.cli.session import Session, common, pass_session
+from logdb.cli.session import Session, here, pass_session
 from logdb.errors import DirectoryLocked
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Make Parquet files beside the log, now.")
-@common
-@click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC, required=True)
+@here
+@names("TOPIC...", "--topic", kind=TOPIC)
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="One partition; otherwise all.")
 @pass_session
 def parquet(session: Session, names: Sequence[str], partition: int | None) -> None:

@@ -16,21 +16,30 @@ from typing import Any
 import click
 
 import logdb
-from logdb.cli import settings
-from logdb.cli.output import emit, say
+from logdb.cli import logs, settings
+from logdb.cli.output import emit
 from logdb.cli.params import PAIR
-from logdb.cli.session import DATA_DIR_VARIABLE, Session, here, pass_session
+from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
 from logdb.client.serving import Server, check_address, make_server
 from logdb.errors import InvalidCertificate
 
+logger = logging.getLogger(__name__)
+
 HTTP = "127.0.0.1:8080"
 _AUTHORITIES = "SSL_CERT_FILE"
-_OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
+_OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
+
+
+def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
+    """Say which option has the whole address."""
+    if given is not None:
+        host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
+        raise click.UsageError(f"an address is one option: --http {given if ':' in given else f'{host}:{port}'}")
 
 
 @click.command(short_help="Serve a database over HTTP.")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
     "--config",
     metavar="FILE",
@@ -43,6 +52,7 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "cleaner_bytes_per_second")
     multiple=True,
     help=f"Default for topics that are created through the server; repeatable  [env: {settings.TOPIC_VARIABLE}]",
 )
+@click.option("--port", "--host", "--bind", "--listen", hidden=True, expose_value=False, callback=_refuse_half)
 @settings.options
 @here
 @pass_session
@@ -54,11 +64,17 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
     before the default.
     """
     session.refuse_servers("a server serves a directory")
-    given, topics = _settled(config, dict(topic_config), flags)
+    with logs.lines(as_json=session.as_json):
+        _serve(session, directory, config, dict(topic_config), flags)
+
+
+def _serve(session: Session, directory: str | None, config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> None:
+    given, topics = _settled(config, topic_flags, flags)
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
         raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
+    checked_directory(path)
     doors = {"http": given.pop("http", HTTP)}
     try:
         secure = "tls_cert" in given  # whether authentication is on, too, shows once the database is open
@@ -78,8 +94,6 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
                 server = make_server(db, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        for line in db.reports:
-            say(line)
         session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
 
 
@@ -114,7 +128,7 @@ def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, A
     path = settings.find_file(config, os.environ)
     file = settings.read_file(path) if path else settings.File({}, {})
     if file.ignored:
-        say(f"{path}: without effect here: {', '.join(file.ignored)}")
+        logger.warning("%s: without effect here: %s", path, ", ".join(file.ignored))
     variables = settings.read_variables(os.environ)
     given = {name: value for name, value in flags.items() if value is not None}
     return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
@@ -133,14 +147,14 @@ async def _run(server: Server, *, as_json: bool) -> int:
         for address in server.addresses:
             click.echo(address)
     sys.stdout.flush()
-    await signals.get()
+    first = await signals.get()
     draining = loop.create_task(server.drain())
     again = loop.create_task(signals.get())
     await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
     if draining.done():
         again.cancel()
         await draining
-        return 0
+        return 0 if first == signal.SIGTERM else 128 + first
     draining.cancel()
     await asyncio.wait((draining,))
     return 128 + again.result()
@@ -164,7 +178,7 @@ def _reload(server: Server) -> None:
 def _log_access() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    logger = logging.getLogger("logdb.access")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    access = logging.getLogger("logdb.access")
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import click
 
 import logdb
+from logdb.cli.units import Duration
+from logdb.client.places import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,6 +34,7 @@ class Servers:
     cert_file: str | None = None
     key_file: str | None = None
     request_timeout_ms: int | None = None
+    connect_timeout: int | None = None  # ms
     asks: bool = True  # for a password, where there is a terminal
 
     @property
@@ -46,7 +49,7 @@ class Servers:
             click.UsageError: There is none.
         """
         scheme = "https" if self.ca_file or self.cert_file else "http"
-        found = [url if "://" in url else f"{scheme}://{url}" for url in map(str.strip, text.split(",")) if url]
+        found = [url if "://" in url else f"{scheme}://{_host_and_port(url)}" for url in map(str.strip, text.split(",")) if url]
         if not found:
             raise click.UsageError(f"which server? {text!r} names none; wanted is http://HOST:PORT, several with commas between")
         return found
@@ -75,6 +78,7 @@ class Servers:
                 cert_file=self.cert_file,
                 key_file=self.key_file,
                 timeout_ms=self.request_timeout_ms or REQUEST_TIMEOUT_MS,
+                connect_timeout_ms=self.connect_timeout,
             )
         except AuthenticationFailed as error:
             if not self.any_credentials:
@@ -85,6 +89,8 @@ class Servers:
 
             if isinstance(error.__cause__, SSLCertVerificationError) and self.ca_file is None:
                 error.add_note("--ca-file FILE names authorities to trust that are not the system's")
+            elif isinstance(error.__cause__, ConnectionRefusedError):
+                error.add_note("is 'logdb serve' running there?")
             raise
         except ValueError as error:
             raise click.UsageError(str(error)) from None
@@ -96,6 +102,15 @@ class Servers:
         if not self.asks or not _at_terminal():
             raise click.UsageError(f"no terminal to ask for the password of {user!r}: set {PASSWORD_VARIABLE}, or give --token-file")
         return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+def _host_and_port(text: str) -> str:
+    """What stands for a URL without its scheme; refused where it can only be something else."""
+    if text.startswith((".", "/", "~")) or os.path.isdir(text):
+        raise click.UsageError(f"{text!r} is a directory, or the path of one: --data-dir {text}; -b names a server: http://HOST:PORT")
+    if text.lower().startswith(("http:", "https:", "http//", "https//")):
+        raise click.UsageError(f"{text!r} is no URL: {url_meant(text)!r} is one")
+    return f"localhost{text}" if text.startswith(":") else text
 
 
 def _at_terminal() -> bool:
@@ -117,12 +132,22 @@ _OPTIONS = {
     "--ca-file": ("FILE", _FILE, "Certificates to trust, PEM; otherwise the system's."),
     "--cert-file": ("FILE", _FILE, "The certificate to show, PEM."),
     "--key-file": ("FILE", _FILE, "Its key, PEM."),
-    "--request-timeout-ms": ("N", click.IntRange(1), f"How long to try before giving up on all servers  [default: {REQUEST_TIMEOUT_MS}]"),
+    "--connect-timeout": ("N", Duration("s", least=1), "How long to try to reach a server at first: seconds, or 500ms  [default: 3]"),
+    "--request-timeout-ms": (
+        "N",
+        Duration("ms", least=1),
+        f"How long to wait for an answer, and for a server that was reached before  [default: {REQUEST_TIMEOUT_MS}]",
+    ),
 }
 
 
-def options(function: Function, note: Callable[..., None], *, hidden: bool) -> Function:
-    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``."""
+def options(function: Function, note: Callable[..., None], *, hidden: bool, local: bool = False) -> Function:
+    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``.
+
+    Args:
+        hidden: The help shows ``-b`` alone.
+        local: Nor does it show that: the command works on files, and says so where a server is named.
+    """
     for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
         function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
     return click.option(
@@ -132,5 +157,6 @@ def options(function: Function, note: Callable[..., None], *, hidden: bool) -> F
         metavar="URL,...",
         expose_value=False,
         callback=note,
+        hidden=local,
         help=f"The servers that hold the database, instead  [env: {BOOTSTRAP_VARIABLE}]",
     )(function)

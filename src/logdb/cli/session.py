@@ -14,8 +14,8 @@ import click
 import logdb
 from logdb import errors
 from logdb.cli import servers
-from logdb.cli.output import say
 from logdb.cli.servers import BOOTSTRAP_VARIABLE, Servers
+from logdb.client.places import path_of, url_meant, without_credentials
 
 DATA_DIR_VARIABLE = "LOGDB_DATA_DIR"
 
@@ -47,7 +47,7 @@ class Session:
     as_json: bool = False
     kafka: bool = False  # called by the name of one of Kafka's tools: print and default as it does
     exit_code: int = 0
-    follows: bool = False  # Ctrl-C and SIGTERM are how such a call ends
+    follows: bool = False  # SIGTERM is how such a call ends
 
     @property
     def bootstrap(self) -> str | None:
@@ -69,6 +69,8 @@ class Session:
                 )
         if path is not None and self.servers.any_credentials:
             raise click.UsageError("--user, --token-file, --ca-file, --cert-file and --key-file go with -b: a directory asks for nothing")
+        if path is not None:
+            checked_directory(path)
         return urls
 
     @property
@@ -92,12 +94,13 @@ class Session:
 
     def refuse_servers(self, why: str) -> None:
         """Say why a verb takes no ``-b``, if it was given one."""
-        if self.servers.bootstrap is not None:
+        if self.servers.bootstrap is not None or self.servers.any_credentials:
             raise click.UsageError(f"{why}: not with -b, but where the files are")
 
     @property
     def _directory(self) -> str:
-        return self.data_dir_given or os.environ.get(DATA_DIR_VARIABLE) or ""
+        path = self.data_dir_given or os.environ.get(DATA_DIR_VARIABLE) or ""
+        return checked_directory(path) if path else ""
 
     @contextlib.contextmanager
     def read(self) -> "Iterator[logdb.Database]":
@@ -108,7 +111,7 @@ class Session:
 
     @contextlib.contextmanager
     def write(self, *, create: bool = False) -> "Iterator[logdb.Database]":
-        """Open to write, or the server's; says what recovery of a directory found.
+        """Open to write, or the server's.
 
         Args:
             create: Make the database where there is none; otherwise a mistyped
@@ -126,11 +129,27 @@ class Session:
         if not create and not (os.path.isdir(path) and os.listdir(path)):
             raise errors.NotADatabase(f"{path} holds no database; 'logdb topics create' makes one")
         with _opened(path) as db:
-            try:
-                yield db
-            finally:
-                for line in db.reports:
-                    say(line)
+            yield db
+
+
+def checked_directory(path: str) -> str:
+    """A directory that somebody named: no server, no file, no slip of the pen.
+
+    Raises:
+        click.UsageError: It is something else; says what was meant.
+    """
+    if (url := url_meant(path)) is not None:
+        raise click.UsageError(f"{without_credentials(path)!r} is no directory, but a server: -b {url}")
+    try:
+        path_of(path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    there = path
+    while there and not os.path.exists(there):
+        there = os.path.dirname(there)
+    if os.path.isfile(there):
+        raise click.UsageError(f"{path!r} is no directory: {there} is a file")
+    return path
 
 
 def _opened(path: str) -> "logdb.Database":
@@ -148,7 +167,7 @@ def exit_code_of(error: errors.LogdbError) -> int:
 
 def _set_data_dir(context: click.Context, _: click.Parameter, path: str | None) -> None:
     if path is not None:
-        context.ensure_object(Session).data_dir_given = path
+        context.ensure_object(Session).data_dir_given = checked_directory(path)
 
 
 def _set_json(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -164,23 +183,26 @@ def _set_servers(context: click.Context, parameter: click.Parameter, value: obje
 
 def common(function: Function) -> Function:
     """Give a verb the options that all have; they may stand before or after its name."""
-    return here(servers.options(function, _set_servers, hidden=True))
+    return _shared(servers.options(function, _set_servers, hidden=True))
 
 
 def root(function: Function) -> Function:
     """Give the command itself the same options; its help shows them all."""
-    return here(servers.options(function, _set_servers, hidden=False))
+    return _shared(servers.options(function, _set_servers, hidden=False))
 
 
 def here(function: Function) -> Function:
-    """Give a verb the options that all have, but those that name servers."""
+    """Give a verb that works on files, or on none, the options that all have; what needs files calls ``refuse_servers``."""
+    return _shared(servers.options(function, _set_servers, hidden=True, local=True))
+
+
+def _shared(function: Function) -> Function:
     function = click.option(
         "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one a line; errors, too."
     )(function)
     return click.option(
         "--data-dir",
         metavar="DIR",
-        type=click.Path(file_okay=False),
         expose_value=False,
         callback=_set_data_dir,
         help=f"Directory of the database  [env: {DATA_DIR_VARIABLE}]",

@@ -4,6 +4,7 @@ Knows what can be set, how it is written in each place, and both kinds of files:
 ``server.properties``.  Does not know what the settings do.
 """
 
+import contextlib
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from logdb.broker.certificates import PRINCIPAL_RULES
+from logdb.cli.units import MILLISECONDS, SIZE, parse_duration, parse_size
 from logdb.errors import InvalidConfig
 from logdb.model import DURABILITY_LEVELS, check_config
 
@@ -30,7 +32,7 @@ class Setting(NamedTuple):
     property_name: str = ""
     allowed: tuple[str, ...] = ()
 
-    def parse(self, text: object) -> Any:
+    def parse(self, text: object, name: str) -> Any:
         """A value as a file or a variable has it; raises ValueError."""
         if self.kind is bool:
             word = str(text).lower()
@@ -38,12 +40,35 @@ class Setting(NamedTuple):
                 raise ValueError("true or false")
             return word in _TRUE
         if self.kind is int:
-            if isinstance(text, bool) or not str(text).isdigit():
+            if isinstance(text, bool) or not isinstance(text, int | str):
                 raise ValueError("a whole number")
-            return int(str(text))
+            return _number(str(text), name)
         if not isinstance(text, str) or (self.allowed and text not in self.allowed):
             raise ValueError(" or ".join(self.allowed) or "a text")
         return text
+
+
+def _number(text: str, name: str) -> int:
+    """A number; of a time or a size with or without its unit.  Raises ValueError."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if _is_time(name):
+        with contextlib.suppress(ValueError):
+            return parse_duration(text)
+        raise ValueError("a whole number of milliseconds, or a time like 10s")
+    if _is_size(name):
+        with contextlib.suppress(ValueError):
+            return parse_size(text)
+        raise ValueError("a whole number of bytes, or a size like 64MiB")
+    raise ValueError("a whole number")
+
+
+def _is_time(name: str) -> bool:
+    return "ms" in name.split("_")
+
+
+def _is_size(name: str) -> bool:
+    return "bytes" in name.split("_")
 
 
 SETTINGS = {
@@ -58,6 +83,7 @@ SETTINGS = {
     "super_users": Setting("principals that may do anything: User:NAME;User:NAME", str, "super.users"),
     "durability": Setting("what an acknowledged record survives, unless its topic says  [default: interval]", str, "", DURABILITY_LEVELS),
     "linger_ms": Setting("how long a record waits in memory for others", int),
+    "retention_check_interval_ms": Setting("how often retention looks, at most  [default: 300000]", int, "log.retention.check.interval.ms"),
     "cleaner_bytes_per_second": Setting("what compaction may read and write", int, "log.cleaner.io.max.bytes.per.second"),
     "drain_ms": Setting("how long the end waits for what is under way  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),
@@ -66,8 +92,9 @@ SETTINGS = {
     "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
     "memory_bytes_max": Setting("what all bodies and answers may take together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
+    "connections_per_address_max": Setting("those of one address, or IPv6 /64  [default: a quarter of all]", int, "max.connections.per.ip"),
     "requests_max": Setting("requests that are worked on  [default: 1024]", int, "queued.max.requests"),
-    "header_timeout_ms": Setting("how long the headers of a request may take  [default: 10000]", int),
+    "header_timeout_ms": Setting("how long the headers of a request, the first byte, or a TLS handshake may take  [default: 10000]", int),
     "body_timeout_ms": Setting("how long 64 KiB of a body may take to come  [default: 30000]", int),
     "write_timeout_ms": Setting("how long 256 KiB of an answer may take to go  [default: 30000]", int),
     "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
@@ -172,7 +199,7 @@ def variable_of(name: str) -> str:
 
 def _parse(where: str, key: str, name: str, value: object) -> Any:
     try:
-        return SETTINGS[name].parse(value)
+        return SETTINGS[name].parse(value, name)
     except ValueError as error:
         raise click.UsageError(f"{where}: {key}={value!r}: wanted is {error}") from None
 
@@ -199,8 +226,11 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
         if setting.kind is bool:
             function = click.option(flag, name, is_flag=True, default=None, help=meaning)(function)
         elif setting.kind is int:
-            function = click.option(flag, name, type=click.IntRange(0), metavar="N", help=meaning)(function)
+            number = MILLISECONDS if _is_time(name) else SIZE if _is_size(name) else click.IntRange(0)
+            function = click.option(flag, name, type=number, metavar="N", help=meaning)(function)
         else:
             kind = click.Choice(setting.allowed) if setting.allowed else str
-            function = click.option(flag, name, type=kind, metavar=None if setting.allowed else "TEXT", help=meaning)(function)
+            function = click.option(
+                flag, name, type=kind, metavar=None if setting.allowed else "HOST:PORT" if name == "http" else "TEXT", help=meaning
+            )(function)
     return function

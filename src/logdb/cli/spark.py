@@ -14,7 +14,7 @@ from logdb.cli.session import Session, pass_session
 
 @click.group(short_help="Run programs on Spark.")
 def spark() -> None:
-    """Run programs on Apache Spark, which reads and writes logdb by format("logdb"). Needs: pip install 'logdb[spark]'."""
+    """Run programs on Apache Spark, which reads and writes logdb by format("logdb"). Needs the package pyspark."""
 
 
 @spark.command(short_help="Run a Python program on Spark.", context_settings={"allow_interspersed_args": False})

@@ -10,14 +10,14 @@ import click
 from logdb.broker.security import TokenInfo
 from logdb.cli import secured
 from logdb.cli.output import emit, say, table
-from logdb.cli.params import DURATION
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.transactions import moment
+from logdb.cli.units import DURATION
 from logdb.cli.users import USER
 from logdb.errors import CredentialExists
 from logdb.io import IO
 
-_EXPIRY = "P90D"
+_EXPIRY = "90d"
 
 
 @click.group(short_help="Create, list, revoke bearer tokens.", invoke_without_command=True)
@@ -62,7 +62,7 @@ def _until(token: TokenInfo, now_ms: int) -> str:
 @common
 @click.argument("name", type=USER)
 @click.option("--owner", type=USER, required=True, help="The user as whom it acts; it need not have a password.")
-@click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is of use: P90D, PT1H.")
+@click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is of use: 30d, 12h, or P30D.")
 @click.option("--never-expires", is_flag=True, help="Until it is revoked.")
 @pass_session
 def create(session: Session, name: str, owner: str, expires_in: int, never_expires: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 import logdb
-from logdb.cli.actions import ActionFlags
+from logdb.cli.actions import ActionFlags, names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import CONFIG_KEY, PAIR, TOPIC, matching_names
 from logdb.cli.session import Session, common, pass_session
@@ -149,8 +149,8 @@ def by_flags(
         raise click.UsageError(f"--{action} needs --topic")
     if action == "create":
         with session.write(create=True) as db:
-            db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
-        say_created(session, topic)
+            info = db.create_topic(topic, partitions=partitions or 1, config=dict(config), if_not_exists=quiet)
+        say_created(session, info, config)
     elif action == "alter":
         with session.write() as db:
             for name in _named(db, topic, quiet=quiet):
@@ -170,16 +170,18 @@ def _named(db: "logdb.Database", topic: str | None, *, quiet: bool, internal: bo
         raise
 
 
-def say_created(session: Session, name: str) -> None:
+def say_created(session: Session, topic: TopicInfo, given: Pairs) -> None:
+    """``given``: what was asked for; what else the topic has comes from the server, or it was there already."""
     if session.as_json:
-        emit({"topic": name})
+        emit({"topic": topic.name, "config": dict(topic.config)})
     elif session.kafka:
-        click.echo(f"Created topic {name}.")
+        click.echo(f"Created topic {topic.name}.")
     else:
-        say(f"created topic {name}")
+        more = config_text({key: value for key, value in topic.config.items() if key not in dict(given)}, ", ")
+        say(f"created topic {topic.name}" + (f", with what was not asked for: {more}" if more else ""))
 
 
-_FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete")
+_FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete", describing=("topic", "exclude_internal"))
 
 
 @click.group(
@@ -258,7 +260,7 @@ def list_topics(session: Session, internal: bool = False) -> None:
 
 @topics.command()
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@names("TOPIC...", "--topic")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many partitions each gets.")
 @click.option("-r", "--replication-factor", type=int, help="1: a directory holds one copy.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
@@ -271,13 +273,12 @@ def create(
     check_replication(replication_factor)
     with session.write(create=True) as db:
         for name in names:
-            db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists)
-            say_created(session, name)
+            say_created(session, db.create_topic(name, partitions=partitions, config=dict(config), if_not_exists=if_not_exists), config)
 
 
 @topics.command()
 @common
-@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@names("[TOPIC]...", "--topic", kind=TOPIC)
 @pass_session
 def describe(session: Session, names: Sequence[str]) -> None:
     """Show partitions, offsets, sizes and configs; of all topics where none is named."""
@@ -303,7 +304,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 
 @topics.command()
 @common
-@click.argument("name", metavar="TOPIC", type=TOPIC)
+@names("TOPIC", "--topic", kind=TOPIC, one=True)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
 @click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
@@ -323,7 +324,7 @@ def alter(session: Session, name: str, partitions: int | None, config: Pairs, dr
 
 @topics.command()
 @common
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
+@names("TOPIC...", "--topic", kind=TOPIC)
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import click
 
+from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Session, common, pass_session
 from logdb.coordinator.events import TransactionInfo
@@ -64,13 +65,12 @@ def list_transactions(session: Session, only_open: bool = False) -> None:
 
 @transactions.command()
 @common
-@click.argument("names", metavar="[ID]...", nargs=-1)
-@click.option("--transactional-id", "more", multiple=True, hidden=True)  # as kafka-transactions has it
+@names("[ID]...", "--transactional-id")
 @pass_session
-def describe(session: Session, names: Sequence[str], more: Sequence[str]) -> None:
+def describe(session: Session, names: Sequence[str]) -> None:
     """Show transactional ids with the partitions of what is open; all of them where none is named."""
     with session.read() as db:
-        wanted = [*names, *more] or [info.transactional_id for info in db.transactions()]
+        wanted = names or [info.transactional_id for info in db.transactions()]
         found = [db.describe_transaction(name) for name in wanted]
     if session.as_json:
         emit([described(info) for info in found])
@@ -84,27 +84,23 @@ def describe(session: Session, names: Sequence[str], more: Sequence[str]) -> Non
 
 @transactions.command()
 @common
-@click.argument("names", metavar="ID...", nargs=-1)
-@click.option("--transactional-id", "more", multiple=True, hidden=True)
+@names("ID...", "--transactional-id")
 @click.option("--yes", "--execute", "execute", is_flag=True, help="Abort; otherwise only show what would be.")
 @pass_session
-def abort(session: Session, names: Sequence[str], more: Sequence[str], execute: bool) -> None:
+def abort(session: Session, names: Sequence[str], execute: bool) -> None:
     """Abort the open transaction of transactional ids, and fence their producers; shows them first, aborts with --yes."""
-    wanted = [*names, *more]
-    if not wanted:
-        raise click.UsageError("which transactional id?")
     with session.read() as db:
-        before = [db.describe_transaction(name) for name in wanted]
+        before = [db.describe_transaction(name) for name in names]
     for info in before:
         if not info.partitions:
             raise InvalidTransactionState(f"transactional id {info.transactional_id!r} is {info.state}: there is nothing to abort")
     after = before
     if execute:
         with session.write() as db:
-            for name in wanted:
+            for name in names:
                 with contextlib.suppress(InvalidTransactionState):  # opening the directory has aborted it already
                     db.abort_transaction(name)
-            after = [db.describe_transaction(name) for name in wanted]
+            after = [db.describe_transaction(name) for name in names]
     if session.as_json:
         emit({"executed": execute, "transactions": [described(info) for info in after]})
         return

@@ -17,8 +17,8 @@ from logdb.broker.quotas import Quota
 from logdb.broker.security import UserInfo, Users
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
-from logdb.cli.params import Kind
 from logdb.cli.session import Function, Session, common, pass_session
+from logdb.cli.units import Kind
 from logdb.errors import CredentialExists
 
 

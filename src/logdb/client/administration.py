@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
+from logdb.mistakes import door
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Administration(ABC):
         """All groups that have members or offsets, by name, with their state."""
         return self._session.groups()
 
+    @door
     def describe_group(self, group_id: str) -> "GroupInfo":
         """State, protocol and members of a group; their metadata and assignments as the protocol writes them.
 
@@ -51,6 +53,7 @@ class Administration(ABC):
         """
         return self._session.describe_group(group_id)
 
+    @door
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
         """How far a group is, in each partition that it has committed or is assigned, in their order.
 
@@ -71,6 +74,7 @@ class Administration(ABC):
             return GroupOffset(partition, committed, None, None, member)
         return GroupOffset(partition, committed, end_offset, None if committed is None else max(0, end_offset - committed.offset), member)
 
+    @door
     def reset_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
         """Let a group go on from other offsets; durable at the level of ``__consumer_offsets``.
 
@@ -91,7 +95,7 @@ class Administration(ABC):
             info = None
         if info is not None and info.members:
             raise GroupNotEmpty(group_id, len(info.members))
-        wanted = {partition_of(partition): OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        wanted = {partition_of(partition): OffsetAndMetadata(_offset(offset)) for partition, offset in offsets.items()}
         for partition, (offset, *_) in wanted.items():
             log = self._session.log(*partition)
             start, end = log.start_offset, log.end_offset
@@ -99,6 +103,7 @@ class Administration(ABC):
                 raise OffsetOutOfRange(*partition, offset, start, end)
         self._session.commit_offsets(group_id, wanted).result()
 
+    @door
     def delete_group(self, group_id: str) -> None:
         """Forget a group and its offsets.
 
@@ -107,6 +112,7 @@ class Administration(ABC):
         """
         self._session.delete_group(group_id)
 
+    @door
     def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget a group's offsets of some partitions.
 
@@ -122,6 +128,7 @@ class Administration(ABC):
         """All transactional ids, by name, with what their last transaction has come to."""
         return self._session.transactions()
 
+    @door
     def describe_transaction(self, transactional_id: str) -> "TransactionInfo":
         """A transactional id and its last transaction.
 
@@ -130,6 +137,7 @@ class Administration(ABC):
         """
         return self._session.describe_transaction(transactional_id)
 
+    @door
     def abort_transaction(self, transactional_id: str) -> None:
         """Abort the transaction that is open, and fence its producer.
 
@@ -149,3 +157,9 @@ def _readers(info: "GroupInfo") -> "dict[TopicPartition, MemberInfo]":
         with contextlib.suppress(InvalidMessage):  # its leader is another program: the group is none the worse for it
             readers |= dict.fromkeys(Assignment.decode(member.assignment).partitions, member)
     return readers
+
+
+def _offset(given: object) -> int:
+    if not isinstance(given, int):
+        raise TypeError(f"an offset is a whole number, not {given!r}")
+    return given

@@ -3,7 +3,7 @@
 Knows the subscription, the cursors and the listeners.  Does not know how a group shares partitions out.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.client.commits import Commits
@@ -13,7 +13,7 @@ from logdb.client.fetching import Cursor, Fetcher
 from logdb.client.positions import Beginnings
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
-from logdb.model import TopicPartition
+from logdb.model import OffsetAndMetadata, TopicPartition
 
 Listener = Callable[[list[TopicPartition]], None]
 
@@ -39,7 +39,7 @@ class Assignment:
         subscription: None where partitions were assigned by hand, or nothing is read.
         beginnings: Where reading begins.
         listeners: Told of what a rebalance gives and takes.
-        committing: Whether automatic commits are made when partitions are given up.
+        to_commit: What automatic commits commit when partitions are given up; None: nothing.
     """
 
     def __init__(self, session: Session, config: ConsumerConfig, fetcher: Fetcher, feed: Feed, commits: Commits) -> None:
@@ -47,7 +47,7 @@ class Assignment:
         self.beginnings = Beginnings(session, config.group_id, config.auto_offset_reset, self.is_new)
         self.subscription: Subscription | None = None
         self.listeners = Listeners()
-        self.committing = True
+        self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = feed.positions
 
     def topics(self) -> tuple[str, ...]:
         """What is subscribed to now."""
@@ -93,8 +93,8 @@ class Assignment:
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False) -> None:
         """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
         gone = set(partitions)
-        if self.committing and not lost:
-            self._commits.finish({partition: at for partition, at in self._feed.positions().items() if partition in gone})
+        if self.to_commit is not None and not lost:
+            self._commits.finish({partition: at for partition, at in self.to_commit().items() if partition in gone})
         listener = self.listeners.on_revoked
         if lost and self.listeners.on_lost is not None:
             listener = self.listeners.on_lost

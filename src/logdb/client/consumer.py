@@ -28,7 +28,9 @@ from logdb.client.records import AnyRecord
 from logdb.client.session import Session
 from logdb.client.subscription import Subscription
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
+from logdb.mistakes import door, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
+from logdb.threads import renewed
 
 T = TypeVar("T")
 
@@ -53,7 +55,11 @@ class Consumer:
         self._session, self._config, self._monotonic_ms = session, config, monotonic_ms
         self._assignors = assignors.chosen(config.partition_assignment_strategy)
         self._fetcher = Fetcher()
-        self._feed = Feed(self._fetcher, Finishing(config.key_deserializer, config.value_deserializer, config.interceptors))
+        self._feed = Feed(
+            self._fetcher,
+            Finishing(config.key_deserializer, config.value_deserializer, config.interceptors),
+            remembering=config.enable_auto_commit,
+        )
         interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
         self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
         self._assignment = Assignment(session, config, self._fetcher, self._feed, self._commits)
@@ -62,7 +68,7 @@ class Consumer:
         self._pace = Pace(config.heartbeat_interval_ms, session.look_interval_ms_max)
         self._told: Mapping[TopicPartition, int] = {}  # positions of which a wait said that there is a record at one
         self._owner, self._closed = os.getpid(), False
-        self._polling = threading.RLock()  # of the same thread, a listener may poll
+        self._polling = renewed(threading.RLock())  # of the same thread, a listener may poll
 
     def __repr__(self) -> str:
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
@@ -115,6 +121,7 @@ class Consumer:
                 timeout_ms=self._config.max_poll_interval_ms,
             )
 
+    @door
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, instead of what was read so far.  Positions in partitions that stay are kept.
 
@@ -194,6 +201,8 @@ class Consumer:
             raise RuntimeError(f"{self!r} is polled by another thread: make a consumer for each")
         try:
             return self._poll(timeout_ms, max_records)
+        except TypeError as error:
+            raise explained(error, Consumer.poll, timeout_ms=timeout_ms, max_records=max_records) from error.__cause__
         finally:
             self._polling.release()
 
@@ -202,6 +211,7 @@ class Consumer:
         if count_max < 1:
             raise ValueError(f"max_records={max_records}: allowed is a whole number, 1 or more")
         self._feed.take_back()
+        self._feed.finish()
         now_ms = self._monotonic_ms()
         deadline_ms = now_ms + timeout_ms
         while True:
@@ -233,6 +243,7 @@ class Consumer:
         timeout_ms, now_ms = self._config.iteration_timeout_ms, self._monotonic_ms()
         idle_since_ms, self._tend_at_ms = now_ms, None
         self._feed.take_back()
+        self._feed.finish()
         while not self._closed:
             if self._is_due(now_ms):
                 self._tend(now_ms)
@@ -383,23 +394,27 @@ class Consumer:
         for cursor in self._chosen(partitions):
             cursor.seek(cursor.end_offset())
 
+    @door
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """Go on from the first record that is as old as ``timestamp_ms`` (since 1970) or younger, or the end if none is."""
         for cursor in self._chosen(partitions):
             found = cursor.log.offset_for_timestamp(timestamp_ms)
             cursor.seek(cursor.end_offset() if found is None else found)
 
+    @door
     def offsets_for_times(self, timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is as old as the timestamp or younger, for any partitions; None where none is."""
         self._check_open()
         wanted = {partition_of(partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
         return {partition: self._session.log(*partition).offset_for_timestamp(timestamp_ms) for partition, timestamp_ms in wanted.items()}
 
+    @door
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
         self._check_open()
         return {partition: self._session.log(*partition).start_offset for partition in map(partition_of, partitions)}
 
+    @door
     def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
@@ -452,6 +467,7 @@ class Consumer:
 
     # ------------------------------------------------------------ committing
 
+    @door
     def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit, and return when that is durable at the level of ``__consumer_offsets``.
 
@@ -474,6 +490,7 @@ class Consumer:
                 raise RebalanceInProgress(error.group_id) from error
             raise
 
+    @door
     def commit_async(
         self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
     ) -> "futures.Future[None]":
@@ -487,8 +504,10 @@ class Consumer:
         """
         self._check_open()
         if offsets is None:
+            self._feed.finish()
             return self._commits.send(self._feed.positions(), on_commit)
         wanted = {self._cursor(partition).partition: _position(at) for partition, at in offsets.items()}
+        self._feed.finish(wanted)
         return self._commits.send(wanted, on_commit)
 
     def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
@@ -519,15 +538,19 @@ class Consumer:
         Args:
             commit: With ``enable_auto_commit``, commit what was read before leaving.
         """
+        self._close(self._feed.positions if commit else None)
+
+    def _close(self, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None) -> None:
+        """``positions``: what automatic commits commit; None: nothing."""
         if self._closed:
             return
         if os.getpid() != self._owner:  # a forked child: the member is the parent's
             self._closed = True
             return
-        self._assignment.committing = commit
+        self._assignment.to_commit = positions
         try:
-            if self._membership is None and commit:
-                self._commits.finish(self._feed.positions())
+            if self._membership is None and positions is not None:
+                self._commits.finish(positions())
             self._leave()
         finally:
             self._closed, self._tend_at_ms = True, None
@@ -538,8 +561,10 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close; after an exception without committing, since the last record may be half processed."""
-        self.close(commit=error is None)
+        """Close.  After an exception, also Ctrl-C, an automatic commit leaves out what may be half processed: the record that
+        iteration is at, or what the last ``poll`` returned.
+        """
+        self._close(self._feed.positions if error is None else self._feed.finished)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -20,9 +20,11 @@ from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
 from logdb.client.partitioner import Partitioner
 from logdb.client.session import Base, PartitionLog, Session
-from logdb.errors import InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
+from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
-from logdb.model import INTERNAL_TOPICS, Buffer, Durability, RecordMetadata, TopicInfo
+from logdb.mistakes import OF_THE_CALL, door, explained
+from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -64,8 +66,9 @@ class Database(Administration):
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
         self._views: TopicViews | None = None
-        self._views_lock = threading.Lock()
         self._producers: set[Producer] = set()  # open
+        self._parts_lock = renewed(threading.Lock())  # of views and producers, which an end has to see
+        self._ended = False  # a close has begun
         self._on_close: list[Callable[[], None]] = []
         _open_databases.add(self)
 
@@ -105,30 +108,39 @@ class Database(Administration):
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
+    @door
+    def create_topic(  # a name that is no str is an InvalidTopic: the annotation is one that ``door`` does not look at
+        self, name: "str", *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
 
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
             partitions: How many, 1 to 100,000; more can be added later, never fewer.
-            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's.
+            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's; None: the default.  Records are
+                kept for ever unless ``retention.ms`` or ``retention.bytes`` say otherwise; behind a URL, also those that its
+                server was told (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` that is returned.
             if_not_exists: Return the topic that is there instead of raising.
+
+        Returns:
+            The topic, with all configs that it has been given, those by its server too.
 
         Raises:
             TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
+            CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
+        check_topic_name(name)
         return self._base.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
 
+    @door
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
 
         Adding partitions changes where keys go from then on, as in Kafka.
 
         Raises:
-            UnknownTopic, InvalidConfig, InvalidPartitions: Nothing was changed.
+            UnknownTopic, InvalidConfig, InvalidPartitions, CodecMissing: Nothing was changed.
         """
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
@@ -136,6 +148,7 @@ class Database(Administration):
         self._topic_changed(name)
         return info
 
+    @door
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, for good.
 
@@ -145,6 +158,7 @@ class Database(Administration):
         self._session.delete_topic(name)
         self._topic_changed(name)
 
+    @door
     def watch(self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False) -> "Watch":
         """Follow what becomes of topics from now on: created, altered, partitions added, deleted.
 
@@ -171,9 +185,10 @@ class Database(Administration):
             producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        """All topics, by name; Kafka's internal ones only if asked for."""
+        """All topics, by name; Kafka's internal ones only if asked for.  Their partitions: ``describe_topic``."""
         return self._base.topics(internal=internal)
 
+    @door
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic, with its partitions as they are now.
 
@@ -192,7 +207,12 @@ class Database(Administration):
         Raises:
             UnknownTopic, UnknownPartition: as they say.
         """
-        return self._session.log(topic, partition)
+        try:
+            return self._session.log(topic, partition)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+        except (TypeError, AttributeError) as error:
+            raise explained(error, Database.log, topic=topic, partition=partition) from error.__cause__
 
     def append(
         self,
@@ -243,10 +263,14 @@ class Database(Administration):
         Raises:
             As ``Log.append_many``; InvalidTopic where ``topic`` is internal.
         """
-        values = list(values)
-        keys = [None] * len(values) if keys is None else list(keys)
-        heads = None if headers is None else list(headers)
-        times = None if timestamps_ms is None else list(timestamps_ms)
+        try:
+            values = list(values)
+            keys = [None] * len(values) if keys is None else list(keys)
+            heads = None if headers is None else list(headers)
+            times = None if timestamps_ms is None else list(timestamps_ms)
+        except TypeError as error:
+            given = {"values": values, "keys": keys, "headers": headers, "timestamps_ms": timestamps_ms}
+            raise explained(error, Database.append_many, **given) from error.__cause__
         for name, other in (("keys", keys), ("headers", heads), ("timestamps_ms", times)):
             if other is not None and len(other) != len(values):
                 raise ValueError(f"{len(values)} values, but {len(other)} {name}")
@@ -291,7 +315,9 @@ class Database(Administration):
             A context manager that closes itself; closing the database closes it, too.
 
         Raises:
-            ValueError: An option is out of range; it says which, and what is allowed.
+            InvalidConfig: An option cannot be so; it says which, and what is allowed.
+            TypeError: There is no such option.
+            CodecMissing: The package of ``compression_type`` is not installed.
             ReadOnly, Closed, Forked: as they say.
 
         Source: Kafka's producer configs of these names.
@@ -304,11 +330,25 @@ class Database(Administration):
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
         """A producer of a kind, which is told of changes of topics and closed with the database."""
-        self._base.check_open(writable=True)
-        producer = kind(self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **options)
-        self._producers.add(producer)
-        return producer
+        from logdb.client.producer import ProducerOptions
 
+        known = ProducerOptions.__annotations__.keys() | {"transactional_id"}
+        if unknown := options.keys() - (known | {"transaction_timeout_ms"} if "transactional_id" in options else known):
+            raise TypeError(f"a producer has no option {', '.join(sorted(unknown))}; options are {', '.join(sorted(known))}")
+        try:
+            self._base.check_open(writable=True)
+            producer = kind(self._session, io=self._base.io, clock=self._base.clock, on_close=self._producers.discard, **options)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+        with self._parts_lock:
+            if not self._ended:
+                self._producers.add(producer)
+                return producer
+        with contextlib.suppress(LogdbError):
+            producer.close(0)
+        raise self._is_closed()
+
+    @door
     def transaction(
         self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
     ) -> "Transaction":
@@ -376,10 +416,14 @@ class Database(Administration):
         """
         from logdb.client.consumer import Consumer
         from logdb.client.consumer_config import ConsumerConfig
+        from logdb.client.interceptor import checked
 
-        strategy = (
-            (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
-        )
+        try:
+            strategy = (
+                (partition_assignment_strategy,) if isinstance(partition_assignment_strategy, str) else tuple(partition_assignment_strategy)
+            )
+        except TypeError:
+            raise InvalidConfig("partition_assignment_strategy", partition_assignment_strategy, "allowed is a name, or several") from None
         config = ConsumerConfig(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -393,13 +437,16 @@ class Database(Administration):
             partition_assignment_strategy=strategy,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
-            interceptors=tuple(interceptors),
+            interceptors=checked(interceptors),
             iteration_timeout_ms=iteration_timeout_ms,
             client_id=client_id,
         )
-        consumer = Consumer(self._session, config, self._base.io.monotonic_ms)
-        if topics or pattern is not None:
-            consumer.subscribe(*topics, pattern=pattern)
+        try:
+            consumer = Consumer(self._session, config, self._base.io.monotonic_ms)
+            if topics or pattern is not None:
+                consumer.subscribe(*topics, pattern=pattern)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
         return consumer
 
     def _choose(self, topic: str, key: Buffer | None, partitioner: "str | Partitioner | None") -> int:
@@ -407,16 +454,24 @@ class Database(Administration):
         return self._checked(topic, self._partitioner(partitioner)(key, count), count)
 
     def _checked(self, topic: str, partition: int, count: int) -> int:
-        if not 0 <= partition < count:
-            raise UnknownPartition(topic, partition, count)
+        try:
+            if not 0 <= partition < count:
+                raise UnknownPartition(topic, partition, count)
+        except TypeError:
+            raise TypeError(f"the partitioner returned {partition!r}: allowed is a whole number in [0, {count})") from None
         return partition
 
     def _partition_count(self, topic: str) -> int:
-        count = self._partition_counts.get(topic)
-        if count is None:
-            if topic in INTERNAL_TOPICS:
-                raise InvalidTopic(topic, "logdb alone writes to it")
-            count = self._partition_counts[topic] = self._base.partition_count(topic)
+        try:
+            count = self._partition_counts.get(topic)
+            if count is None:
+                if topic in INTERNAL_TOPICS:
+                    raise InvalidTopic(topic, "logdb alone writes to it")
+                count = self._partition_counts[topic] = self._base.partition_count(topic)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+        except (TypeError, AttributeError) as error:
+            raise explained(error, Database.append, topic=topic) from error.__cause__
         return count
 
     def _partitioner(self, wanted: "str | Partitioner | None") -> Partitioner:
@@ -428,6 +483,7 @@ class Database(Administration):
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
 
+    @door
     def table(
         self, topic: str, *, key_deserializer: "Deserializer | None" = None, value_deserializer: "Deserializer | None" = None
     ) -> "Table":
@@ -447,7 +503,8 @@ class Database(Administration):
         from logdb.client.table import Table  # few programs need it
 
         self._base.partition_count(topic)
-        with self._views_lock:
+        with self._parts_lock:
+            self._check_not_ended()
             self._views = self._views or self._open_views()
             view = self._views.of(topic)
         return Table(self._session, view, self._base.io, key_deserializer, value_deserializer)
@@ -456,6 +513,7 @@ class Database(Administration):
     def _open_views(self) -> "TopicViews":
         """Where the views of tables are kept."""
 
+    @door
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
 
@@ -476,6 +534,26 @@ class Database(Administration):
         """
         return self._base.delete_records(topic, partition, before_offset)
 
+    @door
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """Delete now what the limits of topics ask to delete: ``retention.ms`` and ``retention.bytes``; else it happens by and by.
+
+        Whole segments go, oldest first; the one that is appended to only if all that is in it is too old.  A topic without a
+        limit, and what is or may yet be part of an open transaction, stay.
+
+        Args:
+            topic: One of them; None: all, behind a URL those of which one may delete records.
+            dry_run: Only say what would go, as far as segments were sealed; with ``mode="r"`` as the last checkpoint knows it.
+
+        Returns:
+            What went, by topic and partition; nothing of the others.
+
+        Raises:
+            UnknownTopic, ReadOnly, DiskFull, SyncFailed: as they say; the other logs were seen to.
+        """
+        return self._base.enforce_retention(topic, dry_run=dry_run)
+
+    @door
     def compact(self, topic: str, partition: int | None = None) -> None:
         """Keep only the latest record of each key, now: all that was appended before, the active segment too.
 
@@ -637,6 +715,8 @@ class Database(Administration):
         """
         while self._on_close:
             self._on_close.pop()()
+        with self._parts_lock:
+            self._ended = True
         with contextlib.ExitStack() as closing:
             self._closing(closing)
             if self._views is not None:
@@ -647,6 +727,7 @@ class Database(Administration):
         if failure is not None:
             raise failure
 
+    @door
     def on_close(self, function: Callable[[], None]) -> None:
         """Call a function first thing when the database is closed."""
         self._on_close.append(function)
@@ -654,6 +735,14 @@ class Database(Administration):
     def _closing(self, closing: contextlib.ExitStack) -> None:
         """Register what is to be closed after producers and tables, in reverse."""
         closing.callback(self._base.close)
+
+    def _check_not_ended(self) -> None:
+        """Raise Closed once a close has begun: what is made from then on would be closed by nobody."""
+        if self._ended:
+            raise self._is_closed()
+
+    def _is_closed(self) -> Closed:
+        return Closed(f"the database {self.path} is closed")
 
     def _close_producers(self) -> Exception | None:
         """Have written what producers have taken; returns what the first of them failed with."""

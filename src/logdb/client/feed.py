@@ -7,7 +7,8 @@ Records that nobody changes go from the log's C iterator to the application with
 here come in lists; what of a list was iterated over is what its iterator has not left.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +17,7 @@ from logdb.client.fetching import Cursor, Fetcher
 from logdb.client.interceptor import Interceptor
 from logdb.client.records import AnyRecord, ConsumedRecord
 from logdb.codec import Record
-from logdb.errors import SerializationError
+from logdb.errors import LogdbError, SerializationError
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 
@@ -84,6 +85,13 @@ class Handed(NamedTuple):
         seen = len(self.records) - left
         return OffsetAndMetadata(self.records[seen].offset, self.records[seen - 1].leader_epoch if seen else self.before.leader_epoch)
 
+    def last(self) -> OffsetAndMetadata:
+        """Of the record that was looked at last; of the first, if none was."""
+        seen = len(self.records) - length_hint(self.iterator)
+        if seen < 2:
+            return self.before
+        return OffsetAndMetadata(self.records[seen - 1].offset, self.records[seen - 2].leader_epoch)
+
     def take_back(self) -> None:
         """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
         if length_hint(self.iterator):
@@ -95,9 +103,12 @@ class Handed(NamedTuple):
 class Feed:
     """Records out of a consumer's cursors, in turn."""
 
-    def __init__(self, fetcher: Fetcher, finishing: Finishing) -> None:
-        self._fetcher, self._finishing = fetcher, finishing
+    def __init__(self, fetcher: Fetcher, finishing: Finishing, *, remembering: bool = False) -> None:
+        """``remembering``: keep in mind what ``finished`` has to know."""
+        self._fetcher, self._finishing, self._remembering = fetcher, finishing, remembering
         self._handed: Handed | None = None
+        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where what was given last, by ``take`` or as a run, begins
+        self._running: Cursor | None = None  # the run that is iterated over
 
     def take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
         """Of all partitions together, at most ``count_max``.
@@ -108,6 +119,7 @@ class Feed:
         """
         taken: dict[TopicPartition, list[AnyRecord]] = {}
         for cursor in self._fetcher.round():
+            before = cursor.position() if self._remembering else None
             try:
                 records = self._finished(cursor, count_max)
             except Exception:
@@ -117,6 +129,8 @@ class Feed:
                 break
             if records:
                 taken[cursor.partition] = records
+                if before is not None:
+                    self._begun[cursor.partition] = before
                 count_max -= len(records)
                 if count_max <= 0:
                     break
@@ -129,9 +143,12 @@ class Feed:
             seen = False
             for cursor in self._fetcher.round():
                 before = cursor.offset
+                begun = cursor.position()
                 if (run := self._run(cursor, count_max)) is not None:
                     handed = self._handed
+                    self._begun, self._running = {cursor.partition: begun}, cursor
                     yield run
+                    self._begun, self._running = {}, None
                     if self._handed is handed:  # no other iteration has begun meanwhile
                         self._handed = None
                     cursor.end_run()
@@ -149,8 +166,10 @@ class Feed:
     def hand_out(self, count_max: int) -> Handed | None:
         """A list of one partition, whose records count as read one by one as they are looked at; None if there is none."""
         self.take_back()
+        self.finish()
         for cursor in self._fetcher.round():
             if (handed := self._hand_out(cursor, count_max)) is not None:
+                self._begun, self._running = {cursor.partition: handed.before}, cursor
                 return handed
         return None
 
@@ -182,6 +201,32 @@ class Feed:
         except Exception:
             cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
             raise
+
+    def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """The application has done with what it was given; or has committed these offsets itself."""
+        if offsets is None:
+            self._begun, self._running = {}, None
+        for partition, begun in list(self._begun.items()):
+            if offsets is not None and partition in offsets and offsets[partition].offset > begun.offset:
+                self._begun[partition] = offsets[partition]
+
+    def finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Positions before what the application may be in the middle of: the lists that it was given last, or the record."""
+        positions = self.positions()
+        for partition, begun in self._begun.items():
+            at = positions.get(partition)
+            if at is not None and at.offset > begun.offset:
+                last = None if self._running is None else self._last(self._running, at)
+                positions[partition] = begun if last is None or last.offset < begun.offset else last
+        return positions
+
+    def _last(self, cursor: Cursor, at: OffsetAndMetadata) -> OffsetAndMetadata:
+        """The position of the record that was looked at last in a run, which is at ``at`` by now."""
+        if self._handed is not None and self._handed.cursor is cursor:
+            return self._handed.last()
+        with contextlib.suppress(LogdbError):
+            return OffsetAndMetadata(at.offset - 1, cursor.log.epoch_at(at.offset - 2))
+        return OffsetAndMetadata(at.offset - 1)
 
     def take_back(self) -> None:
         """What was handed out and not looked at is read again."""

@@ -53,6 +53,19 @@ class Interceptor:
         return records
 
 
+def checked(interceptors: object) -> tuple[Interceptor, ...]:
+    """The interceptors that an application gave.
+
+    Raises:
+        TypeError: One of them is none.
+    """
+    given = tuple(interceptors) if isinstance(interceptors, Iterable) else (interceptors,)
+    for one in given:
+        if not isinstance(one, Interceptor):
+            raise TypeError(f"interceptors={interceptors!r}: allowed is an iterable of Interceptor, and {one!r} is none")
+    return given
+
+
 def outgoing(interceptors: Iterable[Interceptor], record: OutgoingRecord) -> OutgoingRecord | None:
     """What is left of a record when all have seen it."""
     for interceptor in interceptors:

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 
 from logdb.client.database import Database
 from logdb.client.offline import verify
+from logdb.client.places import path_of
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
+from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.report import Copied, Progress, Report
+from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb.store.store import Store
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -38,11 +42,15 @@ class LocalDatabase(Database):
         super().__init__(store)
         self._store, self._offsets_retention_minutes = store, offsets_retention_minutes
         self._broker: Broker | None = None
-        self._broker_lock = threading.Lock()
+        self._broker_lock = renewed(threading.Lock())
         if store.mode == "a" and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
             session = self._session  # without it decisions are not compacted
             if not store.was_closed:
-                session.settle_leftovers()
+                try:
+                    session.settle_leftovers()
+                except BaseException:
+                    self.close()
+                    raise
 
     @property
     def _session(self) -> "Broker":
@@ -56,7 +64,9 @@ class LocalDatabase(Database):
         minutes = self._offsets_retention_minutes
         config = GroupConfig() if minutes is None else GroupConfig(offsets_retention_ms=minutes * 60_000)
         with self._broker_lock:
-            self._broker = self._broker or Broker(self._store, group_config=config)
+            if self._broker is None:
+                self._check_not_ended()
+                self._broker = Broker(self._store, group_config=config)
             return self._broker
 
     @property
@@ -72,7 +82,12 @@ class LocalDatabase(Database):
         return tuple(self._store.reports)
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        log = self._store.log(topic, partition)
+        try:
+            log = self._store.log(topic, partition)
+        except OF_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+        except (TypeError, AttributeError) as error:
+            raise explained(error, Database.log, topic=topic, partition=partition) from error.__cause__
         return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def _open_views(self) -> "TopicViews":
@@ -89,33 +104,39 @@ class LocalDatabase(Database):
 
         return SecurityAdmin(FileKeeper(self._store.io, self.path))
 
+    @door
     def verify(self, progress: Progress | None = None) -> Report:
         return verify(self.path, progress=progress)
 
+    @door
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
         from logdb.store.snapshot import snapshot  # few programs need it
 
-        return snapshot(self._store, os.fspath(path), progress)
+        return snapshot(self._store, path_of(path), progress)
 
+    @door
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
         from logdb.store.backup import backup  # few programs need it
         from logdb.store.directories import check_outside
 
-        check_outside(os.path.abspath(path), self.path)
-        return backup(self._store, os.fspath(path), None if base is None else os.fspath(base), progress)
+        check_outside(os.path.abspath(target := path_of(path)), self.path)
+        return backup(self._store, target, None if base is None else path_of(base), progress)
 
+    @door
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
         self._base.check_open(writable=True)
         numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
         return [self._store.make_sidecars(topic, number, progress) for number in numbers]
 
+    @door
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
         from logdb.store.tiers import topic_tiers  # few programs need it
 
         return topic_tiers(self._store, topic, isolation_level)
 
+    @door
     def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
         from logdb.client.datasets import topic_dataset  # few programs need it
 
@@ -123,8 +144,9 @@ class LocalDatabase(Database):
 
     def _closing(self, closing: contextlib.ExitStack) -> None:
         super()._closing(closing)
-        if self._broker is not None:
-            closing.callback(self._broker.close)
+        with self._broker_lock:  # one that is being made is there then
+            if self._broker is not None:
+                closing.callback(self._broker.close)
 
 
 def open_database(
@@ -134,6 +156,7 @@ def open_database(
     durability: Durability = "interval",
     batch_size: int = 16_384,
     linger_ms: int = 5,
+    retention_check_interval_ms: int = CHECK_INTERVAL_MS,
     cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     offsets_retention_minutes: int | None = None,
     io: IO | None = None,
@@ -149,6 +172,7 @@ def open_database(
             durability=durability,
             batch_size=batch_size,
             linger_ms=linger_ms,
+            retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
             io=io,
             clock=clock,

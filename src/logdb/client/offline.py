@@ -6,6 +6,7 @@ Knows nothing itself: what does the work is imported when it is called, since fe
 import os
 from collections.abc import Iterable
 
+from logdb.client.places import path_of
 from logdb.io import IO
 from logdb.store.report import Copied, Progress, Report
 
@@ -28,7 +29,7 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
     """
     from logdb.store.verify import verify as work
 
-    return work(path, io=io, progress=progress)
+    return work(path_of(path), io=io, progress=progress)
 
 
 def restore(
@@ -64,7 +65,7 @@ def restore(
 
     if isinstance(sources, (str, os.PathLike)):
         sources = (sources,)
-    return work([os.fspath(source) for source in sources], os.fspath(path), io=io, progress=progress)
+    return work([path_of(source) for source in sources], path_of(path), io=io, progress=progress)
 
 
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -84,4 +85,4 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
     """
     from logdb.store.repair import repair as work
 
-    return work(path, execute=execute, io=io, progress=progress)
+    return work(path_of(path), execute=execute, io=io, progress=progress)

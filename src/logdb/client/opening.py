@@ -6,11 +6,13 @@ Knows that a URL's scheme belongs to whichever package announces it.  Does not k
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
-from urllib.parse import urlsplit
 
 from logdb.client import local
 from logdb.client.database import Database
+from logdb.client.places import directory_or_urls, without_credentials
+from logdb.errors import missing_package
 from logdb.io import IO
+from logdb.mistakes import OF_THE_CALL
 from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.state import Mode
@@ -48,6 +50,7 @@ def open_database(
     key_file: Place | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
+    connect_timeout_ms: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database: ...
 
@@ -64,6 +67,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
+        retention_check_interval_ms: How often at most old records are looked for in the background (Kafka's
+            ``log.retention.check.interval.ms``), 1 or more; also when it is opened, when a segment is full, and when it is closed.
         cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
         offsets_retention_minutes: How long the committed offsets of a group without members are kept, 1 or more;
             None: until the group is deleted.
@@ -76,6 +81,8 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         ca_file: Of an ``https`` URL: certificates to trust, PEM; None: the system's.
         cert_file, key_file: Of an ``https`` URL: the certificate to show, and its key, PEM.
         timeout_ms: Of a URL: how long one request, and all tries of it, may take, 1 or more.
+        connect_timeout_ms: Of a URL: how long to try to reach a server at first, 1 or more; None: 3,000, or ``timeout_ms`` if that is
+            less.  A server that has answered once is waited for by ``timeout_ms``.
 
     Returns:
         The database; close it, or use it in a ``with`` statement.
@@ -85,37 +92,51 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
         NotADatabase: The directory holds something else, or with ``mode="r"`` nothing.
         CatalogueDamaged: ``logdb repair`` rebuilds it.
         UnsupportedFormat: A newer logdb wrote it.
-        ServerUnavailable: No server answers at any of the URLs, or none that is trusted.
+        ServerUnavailable: No server answers at any of the URLs, or none that is trusted; after the first failure of each a warning
+            is logged.
         AuthenticationFailed: The server does not know whoever asks.
         InvalidCertificate: One of the files is not there, or no certificate.
-        ValueError: A URL of a scheme that nothing installed here opens.
+        ValueError: A URL of a scheme that nothing installed here opens; or a name that looks like something other than a
+            directory's: ``localhost:8080``, ``:memory:``, nothing at all.  A ``Path`` is a path, whatever it looks like.
         ModuleNotFoundError: A URL needs what the extra ``http`` installs.
-        TypeError: An option that a directory, or a URL, does not have.
+        TypeError: An option that a directory, or a URL, does not have; or neither of the two is given.
     """
-    if isinstance(path, str | os.PathLike) and "://" not in (name := os.fspath(path)):
-        return _opened("a directory", local.open_database, name, options)
-    urls = (path,) if isinstance(path, str) else tuple(os.fspath(url) for url in path)  # type: ignore[union-attr]
-    return _opened("a URL", _session_of(urls), urls, options)
+    place = directory_or_urls(path)
+    if isinstance(place, str):
+        return _opened("a directory", local.open_database, place, options)
+    return _opened("a URL", _session_of(place), place, options)
 
 
 def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence[str]", options: Mapping[str, Any]) -> Database:
     known = getattr(function, "__kwdefaults__", None) or options  # others' callables say for themselves what they lack
     if unknown := options.keys() - known.keys():
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
-    return function(place, **options)
+    try:
+        return function(place, **options)
+    except OF_THE_CALL as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
     """What opens URLs of their scheme."""
-    from importlib.metadata import entry_points  # a directory needs none
+    from importlib.metadata import entry_points  # a directory needs none of these
+    from urllib.parse import urlsplit
 
-    schemes = {urlsplit(url).scheme for url in urls}
+    if not urls:
+        raise ValueError("no URL is given")
+    schemes = {url: urlsplit(url).scheme for url in urls}
     known = {point.name: point for point in entry_points(group=SESSIONS)}
-    if len(schemes) != 1 or not schemes <= known.keys():
-        allowed = ", ".join(f"{name}://" for name in sorted(known)) or "none: pip install 'logdb[http]'"
-        raise ValueError(f"{', '.join(map(repr, urls)) or 'no URL'}: URLs of one scheme are opened, and here these: {allowed}")
+    if not known:
+        raise ValueError(f"{without_credentials(urls[0])!r}: no package that opens URLs is installed")
+    for url, scheme in schemes.items():
+        if scheme not in known:
+            raise ValueError(
+                f"{without_credentials(url)!r}: the URL of a server begins with {' or '.join(f'{name}://' for name in sorted(known))}"
+            )
+    if len(set(schemes.values())) > 1:
+        raise ValueError(f"{', '.join(repr(without_credentials(url)) for url in urls)}: all URLs have the same scheme")
     try:
-        function: Callable[..., Database] = known[schemes.pop()].load()
+        function: Callable[..., Database] = known[schemes[urls[0]]].load()
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a URL needs the package {error.name!r}: pip install 'logdb[http]'", name=error.name) from error
+        raise missing_package("a URL", error.name or "") from error
     return function

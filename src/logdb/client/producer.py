@@ -19,13 +19,14 @@ from typing import Literal, Self, TypeAlias, TypedDict
 from logdb import serde
 from logdb.client import partitioner as partitioners
 from logdb.client.accumulator import Accumulator, Delivery
-from logdb.client.interceptor import Interceptor, OutgoingRecord, outgoing
+from logdb.client.interceptor import Interceptor, OutgoingRecord, checked, outgoing
 from logdb.client.partitioner import Partitioner
 from logdb.client.sender import Sender, SenderOptions
 from logdb.client.session import Session
-from logdb.codec import Dispatcher, Route, SendFuture
-from logdb.errors import Closed, CloseIncomplete, Forked, InvalidTransactionState, LogdbError, UnknownPartition
+from logdb.codec import Dispatcher, Route, SendFuture, compression
+from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
+from logdb.mistakes import door
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class Producer(Dispatcher):
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
     ) -> None:
-        self._interceptors = tuple(interceptors)
+        self._interceptors = checked(interceptors)
         super().__init__(
             partitioner=None if partitioner in (None, "default") else partitioners.make(partitioner),
             serialize_key=serde.serializing(key_serializer, "key"),
@@ -127,11 +128,12 @@ class Producer(Dispatcher):
         )
         for name, value, least, most in ranges:
             if not (isinstance(value, int) and least <= value <= most):
-                raise ValueError(f"{name}={value!r}: allowed are {least} to {most}")
+                raise InvalidConfig(name, value, f"allowed are {least} to {most}")
         if str(acks) not in ("0", "1", "-1", "all"):
-            raise ValueError(f"acks={acks!r}: allowed are 0, 1 and 'all'")
+            raise InvalidConfig("acks", acks, "allowed are 0, 1 and 'all'")
         if (compression_type or "none") not in COMPRESSION_TYPES:
-            raise ValueError(f"compression_type={compression_type!r}: allowed are {', '.join(COMPRESSION_TYPES)}")
+            raise InvalidConfig("compression_type", compression_type, f"allowed are {', '.join(COMPRESSION_TYPES)}")
+        compression.check_installed(compression_type or "none")
         self.transactional_id, self.transaction_timeout_ms = transactional_id, transaction_timeout_ms
         self._session, self._clock, self._batch_size, self._on_close = session, clock, batch_size, on_close
         self._configs: dict[str, LogConfig] = {}
@@ -195,6 +197,7 @@ class Producer(Dispatcher):
             on_delivery=on_delivery,
         )
 
+    @door
     def _route(self, topic: str) -> Route:
         """A topic that was not sent to before.
 
@@ -269,6 +272,7 @@ class Producer(Dispatcher):
 
     # ------------------------------------------------------------ flush and close
 
+    @door
     def flush(self, timeout_ms: int | None = None) -> None:
         """Return once everything sent so far is acknowledged, and its callbacks have returned.
 
@@ -287,6 +291,7 @@ class Producer(Dispatcher):
         if left := self._sender.flush(timeout_ms):
             raise TimeoutError(f"{left} records wait to be written after timeout_ms={timeout_ms}")
 
+    @door
     def close(self, timeout_ms: int | None = None) -> None:
         """Take no more records, write those that wait, and end.  Closing twice is no error.
 

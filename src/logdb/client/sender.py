@@ -26,6 +26,7 @@ from logdb.codec import convert
 from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
+from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +53,10 @@ class Sender:
     """Has written what accumulators hold, in a thread that begins with the first record."""
 
     def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
-        self.lock = threading.RLock()
-        self._freed = threading.Condition(self.lock)  # there is memory again
-        self._finished = threading.Condition(self.lock)  # a delivery that somebody waits for is finished
-        self._work = threading.Condition(self.lock)  # what the thread waits for
+        self.lock = renewed(threading.RLock())
+        self._freed = renewed(threading.Condition(self.lock))  # there is memory again
+        self._finished = renewed(threading.Condition(self.lock))  # a delivery that somebody waits for is finished
+        self._work = renewed(threading.Condition(self.lock))  # what the thread waits for
         self._wake_ms = 0  # when it looks again on its own; 0: it is at work
         self._has_begun = False  # a delivery, since it last looked
         self._session, self._options, self._io, self._name = session, options, io, name
@@ -122,9 +123,7 @@ class Sender:
 
     def _start(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = started(self._name, self._run)
 
     # ------------------------------------------------------------ flush, transactions, the end
 
@@ -343,7 +342,9 @@ class Sender:
             sequence = accumulator.sequence(delivery, self._producer)
             self.has_stamped = True
             convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
-        return convert.compress_batches(batches, self._options.codec) if self._options.codec else batches
+        if not self._options.codec:
+            return batches
+        return convert.compress_batches(batches, self._options.codec, size_bytes_max=accumulator.config.max_message_bytes)
 
     def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
         """What the log has stamped the records with; -1: they keep their own time."""

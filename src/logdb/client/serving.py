@@ -7,24 +7,25 @@ others can reach needs TLS and authentication.  Does not know protocols: a door 
 import asyncio
 import ipaddress
 import os
+import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from logdb.broker.gate import Gate
 from logdb.broker.partition_limits import PartitionLimits
 from logdb.broker.principals import Principal
+from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
-from logdb.errors import InsecureAddress, InvalidCertificate
+from logdb.errors import InsecureAddress, InvalidCertificate, LocalOnly, missing_package
 from logdb.model import check_config
+from logdb.threads import started
 
 DOORS = "logdb.doors"
 """Entry points of doors: name = module:function(gate, address, **options) -> Door."""
 DRAIN_MS = 10_000
-TOPIC_CONFIG: Mapping[str, object] = {"retention.ms": 604_800_000}
-"""What topics that are created through a server get unless said otherwise: Kafka's seven days."""
 _TLS = "TLS (--tls-cert)"
 _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
 
@@ -57,13 +58,14 @@ class Server:
         Raises:
             InsecureAddress: Others could reach one of the addresses.
             ValueError, TypeError: A door, an address or an option that there is not.
+            ModuleNotFoundError: A door needs a package that is not installed; it names it.
         """
         known = {point.name: point for point in entry_points(group=DOORS)}
         for name, address in doors.items():
             if name not in known:
                 raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
             check_address(address, tls=options.get("tls_cert") is not None, authentication=gate.authentication, insecure=insecure)
-        self._opening = {address: known[name].load()(gate, address, **options) for name, address in doors.items()}
+        self._opening = {address: _door(known[name])(gate, address, **options) for name, address in doors.items()}
         self._doors: tuple[Door, ...] = tuple(self._opening.values())
         self._drain_ms = drain_ms
         self._gate = gate
@@ -138,8 +140,7 @@ class Server:
             await self._stopped.wait()
             await self.drain()
 
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="logdb-server", daemon=True)
-        self._thread.start()
+        self._thread = started("logdb-server", lambda: asyncio.run(main()))
         ready.wait()
         if failure:
             self._thread.join()
@@ -160,6 +161,14 @@ class Server:
         self.close()
 
 
+def _door(point: EntryPoint) -> Callable[..., Door]:
+    try:
+        made: Callable[..., Door] = point.load()
+    except ModuleNotFoundError as error:
+        raise missing_package(f"the door {point.name!r}", error.name or "") from error
+    return made
+
+
 def check_address(address: str, *, tls: bool, authentication: bool, insecure: bool) -> None:
     """See that an address, ``host:port``, may be served.
 
@@ -167,12 +176,26 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
         InsecureAddress: Others can reach it, it lacks TLS or authentication, and nobody said that it may be insecure.
         ValueError: It is none.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        hint = "".join(f"; {one} is one" for one in _address_meant(address))
+        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
     lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
     if lacking and not (insecure or _is_loopback(host)):
         raise InsecureAddress(address, " and ".join(lacking))
+
+
+def _address_meant(text: str) -> Sequence[str]:
+    """What somebody may have meant who wrote no ``host:port``."""
+    rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
+    host, _, port = rest.rpartition(":")
+    if port.isdigit() and int(port) > 65535:
+        return ()
+    if rest.isdigit() or (not host and port.isdigit()):
+        return f"127.0.0.1:{port}, for this machine alone,", f"0.0.0.0:{port}, for all,"
+    if port.isdigit():
+        return (rest if ":" not in host or host.startswith("[") else f"[{host}]:{port}",)
+    return (f"{rest}:8080",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
 
 
 def _is_loopback(host: str) -> bool:
@@ -198,12 +221,12 @@ def make_server(
     required = authentication or options.get("tls_client_ca") is not None
     limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
     gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
-    broker.topic_defaults = {**TOPIC_CONFIG, **check_config(topic_config or {})}
+    broker.serve_topics(check_config(topic_config or {}))
     return Server(gate, doors, **options)
 
 
 def serve(
-    database: LocalDatabase,
+    database: Database,
     *,
     http: str = "127.0.0.1:8080",
     topic_config: Mapping[str, object] | None = None,
@@ -216,10 +239,11 @@ def serve(
     """Serve a database that this process holds, until the server, or the database, is closed.
 
     Args:
-        database: Opened with ``logdb.open`` on a directory, to write or to read.
+        database: What ``logdb.open`` returned for a directory, to write or to read.
         http: Address of the HTTP door, ``host:port``; port 0: any that is free.
-        topic_config: Configs of topics that are created through the server and don't say otherwise; without any,
-            ``retention.ms`` is seven days.
+        topic_config: Configs of topics that are created through the server and don't say otherwise.  Without ``retention.ms``
+            it is seven days for those that are created by Kafka's APIs or a plain call, and none for those that are
+            created by ``logdb.open(url)``.
         insecure: Serve other addresses than loopback without TLS and authentication, too.
         drain_ms: How long closing waits for what is under way.
         authentication: Whoever asks has to say who they are, even if the database has no users, tokens or ACLs yet; so it
@@ -232,11 +256,17 @@ def serve(
         The server; a context manager that closes itself.  ``addresses`` says where it listens.
 
     Raises:
+        LocalOnly: The database is behind a URL: its own server serves it.
         OSError: The address cannot be listened at.
         InsecureAddress: Others could reach it.
         InvalidCertificate: A certificate, or a key, cannot be used.
         InvalidConfig: In ``topic_config``.
+        ModuleNotFoundError: A door needs a package that is not installed.
     """
+    if not isinstance(database, LocalDatabase):
+        if isinstance(database, Database):
+            raise LocalOnly("serving", database.path)
+        raise TypeError(f"database={database!r}: wanted is what logdb.open returned for a directory")
     server = make_server(
         database,
         {"http": http},

@@ -18,6 +18,7 @@ from logdb.model import (
     Buffer,
     Changes,
     Durability,
+    ExpiredRecords,
     OffsetAndMetadata,
     OpenTransaction,
     ProducerIdAndEpoch,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLog(Protocol):
-    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``; ``log.Log`` says more of each call.
+    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
 
     Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
     """
@@ -85,6 +86,7 @@ class PartitionLog(Protocol):
         Raises:
             UnexpectedOffset: The log ends elsewhere.
             RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
+            CodecMissing: The package of the topic's ``compression.type`` is not installed.
             ReadOnly, DiskFull, SyncFailed, Closed: as they say.
         """
 
@@ -238,6 +240,9 @@ class Base(Protocol):
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See ``Database.delete_records``."""
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """See ``Database.enforce_retention``."""
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""

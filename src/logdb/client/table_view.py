@@ -24,10 +24,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from logdb.client.session import PartitionLog, Session
+from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +74,9 @@ class TopicView:
         self.topic = topic
         self._session, self._open_view, self._clean_offset = session, open_view, clean_offset
         self._io, self._clock_ms = io, clock_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._state: _State | None = None
+        self._closed = False
 
     def current(self) -> View:
         """The view, with everything that was written and committed before the call.
@@ -102,8 +105,9 @@ class TopicView:
                 self._recreate(self._state, error)
 
     def close(self) -> None:
-        """Let go of the view, which is found again."""
+        """Let go of the view, for good: it lies on the disk for whoever opens the database again."""
         with self._lock:
+            self._closed = True
             if self._state is not None:
                 self._state.view.close()
                 self._state = None
@@ -164,6 +168,8 @@ class TopicView:
 
     def _catch_up(self) -> _State:
         """Bring the view up to date; with ``_lock`` held."""
+        if self._closed:
+            raise Closed(f"the view of {self.topic} is closed, as its database is")
         for tries_left in reversed(range(_TRY_COUNT_MAX)):
             state = self._looked()
             try:
@@ -267,16 +273,19 @@ class TopicViews:
     ) -> None:
         self._session, self._directory, self._clean_offset = session, directory, clean_offset
         self._io, self._clock_ms = io, clock_ms
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._views: dict[str, TopicView] = {}
         self._temporary: str | None = None
+        self._closed = False
         self._owner = os.getpid()
         if directory is not None:
             self._remove_strays(directory)
 
     def of(self, topic: str) -> TopicView:
-        """The one view of a topic."""
+        """The one view of a topic; raises Closed."""
         with self._lock:
+            if self._closed:
+                raise Closed("the views are closed, as their database is")
             if topic not in self._views:
                 self._views[topic] = TopicView(
                     self._session, topic, open_view=self._open, clean_offset=self._clean_offset, io=self._io, clock_ms=self._clock_ms
@@ -284,10 +293,11 @@ class TopicViews:
             return self._views[topic]
 
     def close(self) -> None:
-        """Close all views."""
+        """Close all views; no other is opened from then on."""
         if self._owner != os.getpid():
             return  # they are the parent process's
         with self._lock:
+            self._closed = True
             for view in self._views.values():
                 view.close()
             if self._temporary is not None:
@@ -305,6 +315,6 @@ class TopicViews:
     def _remove_strays(self, directory: str) -> None:
         """Remove the views of topics that were deleted since."""
         with contextlib.suppress(FileNotFoundError):
-            names = set(os.listdir(directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
+            names = set(names_in(self._io, directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
             for name in names:
                 shutil.rmtree(os.path.join(directory, name), ignore_errors=True)

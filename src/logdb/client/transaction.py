@@ -29,6 +29,7 @@ from logdb.client.producer import Headers, OnDelivery, Producer
 from logdb.client.session import Session
 from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     from logdb.client.consumer import Consumer
@@ -57,7 +58,7 @@ class TransactionalProducer(Producer):
         self.in_transaction = self._has_offsets = self._given_up = False
         self._fenced: ProducerFenced | None = None
         self._closed = False
-        self._ending = threading.RLock()  # who has it decides what becomes of the transaction
+        self._ending = renewed(threading.RLock())  # who has it decides what becomes of the transaction
         self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
 
     @property
@@ -331,7 +332,7 @@ class Transactions:
     def __init__(self, make: Callable[..., TransactionalProducer]) -> None:
         self._make = make
         self._idle: dict[str, tuple[TransactionalProducer, dict[str, Any]]] = {}  # oldest first
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._closed = False
 
     def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:

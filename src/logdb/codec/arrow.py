@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from logdb._native import ffi, lib
 from logdb.codec.batch import Status, explain
-from logdb.errors import InvalidBatch
+from logdb.errors import InvalidBatch, missing_package
 from logdb.model import Buffer
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ _CHUNK_BYTES_MAX = 2**32 - 1  # positions in the core's scratch rows are 32-bit
 
 
 def import_pyarrow() -> ModuleType:
-    """The package; raises ImportError with what to install."""
+    """The package; raises ModuleNotFoundError with what to install."""
     try:
         import pyarrow as pa
     except ImportError:
-        raise ImportError("Arrow columns need the package 'pyarrow': pip install 'logdb[arrow]'") from None
+        raise missing_package("Arrow", "pyarrow") from None
     module: ModuleType = pa
     return module
 

@@ -42,6 +42,7 @@ from logdb.errors import CodecMissing, InvalidBatch
 from logdb.model import COMPRESSION_TYPES, Buffer
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+_MODULES = {"snappy": "cramjam", "lz4": "lz4.frame", "zstd": "zstandard"}  # the others are Python's own
 
 _INPUT_STEP = 1 << 16
 _PIECE = 1 << 18
@@ -53,6 +54,16 @@ _XERIAL_BLOCK = 32 << 10
 _ZSTD_SKIPPABLE = 0x184D2A50  # magic of frames that hold nothing of ours, but for the lowest 4 bits
 _ZSTD_BLOCK_MAX = 128 << 10
 _ZSTD_WINDOW_FREE = 8 << 20  # what every decoder should support (RFC 8878, 3.1.1.1.2); more counts towards the bound
+
+
+def check_installed(compression_type: str) -> None:
+    """See that batches can be built as a topic's ``compression.type`` says.
+
+    Raises:
+        CodecMissing: The codec's package is not installed.
+    """
+    if compression_type in _MODULES:
+        _package(COMPRESSION_TYPES.index(compression_type))
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -94,7 +105,9 @@ def decompress(codec: int, data: Buffer, size_bytes_max: int) -> Buffer:
 # ---------------------------------------------------------------- what the codecs share
 
 
-def _package(name: str, codec: int) -> ModuleType:
+def _package(codec: int) -> Any:
+    """The module of a codec."""
+    name = _MODULES[COMPRESSION_TYPES[codec]]
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -179,7 +192,7 @@ def _gunzip(data: memoryview, size_bytes_max: int) -> bytearray:
 
 
 def _snappy(data: memoryview) -> bytes:
-    raw = _package("cramjam", SNAPPY).snappy
+    raw = _package(SNAPPY).snappy
     parts = [_XERIAL_HEADER]
     for at in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(raw.compress_raw(data[at : at + _XERIAL_BLOCK]))
@@ -188,7 +201,7 @@ def _snappy(data: memoryview) -> bytes:
 
 
 def _unsnappy(data: memoryview, size_bytes_max: int) -> bytearray:
-    cramjam = _package("cramjam", SNAPPY)
+    cramjam = _package(SNAPPY)
     declared = sum(size for _, size in _snappy_blocks(data))
     if declared > size_bytes_max:
         raise _too_large(SNAPPY, declared, size_bytes_max)
@@ -237,13 +250,13 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def _lz4(data: memoryview) -> bytes:
-    frame = _package("lz4.frame", LZ4)
+    frame = _package(LZ4)
     compressed: bytes = frame.compress(data, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
     return compressed
 
 
 def _unlz4(data: memoryview, size_bytes_max: int) -> bytearray:
-    frame = _package("lz4.frame", LZ4)
+    frame = _package(LZ4)
     out = bytearray()
     try:
         declared = frame.get_frame_info(data)["content_size"]
@@ -262,12 +275,12 @@ def _unlz4(data: memoryview, size_bytes_max: int) -> bytearray:
 
 
 def _zstd(data: memoryview) -> bytes:
-    compressed: bytes = _package("zstandard", ZSTD).ZstdCompressor().compress(data)
+    compressed: bytes = _package(ZSTD).ZstdCompressor().compress(data)
     return compressed
 
 
 def _unzstd(data: memoryview, size_bytes_max: int) -> Buffer:
-    zstandard = _package("zstandard", ZSTD)
+    zstandard = _package(ZSTD)
     try:
         sizes = _zstd_sizes(zstandard, data)
         if sizes.declared > size_bytes_max:

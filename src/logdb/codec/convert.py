@@ -155,27 +155,29 @@ def headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
         position += batch.size_bytes
 
 
-def compress_batches(batches: Buffer, codec: int) -> bytes:
+def compress_batches(batches: Buffer, codec: int, *, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> bytes:
     """Compress the records of each batch; offsets, timestamps and producers stay as they are.
 
-    Control batches, empty ones, and those compressed already are passed through.
+    Control batches, empty ones, those compressed already, and those that would grow over ``size_bytes_max`` are passed through.
 
     Args:
         batches: uint8[n], checked batches back to back, borrowed for the call.
         codec: The codec's number, in [0, 4].
+        size_bytes_max: Largest batch that who gets them takes (``max.message.bytes``).
 
     Raises:
         CodecMissing: The codec's package is not installed.
     """
     parts: list[Buffer] = []
     for image, batch in headers(memoryview(batches)):
+        part: Buffer = image
         if codec and batch.record_count and not batch.attributes & (CODEC_MASK | CONTROL):
             compressed = bytearray(image[:HEADER_SIZE_BYTES])
             compressed += compression.compress(codec, image[HEADER_SIZE_BYTES:])
-            seal(compressed, batch.attributes | codec, batch.max_timestamp)
-            parts.append(compressed)
-        else:
-            parts.append(image)
+            if len(compressed) <= size_bytes_max:
+                seal(compressed, batch.attributes | codec, batch.max_timestamp)
+                part = compressed
+        parts.append(part)
     return b"".join(parts)
 
 

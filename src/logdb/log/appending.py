@@ -11,15 +11,16 @@ from itertools import islice
 
 from logdb.codec import FSYNC, INTERVAL, OS, convert
 from logdb.codec.control import ControlType
-from logdb.errors import UnexpectedOffset
+from logdb.errors import CodecMissing, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.reading import ReadableLog
 from logdb.log.transactions import Admission, Begun, Duplicate, Transactions
+from logdb.mistakes import explained
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, ProducerIdAndEpoch, TopicPartition
 
+_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
 
 
@@ -30,6 +31,7 @@ class AppendableLog(ReadableLog):
     _clock: Callable[[], int]
     _sync_lock: threading.Lock
     _weak_count: int
+    _codec_missing: CodecMissing | None
 
     def append_batches(
         self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
@@ -57,6 +59,7 @@ class AppendableLog(ReadableLog):
         Raises:
             InvalidBatch: Something is wrong with them; nothing was appended.
             RecordTooLarge: A batch is over ``max.message.bytes``.
+            CodecMissing: The package of their codec, or the topic's, is not installed.
             ProducerFenced: A newer epoch of the producer was here.
             OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
                 a call are known, and the others do not follow on them.
@@ -65,14 +68,27 @@ class AppendableLog(ReadableLog):
 
         Source: KIP-98.
         """
-        view = memoryview(batches).cast("B")
+        try:
+            view = memoryview(batches).cast("B")
+        except TypeError as error:
+            raise explained(error, AppendableLog.append_batches, batches=batches) from error.__cause__
         if self._gate:
             raise self._host.refusal(self)
+        self._check_codec()
         if not view:
             return self.append_many((), expected_offset=expected_offset, durability=durability)
         if len(view) > GROUP_SIZE_BYTES:
             return self._append_large(view, expected_offset, durability, internal)
         return self._append_group(view, expected_offset, durability, internal)
+
+    def _check_codec(self) -> None:
+        """Take no records where their batches could not be compressed.
+
+        Raises:
+            CodecMissing: The package of the topic's codec is not installed.
+        """
+        if (missing := self._codec_missing) is not None:
+            raise CodecMissing(missing.codec, missing.package)
 
     def _append_group(self, batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
         """Append batches that are written as one."""
@@ -146,7 +162,7 @@ class AppendableLog(ReadableLog):
             with self._sync_lock:
                 if self._transactions is None:
                     offset = self._point.point.offset
-                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates())
+                    producer_snapshot.save(self._io, self.directory, offset, ProducerStates(), {})
                     self._host.note_producers(self, offset)
                     self._transactions = Transactions(TopicPartition(self.topic, self.partition), ProducerStates(), (offset,), offset)
         return self._transactions
@@ -183,7 +199,7 @@ class AppendableLog(ReadableLog):
             view,
             keys_required=config.compacted,
             size_bytes_max=config.max_message_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
+            decompressed_size_bytes_max=max(_DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes),
         )
         if config.log_append_time:
             convert.stamp_append_time(view, self._clock())

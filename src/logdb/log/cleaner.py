@@ -19,14 +19,16 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
 from logdb.codec.compaction import Copy, KeyMap
+from logdb.disk import write_error
+from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.log import Log
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, SegmentReader
+from logdb.log.reader import SegmentReader
 from logdb.log.verdicts import LastBatch, Verdicts
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
-from logdb.segment.files import write_error
 from logdb.segment.segment import CLEANED, Segment
 
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
@@ -127,7 +129,6 @@ class Compaction:
         """
         self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
         self._spend, self._key_map_size_bytes = spend, key_map_size_bytes
-        self._decompressed_max = max(DECOMPRESSED_SIZE_BYTES_MAX, config.max_message_bytes)
         self._verdicts: Verdicts | None = None  # no batch has a producer
         self.end_offset = work.clean_offset
         self.delete_horizon_ms: int | None = None
@@ -174,7 +175,7 @@ class Compaction:
                 continue
             for chunk in self._chunks(segment, max(work.clean_offset, segment.base_offset)):
                 verdicts = self._verdicts.discards(chunk) if self._verdicts is not None else None
-                used, full = keys.add(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max)
+                used, full = keys.add(chunk, verdicts, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX)
                 if full:
                     return max(reached, int.from_bytes(chunk[used : used + 8], "big"))
                 del chunk  # its buffer may be taken again
@@ -242,7 +243,7 @@ class Compaction:
         for segment in group:
             for chunk in self._chunks(segment, segment.base_offset):
                 verdicts = self._verdicts.of(chunk) if self._verdicts is not None else None
-                for piece, next_offset in copied.feed(chunk, verdicts, decompressed_size_bytes_max=self._decompressed_max):
+                for piece, next_offset in copied.feed(chunk, verdicts, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX):
                     self._append(made, piece, next_offset, append_ms)
                 del chunk
         if last := copied.finish():
@@ -266,7 +267,7 @@ class Compaction:
             target = made[-1]
         target.append(batches, next_offset)
         if target.size_bytes // _SYNC_SIZE_BYTES != (target.size_bytes - len(batches)) // _SYNC_SIZE_BYTES:
-            target.open().sync()
+            target.sync()
         self._spend(len(batches))
 
     def _note_horizon(self, horizon_ms: int | None) -> None:
@@ -277,7 +278,7 @@ class Compaction:
 def _discard(made: Sequence[Segment]) -> None:
     """Remove copies; what cannot be removed, the next try or opening does."""
     for segment in made:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(LogdbError):
             segment.remove()
 
 

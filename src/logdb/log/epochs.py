@@ -10,10 +10,10 @@ for each entry, both numbers increasing.
 from bisect import bisect_right
 from itertools import pairwise
 
+from logdb.disk import read_file, replace_file, write_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.model import OFFSET_MAX
-from logdb.segment.files import replace_file, write_file
 
 FILE_NAME = "leader-epoch-checkpoint"
 _SIZE_BYTES_MAX = 64 << 20

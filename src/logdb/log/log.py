@@ -22,8 +22,9 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
-from logdb.codec import FSYNC, OS, Positions, convert, last_offset, split
-from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
+from logdb.codec import FSYNC, OS, Positions, compression, convert, last_offset, split
+from logdb.disk import sync_directory, write_error
+from logdb.errors import CodecMissing, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
@@ -35,13 +36,15 @@ from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
-from logdb.segment.files import sync_directory, write_error
+from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
+from logdb.threads import renew
 
 logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
+CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
 GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
@@ -91,7 +94,8 @@ class Log(AppendableLog):
         last = self._segments[-1] if self._segments else None
         self._end = End(last, last.size_bytes if last else 0, next_offset)
         self._noted_position = self._end.position
-        self._tried = (-1, 0, 0)  # of the buffer that is written: base offset, codec, and room in the segment when it came
+        # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
+        self._tried = (-1, 0, 0, 0)
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -134,6 +138,7 @@ class Log(AppendableLog):
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
         self._codec = COMPRESSION_TYPES.index(config.compression_type)
+        self._codec_missing = None if self._gate else _missing_codec(config)
         self._configure(
             level=self._level,
             gate=self._gate,
@@ -142,7 +147,7 @@ class Log(AppendableLog):
             log_append_time=config.log_append_time,
             timestamp_before_max_ms=config.timestamp_before_max_ms,
             timestamp_after_max_ms=config.timestamp_after_max_ms,
-            message_size_max=config.max_message_bytes,
+            message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: every record comes to _reject
             batch_size=min(self._batch_size, config.max_message_bytes),
         )
 
@@ -157,11 +162,11 @@ class Log(AppendableLog):
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec, self._room())
+            self._tried = (base_offset, self._codec, self._config.max_message_bytes, self._room())
         # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
-        _, codec, room = self._tried
+        _, codec, size_bytes_max, room = self._tried
         if codec:
-            batches = memoryview(convert.compress_batches(batches, codec))
+            batches = self._compressed(batches, codec, size_bytes_max)
         parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
@@ -191,7 +196,20 @@ class Log(AppendableLog):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
+                self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
         self.wake()
+
+    def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
+        """Compress batches; where the codec fails, they are written as they are, for their records were accepted."""
+        try:
+            return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
+        except Exception as error:  # whatever a package raises, or no memory
+            base_offset = self._tried[0]
+            if self._end.offset > base_offset:  # an earlier try has written some of them compressed
+                raise
+            self._tried = (base_offset, 0, 0, self._tried[3])
+            logger.warning("%s-%d: batches are written uncompressed: %s", self.topic, self.partition, str(error) or type(error).__name__)
+            return batches
 
     def _make_whole(self, segment: Segment) -> None:
         """After a write that an exception from outside cut short."""
@@ -226,6 +244,7 @@ class Log(AppendableLog):
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise what the builder found."""
+        self._check_codec()
         match reason:
             case "size":
                 raise RecordTooLarge(numbers[0], numbers[1])
@@ -285,6 +304,11 @@ class Log(AppendableLog):
         """When the active segment was begun, milliseconds since 1970, if that is its base offset; else 0."""
         segment = self._end.segment
         return segment.created_ms if segment is not None and segment.base_offset == base_offset else 0
+
+    def append_ms(self, base_offset: int) -> int:
+        """When the active segment was last appended to, milliseconds since 1970, if that is its base offset; else 0."""
+        segment = self._end.segment
+        return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
 
     def roll(self, end_offset: int | None = None) -> bool:
         """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
@@ -352,7 +376,7 @@ class Log(AppendableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed:
+        if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
         end, point = self._end, self._point.point
         if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):
@@ -360,8 +384,8 @@ class Log(AppendableLog):
         now_ms = self._io.monotonic_ms()
         tail = self._segments[segment_slot(self._segments, point.offset) :]
         for segment in tail:
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
         if self._epochs_unsynced:
             self._save_epochs(sync=True)
         if any(segment.new for segment in tail):
@@ -403,18 +427,18 @@ class Log(AppendableLog):
         with self._sync_lock:
             self._sync()
 
-    def checkpoint_is_due(self, now_ms: int) -> bool:
-        """Whether the catalogue should learn the recovery point, or of a sealed segment."""
-        if self._sealing:
-            return True
+    def checkpoint_due_ms(self) -> int | None:
+        """On the monotonic clock, when the catalogue is to learn the recovery point, or of a sealed segment; None: it knows."""
         point = self._point.point
-        moved = point.offset - self.checkpointed.offset
-        aged = now_ms - self._checkpointed_ms >= self._config.flush_ms
-        return moved > 0 and (aged or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES)
+        if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
+            return self._checkpointed_ms
+        if point.offset <= self.checkpointed.offset:
+            return None
+        return self._checkpointed_ms + CHECKPOINT_INTERVALS * self._config.flush_ms
 
-    def needs_tending(self) -> bool:
-        """Whether there is something to sync, to seal or to tell the catalogue, now or later."""
-        return self.sync_due_ms() is not None or bool(self._sealing) or self._point.point.offset > self.checkpointed.offset
+    def due_ms(self) -> int | None:
+        """On the monotonic clock, when there is next something to sync, to seal or to tell the catalogue; None: nothing waits."""
+        return min((due for due in (self.sync_due_ms(), self.checkpoint_due_ms()) if due is not None), default=None)
 
     def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""
@@ -442,19 +466,28 @@ class Log(AppendableLog):
         with transactions.lock:
             transactions.written.expire(self._clock())
             offset, states = self._end.offset, transactions.written.copy()
-            if offset == transactions.snapshot_offset or offset < transactions.written_offset:
+            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return
         if self._point.point.offset < offset:
             self.sync()
-        for segment in (*self._sealing, *self._segments[-1:]):
+        active = self._segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
+        for segment in unsealed.values():
             segment.save_transactions()
-        producer_snapshot.save(self._io, self.directory, offset, states)
+        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
+        producer_snapshot.save(self._io, self.directory, offset, states, aborted)
         transactions.saved(offset)
 
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: there never were any."""
         return -1 if self._transactions is None else self._transactions.snapshot_offset
+
+    @property
+    def producers_unsaved(self) -> bool:
+        """Whether the newest snapshot of the producers is not one of the log as it is."""
+        transactions = self._transactions
+        return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def strengthen(self) -> bool:
         """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
@@ -479,6 +512,9 @@ class Log(AppendableLog):
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        if self._transactions is not None:
+            renew((self._transactions.lock,))
         self._closed = True
         self.refuse(GATE_SEALED)
 
@@ -509,8 +545,8 @@ class Log(AppendableLog):
         segment = self._end.segment
         if segment is not None and segment.scanner is not None:
             segment.trim()
-            if (file := segment.file) is not None and file.dirty:
-                file.sync()
+            if segment.dirty:
+                segment.sync()
             segment.save_indexes(final=True)
             if segment.new:
                 sync_directory(self._io, self.directory)
@@ -536,3 +572,11 @@ class Log(AppendableLog):
         if end.segment is None or end.segment.base_offset != point.segment:
             return sum(segment.size_bytes for segment in self._segments[segment_slot(self._segments, point.offset) :]) - point.position
         return end.position - point.position
+
+
+def _missing_codec(config: LogConfig) -> CodecMissing | None:
+    try:
+        compression.check_installed(config.compression_type)
+    except CodecMissing as error:
+        return error.with_traceback(None)
+    return None

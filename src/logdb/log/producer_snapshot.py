@@ -2,20 +2,22 @@
 
 Knows bytes and names.  Does not know which of the files counts: the catalogue says so.  Behind Kafka's entries, where
 its tools don't look, come those of the five last batches for which an entry has no room: a producer that sends
-again what it has under way must find all of it, also after a restart.  Format: docs/format.md, "Producer snapshot".
+again what it has under way must find all of it, also after a restart.  And the checksums of the indexes of aborted
+transactions that the catalogue has none of yet.  Format: docs/format.md, "Producer snapshot".
 """
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 from logdb.codec import crc32c
+from logdb.disk import read_file, replace_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log.producers import BATCH_COUNT_MAX, SEQUENCE_MASK, Batch, Producer, ProducerStates
 from logdb.model import SEGMENT_SIZE_BYTES_MAX
-from logdb.segment.files import replace_file
 from logdb.segment.segment import segment_path
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,23 @@ _HEAD = struct.Struct(">hIi")  # version, CRC-32C of what follows it, count
 _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _EARLIER = struct.Struct(">qiqi")  # producer id, then as in an entry: last sequence, last offset, offset delta
+_ABORTED = struct.Struct(">qiqI")  # no producer id, then of a .txnindex: count of entries, base offset of the segment, CRC-32C
+_NO_PRODUCER_ID = -1
+
+
+class Snapshot(NamedTuple):
+    """What the file of one offset says.
+
+    ``aborted``: of each segment that was not sealed and had entries below the offset in its ``.txnindex``, by base offset:
+    their count and their CRC-32C.
+    """
+
+    states: ProducerStates
+    aborted: Mapping[int, tuple[int, int]]
+
+    def aborted_in(self, base_offset: int) -> tuple[int, int]:
+        """What the ``.txnindex`` of a segment that is not sealed holds below the offset: count of the entries and CRC."""
+        return self.aborted.get(base_offset, (0, 0))
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -38,11 +57,13 @@ def offsets(names: Iterable[str]) -> list[int]:
     return sorted(int(name[:20]) for name in names if len(name) == 29 and name.endswith(SUFFIX) and name[:20].isdigit())
 
 
-def encode(states: ProducerStates) -> bytes:
+def encode(states: ProducerStates, aborted: Mapping[int, tuple[int, int]]) -> bytes:
+    """The bytes of a snapshot; ``aborted`` as in ``Snapshot``."""
     producers = states.producers.values()
     entries = b"".join(_encode_entry(producer) for producer in producers)
     earlier = b"".join(_EARLIER.pack(producer.producer_id, *batch) for producer in producers for batch in producer.batches[:-1])
-    body = len(producers).to_bytes(4, "big") + entries + earlier
+    indexes = b"".join(_ABORTED.pack(_NO_PRODUCER_ID, count, base, crc) for base, (count, crc) in sorted(aborted.items()) if count)
+    body = len(producers).to_bytes(4, "big") + entries + earlier + indexes
     return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
 
@@ -58,7 +79,7 @@ def _encode_entry(producer: Producer) -> bytes:
     )
 
 
-def decode(data: bytes, path: str) -> ProducerStates:
+def decode(data: bytes, path: str) -> Snapshot:
     """Parse a snapshot.
 
     Raises:
@@ -73,7 +94,7 @@ def decode(data: bytes, path: str) -> ProducerStates:
     end = _HEAD.size + count * _ENTRY.size
     if count < 0 or end > len(data) or (len(data) - end) % _EARLIER.size:
         raise CorruptionError(path, _HEAD.size, f"{count} entries of {_ENTRY.size} bytes in {len(data) - _HEAD.size} bytes")
-    earlier = _decode_earlier(data[end:])
+    earlier, aborted = _decode_earlier(data[end:])
     producers = [
         _decode_entry(numbers, earlier.pop(numbers[0], ()), path, slot)
         for slot, numbers in enumerate(_ENTRY.iter_unpack(data[_HEAD.size : end]))
@@ -81,14 +102,21 @@ def decode(data: bytes, path: str) -> ProducerStates:
     states = ProducerStates(producers)
     if len(states.producers) != count or earlier:
         raise CorruptionError(path, _HEAD.size, f"{count} entries for {len(states.producers)} producers, batches of {len(earlier)} others")
-    return states
+    return Snapshot(states, aborted)
 
 
-def _decode_earlier(data: bytes) -> dict[int, tuple[Batch, ...]]:
-    found: dict[int, tuple[Batch, ...]] = {}
-    for producer_id, *batch in _EARLIER.iter_unpack(data):
-        found[producer_id] = (*found.get(producer_id, ()), Batch(*batch))
-    return found
+def _decode_earlier(data: bytes) -> tuple[dict[int, tuple[Batch, ...]], dict[int, tuple[int, int]]]:
+    """What stands behind the entries: earlier batches of producers, and checksums of indexes by base offset."""
+    earlier: dict[int, tuple[Batch, ...]] = {}
+    aborted: dict[int, tuple[int, int]] = {}
+    for at in range(0, len(data), _EARLIER.size):
+        producer_id, *batch = _EARLIER.unpack_from(data, at)
+        if producer_id == _NO_PRODUCER_ID:
+            _, count, base_offset, crc = _ABORTED.unpack_from(data, at)
+            aborted[base_offset] = count, crc
+        else:
+            earlier[producer_id] = (*earlier.get(producer_id, ()), Batch(*batch))
+    return earlier, aborted
 
 
 def _decode_entry(numbers: tuple[int, ...], earlier: tuple[Batch, ...], path: str, slot: int) -> Producer:
@@ -106,7 +134,7 @@ def _is_whole(batch: Batch) -> bool:
     return -1 <= batch.last_sequence <= SEQUENCE_MASK and 0 <= batch.offset_delta <= min(batch.last_offset, SEQUENCE_MASK)
 
 
-def load(io: IO, directory: str, offset: int) -> ProducerStates:
+def load(io: IO, directory: str, offset: int) -> Snapshot:
     """Read the snapshot of an offset.
 
     Raises:
@@ -131,10 +159,10 @@ def remove_old(io: IO, directory: str, known: list[int]) -> None:
             logger.warning("removing %s: %s", path, error)
 
 
-def save(io: IO, directory: str, offset: int, states: ProducerStates) -> None:
-    """Write the snapshot of an offset, durably.
+def save(io: IO, directory: str, offset: int, states: ProducerStates, aborted: Mapping[int, tuple[int, int]]) -> None:
+    """Write the snapshot of an offset, durably; ``aborted`` as in ``Snapshot``.
 
     Raises:
         DiskFull, WriteFailed, SyncFailed: As ``replace_file``.
     """
-    replace_file(io, snapshot_path(directory, offset), encode(states))
+    replace_file(io, snapshot_path(directory, offset), encode(states, aborted))

@@ -12,16 +12,15 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 
 from logdb.codec import Positions, Scanner, Status, convert, expected_batch, explain, header, span, split
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
+from logdb.disk import File
 from logdb.errors import CorruptionError
-from logdb.io import pread_exact
 from logdb.segment import buffers
-from logdb.segment.files import File
-from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment, fill
+from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
 _NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
 _base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a segment, of an entry of the epochs
-DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
 
 
 class FileMissing(CorruptionError):
@@ -104,9 +103,9 @@ class SegmentReader:
     def _view(self, size_bytes: int) -> memoryview:
         """The bytes at ``position``; fewer only where the file ends."""
         if size_bytes <= _NEW_BYTES_SIZE_MAX:
-            return memoryview(pread_exact(self._segment.io, self._open().fd, size_bytes, self.position))
+            return memoryview(self._open().read(size_bytes, self.position))
         view = memoryview(buffers.take(size_bytes))[:size_bytes]
-        return view[: fill(self._segment.io, self._open(), view, self.position)]
+        return view[: self._open().fill(view, self.position)]
 
     def _begin(self, view: memoryview) -> tuple[int, int] | None:
         """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it, and its size.
@@ -180,7 +179,7 @@ def read_batch(
         if place is None or place[1] > _NEW_BYTES_SIZE_MAX:
             return None
         position, size_bytes, last_offset = place
-        data = segment.io.pread(segment.open().fd, size_bytes, position)
+        data = segment.open().read(size_bytes, position)
     except FileNotFoundError:
         return None
     size_bytes = expected_batch(data, offset, last_offset, leader_epoch)
@@ -198,7 +197,6 @@ def read_chunks(
     epochs: Sequence[tuple[int, int]] | None,
     *,
     positions: Positions | None = None,
-    decompressed_size_bytes_max: int = DECOMPRESSED_SIZE_BYTES_MAX,
 ) -> Iterator[memoryview | bytearray]:
     """Checked, uncompressed batches from the one that holds ``offset`` to ``end_offset``.
 
@@ -221,7 +219,7 @@ def read_chunks(
                 positions.add(segment, reader.position - len(batches), batches)  # just one, being the first
             if reader.codecs & ~1:
                 for batch in split(batches, 1):  # one at a time: the bound is a batch's
-                    yield convert.decompress_batches(batch, decompressed_size_bytes_max)
+                    yield convert.decompress_batches(batch, BATCH_SIZE_BYTES_MAX)
                     del batch
             else:
                 yield batches

@@ -16,15 +16,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from logdb.codec import FSYNC, BatchBuilder, Positions, Record, RecordIterator, arrow, find_timestamp
-from logdb.errors import CorruptionError, DiskFull, LogTruncated, OffsetOutOfRange, SyncFailed, WriteFailed
+from logdb.errors import Closed, CorruptionError, DiskFull, LogdbError, LogTruncated, OffsetOutOfRange, SyncFailed, WriteFailed
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, End, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.producers import Producer
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX, FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
+from logdb.log.reader import FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
 from logdb.log.transactions import Transactions
+from logdb.mistakes import door, explained
 from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
@@ -115,6 +116,7 @@ class ReadableLog(BatchBuilder):
         """As ``last_stable_offset``, of what is in the files: a marker that waits in memory does not count."""
         return self._stable_end()
 
+    @door
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -168,6 +170,7 @@ class ReadableLog(BatchBuilder):
     def epochs(self) -> LeaderEpochs:
         return self._epochs
 
+    @door
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at ``offset``; -1: unknown."""
         return self._epochs.at(offset)
@@ -228,20 +231,23 @@ class ReadableLog(BatchBuilder):
             LogTruncated: ``offset`` was lost (KIP-320).
             CorruptionError: When iteration comes to a damaged batch.
         """
-        end = self._readable_end(offset)
-        if leader_epoch is not None:
-            self._check_epoch(offset, leader_epoch)
-        if end_offset is not None and end_offset < end:
-            end = end_offset
-        if isolation_level != "read_uncommitted" and is_committed(isolation_level):
-            end, aborted = self._committed(offset, end)
-            if aborted:
+        try:
+            end = self._readable_end(offset)
+            if leader_epoch is not None:
+                self._check_epoch(offset, leader_epoch)
+            if end_offset is not None and end_offset < end:
+                end = end_offset
+            if isolation_level != "read_uncommitted" and is_committed(isolation_level):
+                end, aborted = self._committed(offset, end)
+                if aborted:
 
-                def source(offset: int, end_offset: int) -> Iterator[Buffer]:
-                    return without_aborted(self._chunks(offset, end_offset), aborted)
+                    def source(offset: int, end_offset: int) -> Iterator[Buffer]:
+                        return without_aborted(self._chunks(offset, end_offset), aborted)
 
-                return RecordIterator(source, offset, end, self.topic, self.partition)
-        return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
+                    return RecordIterator(source, offset, end, self.topic, self.partition)
+            return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
+        except TypeError as error:
+            raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
 
     def read_batches(
         self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -266,19 +272,22 @@ class ReadableLog(BatchBuilder):
 
         Source: KIP-74 for the "at least one batch" rule.
         """
-        self._readable_end(offset)
-        end_of = self._stable_end if is_committed(isolation_level) else self._written_end
-        end = end_of()
-        if offset >= end:
-            self._catch_up()
+        try:
+            self._readable_end(offset)
+            end_of = self._stable_end if is_committed(isolation_level) else self._written_end
             end = end_of()
-        while True:
-            segments = self._segments_from(offset)
-            try:
-                return self._read_batches(segments, offset, end, size_bytes_max)
-            except FileMissing:
-                if not self._replaced(segments):
-                    raise
+            if offset >= end:
+                self._catch_up()
+                end = end_of()
+            while True:
+                segments = self._segments_from(offset)
+                try:
+                    return self._read_batches(segments, offset, end, size_bytes_max)
+                except FileMissing:
+                    if not self._replaced(segments):
+                        raise
+        except TypeError as error:
+            raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
 
     def _read_batches(self, segments: Sequence[Segment], offset: int, end: int, size_bytes_max: int) -> tuple[memoryview, int]:
         epochs, cursor = self._epochs.entries or None, self._cursor
@@ -298,6 +307,7 @@ class ReadableLog(BatchBuilder):
             slot += 1
         return memoryview(b""), offset
 
+    @door
     def read_arrow(
         self,
         offset: int | None = None,
@@ -332,6 +342,7 @@ class ReadableLog(BatchBuilder):
         chunks = self._chunks(offset, end, positions=None)
         return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
 
+    @door
     def follow(
         self,
         offset: int,
@@ -366,6 +377,7 @@ class ReadableLog(BatchBuilder):
             if not self._wait_for(offset, timeout_ms, stop, end_of):
                 return
 
+    @door
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
@@ -454,7 +466,10 @@ class ReadableLog(BatchBuilder):
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """What a record iterator reads: first, for who wants no more, one batch."""
         if offset < min(self._end.offset, end_offset):
-            found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
+            try:
+                found = read_batch(self._segments_from(offset), offset, self._epochs.entries or None, self._positions)
+            except Closed as error:
+                raise self._closed_under(error) from None
             if found is not None:
                 batch, offset = found
                 return chain((batch,), self._chunks(offset, end_offset, positions=None))
@@ -476,14 +491,19 @@ class ReadableLog(BatchBuilder):
                     end_offset,
                     self._epochs.entries or None,
                     positions=positions,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
                 )
             except FileMissing as missing:
                 if not self._replaced(segments):
                     raise
                 offset = missing.offset
+            except Closed as error:
+                raise self._closed_under(error) from None
             else:
                 return
+
+    def _closed_under(self, error: Closed) -> LogdbError:
+        """Why a file that a reader needs was closed: the database was, or the topic was deleted."""
+        return self._host.refusal(self) if self._closed else error
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
         end = self._epochs.end_of(leader_epoch, self._next_offset)

@@ -22,21 +22,21 @@ import os
 from collections.abc import Sequence
 
 from logdb.codec import Status, explain, find_batch
+from logdb.disk import File, changing, exists, names_in, remove, sync_directory
 from logdb.errors import CorruptionError
-from logdb.io import IO, pwrite_all
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point, RecoveryPointFile
-from logdb.log.replay import aborted_of, load_snapshot, replay
+from logdb.log.replay import load_index, load_snapshot, replay
 from logdb.log.sealed import sealed_segment, unnamed_sidecars
 from logdb.log.transactions import Transactions
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import LogConfig, TopicPartition
 from logdb.segment import buffers
-from logdb.segment.files import sync_directory
-from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, fill, segment_path
+from logdb.segment.segment import CLEANED, INDEX_SUFFIXES, Segment, segment_path
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,12 @@ def recover(
     """
     found = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
     try:
-        names = io.listdir(directory)
+        names = names_in(io, directory)
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
-    for name in names:
-        if name.endswith(CLEANED):  # of a compaction that was cut off before its commit
-            io.unlink(os.path.join(directory, name))
-    for name in unnamed_sidecars(names, sealed):
-        io.unlink(os.path.join(directory, name))
+    cut_off = [name for name in names if name.endswith((CLEANED, ".tmp"))]  # of a compaction before its commit, of a file before its rename
+    for name in {*cut_off, *unnamed_sidecars(names, sealed)}:
+        remove(io, os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
     _take_sealed(io, directory, sealed, bases, config, found)
@@ -108,13 +106,14 @@ def recover(
     tail = _take_tail(io, directory, entry, sealed, bases, config, found)
     if distrust_cache:
         for segment in tail:
-            file = segment.open()
-            file.sync()
-            io.drop_cache(file.fd)
+            segment.sync()
+            segment.open().drop_cache()
     for slot, segment in enumerate(tail):
         _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
         if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
             break
+    if found.segments and found.next_offset == entry.recovery_offset and found.segments[-1].base_offset == entry.recovery_segment:
+        found.segments[-1].append_ms = entry.segment_append_ms or found.segments[-1].append_ms  # nothing came since
     found.unsealed = found.segments[len(sealed) : -1]
     if found.point.point.offset > found.next_offset:
         _note_loss(io, directory, found)
@@ -155,7 +154,7 @@ def _remove_below(
     below = [base for base in bases if base < head and base not in named]
     for base in list(below):
         segment = Segment(io, directory, base, writable=False)
-        if _ends_below(io, segment, start_offset):
+        if _ends_below(segment, start_offset):
             segment.remove()
             found.report(f"removed {segment.path}: it lies below the log start offset {start_offset}")
         else:
@@ -164,41 +163,46 @@ def _remove_below(
     for name in names:
         stem, _, suffix = name.partition(".")
         stray = suffix in INDEX_SUFFIXES and len(stem) == 20 and stem.isdigit() and int(stem) < head
-        if stray and int(stem) not in kept | named and io.exists(path := os.path.join(directory, name)):
-            io.unlink(path)
+        if stray and int(stem) not in kept | named and exists(io, path := os.path.join(directory, name)):
+            remove(io, path)
     return sorted(kept)
 
 
-def _ends_below(io: IO, segment: Segment, start_offset: int) -> bool:
+def _ends_below(segment: Segment, start_offset: int) -> bool:
     """Whether all that an unnamed file holds are whole batches below the log start offset."""
-    size_bytes = io.size_bytes(segment.open().fd)
+    size_bytes = segment.open().size_bytes()
     segment.begin_at(0, segment.base_offset)
     scanner = segment.scanner
     assert scanner is not None
     status = segment.scan_to(scanner, size_bytes)
-    whole = status is Status.OK or (status is Status.ZERO and is_zero(io, segment, scanner.position, size_bytes))
+    whole = status is Status.OK or (status is Status.ZERO and is_zero(segment, scanner.position, size_bytes))
     return whole and scanner.next_offset <= start_offset
 
 
 def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, found: Recovered) -> None:
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
-    states, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
-    epochs, kept = found.epochs.entries or None, [known for known in snapshots if known <= entry.producers_offset]
-    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it
-        io.unlink(producer_snapshot.snapshot_path(directory, newer))
+    snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
+    epochs, usable = found.epochs.entries or None, entry.producers_offset if found.read_only_reason else offset
+    kept = [known for known in snapshots if known <= usable]
+    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
+        remove(io, producer_snapshot.snapshot_path(directory, newer))
+    stale = False
+    for slot in range(sealed_count, len(found.segments)):
+        try:
+            error = load_index(snapshot, offset, found.segments, slot, epochs)
+        except CorruptionError as damage:
+            found.corrupt(damage)
+            continue
+        if error is not None:
+            found.report(f"{error}; made anew from the log")
+            found.segments[slot].transactions.unsaved = stale = True
     try:
-        for slot, segment in enumerate(found.segments[sealed_count:], sealed_count):
-            try:
-                segment.transactions.load_below(entry.producers_offset)
-            except CorruptionError as error:
-                found.report(f"{error}; made anew from the log")
-                segment.transactions.rebuilt(aborted_of(found.segments, slot, epochs))
-                segment.transactions.unsaved = True
-        replay(states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
+        replay(snapshot.states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
     except CorruptionError as error:
         found.corrupt(error)
-    found.transactions = Transactions(where, states, kept, offset)
+    found.transactions = Transactions(where, snapshot.states, kept, offset)
+    found.transactions.stale = stale
 
 
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
@@ -253,7 +257,7 @@ def _open_tail(
             if found.read_only_reason is None and stray.base_offset > point.segment:
                 _set_aside(io, stray, ".orphan", found)
         return False
-    size_bytes = io.size_bytes(segment.open().fd)
+    size_bytes = segment.open().size_bytes()
     segment.size_bytes = segment.room_bytes = size_bytes
     found.segments.append(segment)
     if segment.base_offset > intact.segment or intact.offset == 0:
@@ -273,7 +277,12 @@ def _open_tail(
         found.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset
         return False
-    return clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    try:
+        segment.check_timestamps()
+    except CorruptionError as error:
+        found.corrupt(error)
+    return goes_on
 
 
 def _scan_rest(
@@ -288,16 +297,16 @@ def _scan_rest(
     segment.adopt(scanner)
     found.next_offset = segment.next_offset
     if found.next_offset > found.point.point.offset:
-        segment.open().dirty = True  # by the process that died
+        segment.write_count += 1  # by the process that died
     if segment.size_bytes == size_bytes and status is Status.OK:
         return True
     ends = segment.size_bytes
     reason = f"{explain(status, scanner)} at byte {ends} of {size_bytes}"
     goes_on = bool(later) and later[0].base_offset == segment.next_offset
-    if status is Status.ZERO and (goes_on or not later) and is_zero(io, segment, ends, size_bytes):
+    if status is Status.ZERO and (goes_on or not later) and is_zero(segment, ends, size_bytes):
         segment.trim()  # reserved ahead, or grown before its data came; nothing is lost if they come back
         return goes_on
-    reach = _reach(io, [(segment, ends), *((file, 0) for file in later)])
+    reach = _reach([(segment, ends), *((file, 0) for file in later)])
     if entry.strict and reach > GROUP_SIZE_BYTES:
         found.corrupt(
             CorruptionError(segment.path, ends, f"{reason}, yet whole batches follow up to {reach} bytes behind, more than one group")
@@ -307,7 +316,7 @@ def _scan_rest(
     if reach:
         _keep_torn(io, directory, segment, ends, size_bytes, found)
     for file in later:
-        if _reach(io, [(file, 0)]):
+        if _reach([(file, 0)]):
             _set_aside(io, file, ".torn", found)
         else:
             file.remove()
@@ -315,22 +324,22 @@ def _scan_rest(
     return False
 
 
-def _reach(io: IO, files: Sequence[tuple[Segment, int]]) -> int:
+def _reach(files: Sequence[tuple[Segment, int]]) -> int:
     """How many bytes behind the first of the (file, position) the last whole good batch ends; 0 if there is none."""
     reach = behind = 0
     for segment, start in files:
-        size_bytes = io.size_bytes(segment.open().fd)
-        if ends := _last_batch_end(io, segment, start, size_bytes):
+        size_bytes = segment.open().size_bytes()
+        if ends := _last_batch_end(segment, start, size_bytes):
             reach = behind = behind + ends - start
     return reach
 
 
-def _last_batch_end(io: IO, segment: Segment, position: int, size_bytes: int) -> int:
+def _last_batch_end(segment: Segment, position: int, size_bytes: int) -> int:
     """Where the last whole good batch at or after ``position`` ends; 0 if there is none."""
     ends, window = 0, 2 * buffers.READ_SIZE_BYTES
     while position < size_bytes:
         view = memoryview(buffers.take(window))
-        read = fill(io, segment.open(), view[: min(window, size_bytes - position)], position)
+        read = segment.open().fill(view[: min(window, size_bytes - position)], position)
         if read <= 0:
             break
         inside = find_batch(view[:read])
@@ -343,11 +352,11 @@ def _last_batch_end(io: IO, segment: Segment, position: int, size_bytes: int) ->
     return ends
 
 
-def is_zero(io: IO, segment: Segment, position: int, size_bytes: int) -> bool:
+def is_zero(segment: Segment, position: int, size_bytes: int) -> bool:
     """Whether the file holds nothing but zeroes from ``position`` to ``size_bytes``."""
     buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
     while position < size_bytes:
-        read = fill(io, segment.open(), buffer[: min(len(buffer), size_bytes - position)], position)
+        read = segment.open().fill(buffer[: min(len(buffer), size_bytes - position)], position)
         if read <= 0 or buffer[:read].tobytes().strip(b"\0"):
             return False
         position += read
@@ -369,28 +378,26 @@ def _note_loss(io: IO, directory: str, found: Recovered) -> None:
 def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, found: Recovered) -> None:
     """Copy what is about to be cut to a ``.torn`` file, durably."""
     path = segment_path(directory, segment.base_offset, f"-{position}.torn")
-    fd = io.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as torn:
         buffer, at = memoryview(buffers.take(buffers.READ_SIZE_BYTES)), position
-        while at < size_bytes and (read := fill(io, segment.open(), buffer[: min(len(buffer), size_bytes - at)], at)) > 0:
-            pwrite_all(io, fd, buffer[:read], at - position)
+        while at < size_bytes and (read := segment.open().fill(buffer[: min(len(buffer), size_bytes - at)], at)) > 0:
+            torn.write(buffer[:read], at - position)
             at += read
-        io.fdatasync(fd)
-    finally:
-        io.close(fd)
+        torn.sync()
     sync_directory(io, directory)
     found.report(f"set {size_bytes - position} bytes aside as {path}")
 
 
 def _cut(segment: Segment) -> None:
     segment.trim()
-    segment.open().sync()
+    segment.sync()
 
 
 def _set_aside(io: IO, segment: Segment, suffix: str, found: Recovered) -> None:
     """Rename a file that is no part of the log; never delete it."""
     segment.file = None
-    io.rename(segment.path, segment.path + suffix)
+    with changing(segment.path):
+        io.rename(segment.path, segment.path + suffix)
     sync_directory(io, os.path.dirname(segment.path))
     found.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
 

@@ -29,8 +29,10 @@ import threading
 from typing import NamedTuple
 
 from logdb.codec import crc32c
-from logdb.io import IO, pwrite_all, read_file
-from logdb.segment.files import FileHolder, sync_directory
+from logdb.disk import exists, read_file, sync_directory
+from logdb.errors import DiskFull, ReadFailed, WriteFailed
+from logdb.io import IO
+from logdb.segment.files import FileHolder
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +93,8 @@ class RecoveryPointFile(FileHolder):
         self.written = written if boot == self._boot != 0 else NOWHERE
 
     def mend(self) -> None:
-        """After a crash: zero a slot that was torn, and make the file if it was lost; raises OSError."""
-        if not self.io.exists(self.path):
+        """After a crash: zero a slot that was torn, and make the file if it was lost; raises ReadFailed, DiskFull, WriteFailed."""
+        if not exists(self.io, self.path):
             if self.point.offset:
                 self.note()
             return
@@ -100,7 +102,7 @@ class RecoveryPointFile(FileHolder):
         for at in (0, SLOT_SIZE):
             slot = data[at : at + SLOT_SIZE]
             if slot and decode(slot) is None:
-                pwrite_all(self.io, self.open().fd, bytes(SLOT_SIZE), at)
+                self.open().write(bytes(SLOT_SIZE), at)
 
     def note(self, *, point: Point | None = None, written: Point | None = None) -> None:
         """Move ``point``, ``written`` or both, and note them in the older slot, unsynced.
@@ -113,9 +115,9 @@ class RecoveryPointFile(FileHolder):
             self._noted = True
             slot = encode(Slot(self._sequence, self.point, self.written, self._boot))
             try:
-                file = self.file or self.open(create=not self.io.exists(self.path))
-                pwrite_all(self.io, file.fd, slot, self._sequence % 2 * SLOT_SIZE)
-            except OSError as error:
+                file = self.file or self.open(create=not exists(self.io, self.path))
+                file.write(slot, self._sequence % 2 * SLOT_SIZE)
+            except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 
     def settle(self) -> None:
@@ -125,7 +127,7 @@ class RecoveryPointFile(FileHolder):
             SyncFailed: Final.
         """
         if self._noted:
-            self.open().sync()
+            self.sync()
             sync_directory(self.io, os.path.dirname(self.path))
             self._noted = False
 

@@ -4,18 +4,23 @@ Knows snapshots and how to walk the batches behind them.  Does not know which sn
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 
 from logdb.codec import convert
+from logdb.disk import names_in
 from logdb.errors import CorruptionError, InvalidBatch
 from logdb.io import IO
 from logdb.log import producer_snapshot
+from logdb.log.producer_snapshot import Snapshot
 from logdb.log.producers import ProducerStates
 from logdb.log.reader import SegmentReader, segment_slot
 from logdb.meta import LogEntry
 from logdb.model import AbortedTransaction
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 _LOOK_COUNT_MAX = 5
 
@@ -83,7 +88,7 @@ def aborted_of(segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[in
 
 def load_snapshot(
     io: IO, directory: str, offset: int, start_offset: int, older: Sequence[int], report: Callable[[str], None]
-) -> tuple[ProducerStates, int]:
+) -> tuple[Snapshot, int]:
     """The producers to begin a replay with, and the offset to begin it at.
 
     Args:
@@ -99,7 +104,30 @@ def load_snapshot(
             report(f"{producer_snapshot.snapshot_path(directory, candidate)} is missing: made anew from the log")
         except CorruptionError as error:
             report(f"{error}; made anew from the log")
-    return ProducerStates(), start_offset
+    return Snapshot(ProducerStates(), {}), start_offset
+
+
+def load_index(
+    snapshot: Snapshot, offset: int, segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[int, int]] | None
+) -> CorruptionError | None:
+    """Take over the index of aborted transactions of a segment that is not sealed; make it anew where it is not what ``snapshot`` says.
+
+    Args:
+        offset: Of the snapshot; what the index has to say of markers behind it is for a replay to find.
+
+    Returns:
+        What was wrong with the file; None if nothing was.
+
+    Raises:
+        CorruptionError: It was wrong, and a batch it follows from is damaged.  The index serves nothing then.
+    """
+    index = segments[slot].transactions
+    try:
+        index.load_below(offset, *snapshot.aborted_in(segments[slot].base_offset))
+    except CorruptionError as error:
+        index.rebuilt(aborted_of(segments, slot, epochs))
+        return error
+    return None
 
 
 class TailProducers:
@@ -131,19 +159,19 @@ class TailProducers:
         if self._entry.producers_offset < 0:
             self._offset = max(start_offset, min(self._entry.recovery_offset, end_offset))
             return
-        self.states, self._offset = self._newest_snapshot(start_offset, end_offset)
+        snapshot, offset = self._newest_snapshot(start_offset, end_offset)
         for slot, segment in enumerate(segments):
             if segment.scanner is None:
                 continue  # sealed: the catalogue says what its index has to be
-            try:
-                segment.transactions.load_below(self._offset)
-            except CorruptionError:  # or it is just being written
-                segment.transactions.rebuilt(aborted_of(segments, slot, epochs))
+            error = load_index(snapshot, offset, segments, slot, epochs)
+            if error is not None:
+                logger.warning("%s; made anew in memory", error)
+        self.states, self._offset = snapshot.states, offset  # last: until all of it is there, the next look begins again
 
-    def _newest_snapshot(self, start_offset: int, end_offset: int) -> tuple[ProducerStates, int]:
+    def _newest_snapshot(self, start_offset: int, end_offset: int) -> tuple[Snapshot, int]:
         for _ in range(_LOOK_COUNT_MAX):  # the writer removes old ones
-            for offset in reversed(producer_snapshot.offsets(self._io.listdir(self._directory))):
+            for offset in reversed(producer_snapshot.offsets(names_in(self._io, self._directory))):
                 if offset <= end_offset:
                     with contextlib.suppress(FileNotFoundError, CorruptionError):
                         return producer_snapshot.load(self._io, self._directory, offset), offset
-        return ProducerStates(), start_offset
+        return Snapshot(ProducerStates(), {}), start_offset

@@ -23,17 +23,30 @@ class Sealed(Protocol):
 S = TypeVar("S", bound=Sealed)
 
 
+def born_ms(segment: Sealed) -> int:
+    """What a segment's age counts from: the later of its largest record timestamp and its last append, so that history
+    which is loaded today does not expire today.
+    """
+    return max(segment.max_timestamp, segment.append_ms)
+
+
 def expired(
-    sealed: Sequence[S], *, log_size_bytes: int, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
+    sealed: Sequence[S],
+    *,
+    active: S | None = None,
+    log_size_bytes: int,
+    now_ms: int,
+    retention_ms: int,
+    retention_bytes: int,
+    limit_offset: int,
 ) -> Sequence[S]:
     """The oldest segments that are too old, or too many.
 
-    A segment's age counts from the later of its largest record timestamp and its last append, so
-    that history which is loaded today does not expire today.  By size, a segment goes only if
-    what is left still has ``retention_bytes``.
+    By size, a segment goes only if what is left still has ``retention_bytes``.
 
     Args:
         sealed: The log's sealed segments, oldest first.
+        active: The one behind them, if it holds anything: it goes by its age alone, and behind all others.
         log_size_bytes: Of all segments, the active one too.
         now_ms: Milliseconds since 1970, as timestamps are.
         retention_ms, retention_bytes: The topic's configs; -1: no limit.
@@ -43,10 +56,12 @@ def expired(
     """
     count, left_bytes = 0, log_size_bytes
     for segment in sealed:
-        old = retention_ms >= 0 and now_ms - max(segment.max_timestamp, segment.append_ms) > retention_ms
+        old = retention_ms >= 0 and now_ms - born_ms(segment) > retention_ms
         large = retention_bytes >= 0 and left_bytes - segment.size_bytes >= retention_bytes
         if segment.next_offset > limit_offset or not (old or large):
             break
         left_bytes -= segment.size_bytes
         count += 1
+    if active is not None and count == len(sealed) and active.next_offset <= limit_offset:
+        return [*sealed, active] if retention_ms >= 0 and now_ms - born_ms(active) > retention_ms else sealed
     return sealed[:count]

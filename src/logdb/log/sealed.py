@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 
+from logdb.disk import exists
 from logdb.io import IO
 from logdb.meta import SegmentEntry
 from logdb.segment.segment import CLEANED, Segment, segment_path
@@ -32,7 +33,7 @@ def sealed_segment(
         pending: A swap was committed, and not every file has its name yet.
         kind: What to make.
     """
-    suffix = CLEANED if pending and io.exists(segment_path(directory, named.base_offset, ".log" + CLEANED)) else ""
+    suffix = CLEANED if pending and exists(io, segment_path(directory, named.base_offset, ".log" + CLEANED)) else ""
     segment = kind(io, directory, named.base_offset, writable=writable, index_interval_bytes=index_interval_bytes, suffix=suffix)
     segment.size_bytes = segment.room_bytes = named.size_bytes
     segment.next_offset, segment.max_timestamp, segment.append_ms = named.next_offset, named.max_timestamp, named.append_ms

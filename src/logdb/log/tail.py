@@ -12,6 +12,7 @@ from errno import ENOENT
 from typing import Any, Literal
 
 from logdb.codec import Positions, Status
+from logdb.disk import File, exists, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -24,8 +25,8 @@ from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
-from logdb.segment.files import File
 from logdb.segment.segment import Segment, segment_path
+from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 _UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
@@ -73,9 +74,13 @@ class TailLog(Log):
         self._refresh_lock = threading.RLock()
         self._generation = _UNSETTLED if pending else entry.generation
         self._producers = TailProducers(io, directory, entry)
-        self._directory_id = io.path_id(directory)
+        self._directory_id = path_id(io, directory)
         self._load_epochs()
         self._catch_up()
+
+    def forked(self) -> None:
+        renew((self._refresh_lock,))
+        super().forked()
 
     @property
     def start_offset(self) -> int:
@@ -184,7 +189,7 @@ class TailLog(Log):
         """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
         last = self._segments[-1] if self._segments else None
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
-        if self._io.path_id(self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
+        if path_id(self._io, self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
             raise UnknownTopic(self.topic)  # what is open can still be read
 
     def _replaced(self, segments: Sequence[Segment]) -> bool:
@@ -222,13 +227,13 @@ class TailLog(Log):
 
     def _first_base(self) -> int:
         """Where the first segment begins if none is sealed: at the log start offset, or before it."""
-        bases = [int(name[:20]) for name in self._io.listdir(self.directory) if len(name) == 24 and name.endswith(".log")]
+        bases = [int(name[:20]) for name in names_in(self._io, self.directory) if len(name) == 24 and name.endswith(".log")]
         return max((base for base in bases if base <= self._start_offset), default=self._start_offset)
 
     def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
         """The segment as it was taken before, unless its file is another one by now, or has another name."""
         if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
-            found = self._io.path_id(segment.path)
+            found = path_id(self._io, segment.path)
             if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
                 return segment
         return self._make(self._io, self.directory, named, self._config, pending)
@@ -254,10 +259,10 @@ class TailLog(Log):
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
         following = segment.next_offset if segment is not None else self._first_base()
-        there = self._io.exists(segment_path(self.directory, following))
+        there = exists(self._io, segment_path(self.directory, following))
         if (there or (segment is not None and self._is_sealed(segment))) and self._refresh():
             return True  # it may be sealed by now, and be another file, or a part of one
-        if not self._io.exists(segment_path(self.directory, following)):
+        if not exists(self._io, segment_path(self.directory, following)):
             return False
         self._segments = (*self._segments, self._open_segment(following))
         return True
@@ -286,7 +291,7 @@ class TailLog(Log):
         return segment
 
     def _scan(self, segment: Segment) -> None:
-        size_bytes = self._io.size_bytes(segment.open().fd)
+        size_bytes = segment.open().size_bytes()
         scanner = segment.scanner
         if scanner is not None and size_bytes > segment.size_bytes:
             scanner.require(check_crc=True, epochs=self._epochs.entries or None)

@@ -48,7 +48,8 @@ class Transactions:
     """What a log that is written to knows of its producers.
 
     ``written_offset``: ``written`` has no batches from there on.  ``snapshot_offset``: of the newest snapshot that is on
-    the disk.  ``snapshots``: the offsets of all that are, rising.
+    the disk.  ``snapshots``: the offsets of all that are, rising.  ``stale``: the newest one does not vouch for the indexes of
+    aborted transactions as they are by now, since one was made anew.
     """
 
     def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
@@ -57,7 +58,7 @@ class Transactions:
         self.pending: deque[Update] = deque()
         self.written_offset = self._expired_ms = 0
         self.lock = threading.Lock()
-        self.snapshots, self.snapshot_offset = list(snapshots), snapshot_offset
+        self.snapshots, self.snapshot_offset, self.stale = list(snapshots), snapshot_offset, False
 
     # ------------------------------------------------------------ what is written
 
@@ -72,7 +73,7 @@ class Transactions:
 
     def saved(self, offset: int) -> None:
         """There is a snapshot of what the producers were at ``offset``."""
-        self.snapshot_offset = offset
+        self.snapshot_offset, self.stale = offset, False
         self.snapshots = [*(known for known in self.snapshots if known < offset), offset]
 
     def discard(self) -> None:

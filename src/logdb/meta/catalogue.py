@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from logdb.codec.batch import crc32c
-from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadOnly, SyncFailed, UnknownPartition, UnknownTopic, UnsupportedFormat
+from logdb.disk import File, exists, sync_directory, write_error
+from logdb.errors import CatalogueDamaged, Closed, LogdbError, ReadFailed, ReadOnly, UnknownPartition, UnknownTopic, UnsupportedFormat
 from logdb.io import IO
 from logdb.meta import entries, environment
 from logdb.meta.entries import DamagedEntry, Intent, LogEntry, SegmentEntry, TopicEntry
@@ -227,7 +228,7 @@ class Catalogue:
         else:
             _make_directory(io, path)
         access = Access.WRITE if not read_only else Access.NO_LOCK if no_lock else Access.READ
-        shared = environment.acquire(path, access, map_size_bytes)
+        shared = environment.acquire(path, access, map_size_bytes, io)
         try:
             return Catalogue(shared, read_only=read_only, database_id=_begin(shared, io, create))
         except BaseException:
@@ -322,11 +323,14 @@ def _write(shared: environment.Environment, function: Callable[[WriteTransaction
 
 
 def _make_directory(io: IO, path: str) -> None:
+    if exists(io, path):
+        return
     try:
-        if not io.exists(path):
-            io.mkdir(path)
+        io.mkdir(path)
     except OSError as error:
-        raise environment.named_error(error, path) from error
+        if error.errno in environment.NOT_ALLOWED:
+            raise ReadOnly(f"the catalogue {path} cannot be made: {error}") from error
+        raise write_error(path, 0, error) from error
 
 
 def _check_presence(path: str) -> None:
@@ -365,10 +369,7 @@ def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
     made = str(uuid4())
     _write(shared, lambda txn: txn.put_format(made))
     for directory in (shared.path, os.path.dirname(os.path.abspath(shared.path))):
-        try:
-            io.fsync_dir(directory)
-        except OSError as error:
-            raise SyncFailed(directory, str(error)) from error
+        sync_directory(io, directory)
     return made
 
 
@@ -376,15 +377,24 @@ def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
 
 
 def file_checksum(io: IO, path: str) -> tuple[int, int]:
-    """Size in bytes and CRC-32C of ``data.mdb`` in the catalogue's directory ``path``, which nobody may be writing."""
-    fd = io.open(os.path.join(path, "data.mdb"), os.O_RDONLY)
-    try:
-        size_bytes = crc = 0
-        while part := io.pread(fd, _CHUNK_SIZE_BYTES, size_bytes):
-            size_bytes += len(part)
-            crc = crc32c(part, crc)
-    finally:
-        io.close(fd)
+    """Size in bytes and CRC-32C of ``data.mdb`` in the catalogue's directory ``path``, which nobody may be writing.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ReadFailed: The system cannot read it.
+    """
+    with _data_file(io, path) as file:
+        return _checksum(file)
+
+
+def _data_file(io: IO, path: str) -> File:
+    return File(io, os.path.join(path, "data.mdb"), os.O_RDONLY)
+
+
+def _checksum(file: File) -> tuple[int, int]:
+    size_bytes = crc = 0
+    for part in file.pieces(_CHUNK_SIZE_BYTES):
+        size_bytes, crc = size_bytes + len(part), crc32c(part, crc)
     return size_bytes, crc
 
 
@@ -392,14 +402,18 @@ def check_file(io: IO, path: str, expected: tuple[int, int]) -> None:
     """Compare ``data.mdb`` with what ``file_checksum`` said at the last clean close, before LMDB maps it.
 
     Raises:
-        CatalogueDamaged: it differs, or is missing.
+        CatalogueDamaged: it differs, is missing, or has parts that cannot be read.
+        ReadFailed: It cannot be opened.
     """
     try:
-        found = file_checksum(io, path)
+        file = _data_file(io, path)
     except FileNotFoundError:
         raise CatalogueDamaged(path, "data.mdb is missing") from None
-    except OSError as error:
-        raise CatalogueDamaged(path, f"data.mdb cannot be read: {error}") from error
+    with file:
+        try:
+            found = _checksum(file)
+        except ReadFailed as error:
+            raise CatalogueDamaged(path, f"data.mdb cannot be read: {error}") from error
     if found != expected:
         raise CatalogueDamaged(
             path,

@@ -62,7 +62,8 @@ class LogEntry(NamedTuple):
     ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
     earliest time at which a tombstone or marker that compaction kept may go.
     ``segment_created_ms``: when the segment ``recovery_segment`` was begun,
-    milliseconds since 1970; 0: unknown.
+    milliseconds since 1970, and ``segment_append_ms``, when it was last
+    appended to below the recovery point; 0: unknown.
     """
 
     topic: str
@@ -79,6 +80,7 @@ class LogEntry(NamedTuple):
     clean_offset: int = 0
     delete_horizon_ms: int | None = None
     segment_created_ms: int = 0
+    segment_append_ms: int = 0
 
 
 class Sidecar(NamedTuple):

@@ -27,7 +27,9 @@ from typing import TypeVar
 
 import lmdb
 
-from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, WriteFailed
+from logdb.disk import condemn, looking
+from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
+from logdb.io import IO
 from logdb.meta.copied import CopiedEnvironment, may_lock
 from logdb.meta.gate import Gate
 
@@ -40,6 +42,7 @@ MAP_SIZE_BYTES = 64 << 20  # of address space, not of memory or disk; 100,000 se
 _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
 _ROOM_BYTES = 1 << 20
 
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # What LMDB says when the file itself is wrong.  BadTxnError follows on one of the others within a transaction.
 DAMAGE = (
     lmdb.CorruptedError,
@@ -64,14 +67,16 @@ class Access(enum.IntEnum):
 class Environment:
     """One LMDB environment; ``acquire`` finds or opens it, ``release`` gives it back."""
 
-    def __init__(self, path: str, access: Access, map_size_bytes: int) -> None:
+    def __init__(self, path: str, access: Access, map_size_bytes: int, io: IO) -> None:
         self.path = path
         self.access = access
+        self._io = io
         self.handle_count = 0
         self.pid = os.getpid()
         self._gate = Gate()
         self._writer = threading.RLock()
         self._failure: SyncFailed | None = None
+        self._opening, self._closed = threading.Lock(), False
         self._lmdb: lmdb.Environment | CopiedEnvironment | None = _open_lmdb(path, access, map_size_bytes)
 
     # ------------------------------------------------------------ transactions
@@ -87,7 +92,7 @@ class Environment:
             except lmdb.MapResizedError:
                 self._set_map(adopt=True)
             except lmdb.Error as error:
-                raise named_error(error, self.path) from error
+                raise _read_error(error, self.path) from error
 
     def write(self, function: "Callable[[lmdb.Transaction[bytes]], T]", put_size_bytes: Callable[[], int]) -> T:
         """Run ``function`` in a write transaction and commit it, synced; run it again when the map was too small.
@@ -98,15 +103,17 @@ class Environment:
 
         Raises:
             DiskFull, WriteFailed: Nothing was changed.
-            SyncFailed: What the disk holds is unknown; every later write is refused likewise, reads go on.
+            SyncFailed: What the disk holds is unknown; every later write is refused likewise, reads go on.  Its device was told.
         """
         self._refuse_child()
         with self._writer:
             while True:
                 if self._failure is not None:
                     raise SyncFailed(self._failure.path, self._failure.reason)
+                number = -1
                 try:
                     with self._gate.shared(), self._own().begin(write=True) as txn:
+                        number = txn.id()
                         return function(txn)
                 except lmdb.MapFullError:
                     self._set_map(adopt=False)
@@ -114,9 +121,41 @@ class Environment:
                     self._set_map(adopt=True)
                 except lmdb.Error as error:
                     named = named_error(error, self.path, put_size_bytes())
+                    try:
+                        if number >= 0 and not isinstance(named, SyncFailed):
+                            self._take_back(number)
+                    except SyncFailed as failed:
+                        named = failed
                     if isinstance(named, SyncFailed):
                         self._stop_writing(named)
+                        raise condemn(self._io, named.path, named.reason) from error
                     raise named from error
+
+    def _take_back(self, number: int) -> None:
+        """Make sure that the transaction ``number``, whose commit failed, has not happened, and that the next one can be written.
+
+        Where LMDB could not write its meta page it puts the one of before back, unsynced, and refuses all that follows (MDB_PANIC).
+        So it is opened anew, and what it put back is synced: a power cut would else choose between the two.
+
+        Raises:
+            SyncFailed: The transaction may have happened.
+        """
+        try:
+            with self._gate.shared(), self._own().begin(write=True) as txn:
+                txn.abort()
+                return
+        except lmdb.PanicError:
+            self._reopen(self.access, MAP_SIZE_BYTES)
+        except lmdb.Error:
+            return  # it says the same again
+        try:
+            with self._gate.shared():
+                self._own().sync(True)
+                found = self._own().info()["last_txnid"]
+        except lmdb.Error as error:
+            raise SyncFailed(self.path, str(error)) from error
+        if found >= number:
+            raise SyncFailed(self.path, f"its meta page could not be written, yet it is of transaction {found}")
 
     def number(self) -> int:
         """Of the last transaction that was committed, by whatever process."""
@@ -125,9 +164,16 @@ class Environment:
             return int(self._present().info()["last_txnid"])
 
     def _present(self) -> lmdb.Environment | CopiedEnvironment:
-        if self._lmdb is None:
-            raise Closed(f"the catalogue {self.path} was closed")
-        return self._lmdb
+        return self._lmdb or self._open_again()
+
+    def _open_again(self) -> lmdb.Environment | CopiedEnvironment:
+        """LMDB, if it was closed only to be opened anew, and that had failed."""
+        with self._opening:
+            if self._closed:
+                raise Closed(f"the catalogue {self.path} was closed")
+            if self._lmdb is None:
+                self._lmdb = _open_lmdb(self.path, self.access, MAP_SIZE_BYTES)
+            return self._lmdb
 
     def _own(self) -> lmdb.Environment:
         environment = self._present()
@@ -146,7 +192,8 @@ class Environment:
         with self._gate.shared():
             environment = self._present()
             size_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-            return os.path.getsize(os.path.join(self.path, "data.mdb")) < size_bytes
+            with looking(self.path):
+                return os.path.getsize(os.path.join(self.path, "data.mdb")) < size_bytes
 
     # ------------------------------------------------------------ alone: the map, opening again, closing
 
@@ -183,8 +230,8 @@ class Environment:
 
     def _reopen(self, access: Access, map_size_bytes: int) -> None:
         with self._gate.alone():
-            self._present().close()
-            self._lmdb = None
+            found, self._lmdb = self._present(), None
+            found.close()
             try:
                 self._lmdb = _open_lmdb(self.path, access, map_size_bytes)
                 self.access = access
@@ -194,9 +241,8 @@ class Environment:
 
     def close(self) -> None:
         with self._writer, self._gate.alone():
-            if self._lmdb is not None:
-                self._lmdb.close()
-                self._lmdb = None
+            self._closed = True
+            self.drop_in_child()
 
     # ------------------------------------------------------------ forks
 
@@ -208,29 +254,38 @@ class Environment:
 
     def drop_in_child(self) -> None:
         """Close what the parent's fork left here, without its locks; the parent's own is not touched."""
-        if self._lmdb is not None:
-            self._lmdb.close()
-            self._lmdb = None
+        found, self._lmdb = self._lmdb, None
+        if found is not None:
+            found.close()
 
 
-def named_error(error: lmdb.Error | OSError, path: str, size_bytes: int = 0) -> LogdbError:
-    """An error of LMDB, or of the system around it, as one of ours.
+def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError:
+    """What a write transaction of LMDB failed with, as one of ours.
 
-    EIO is final wherever it comes from, since LMDB does not say whether a
-    write or the sync failed.  But it says EIO as well where a full disk cut a
-    write short; nothing of that transaction counts, and it can be repeated.
+    LMDB does not say whether a write or the sync failed.  EIO is therefore a
+    failed sync wherever it comes from, but where a full disk cut a write short,
+    which LMDB calls EIO, too.  ENOSPC and EDQUOT are not: nothing of that
+    transaction counts, and the next one writes each page that it uses anew, so
+    it does not matter which of them the disk has.
     A panic is LMDB's memory of a meta page that could not be written.
     """
-    code, reason = getattr(error, "errno", None) or getattr(error, "code", 0), str(error)
+    code, reason = getattr(error, "code", 0), str(error)
     if isinstance(error, DAMAGE):
         return CatalogueDamaged(path, reason)
     if code in (errno.ENOSPC, errno.EDQUOT) or (code == errno.EIO and _room_bytes(path) < _ROOM_BYTES + 2 * size_bytes):
         return DiskFull(path, size_bytes, reason)
     if isinstance(error, lmdb.PanicError) or code == errno.EIO:
         return SyncFailed(path, reason)
-    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if code in NOT_ALLOWED:
         return ReadOnly(f"the catalogue {path} cannot be opened for writing: {reason}")
     return WriteFailed(path, reason)
+
+
+def _read_error(error: lmdb.Error, path: str) -> LogdbError:
+    """What LMDB failed with before there was anything to be synced."""
+    if getattr(error, "code", 0) == errno.EIO or isinstance(error, lmdb.PanicError):
+        return ReadFailed(path, 0, str(error))
+    return named_error(error, path)
 
 
 def _room_bytes(path: str) -> int:
@@ -257,7 +312,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
         if access > Access.NO_LOCK:
             opened.reader_check()  # clears the places of readers that died
     except lmdb.Error as error:
-        named = named_error(error, path)
+        named = _read_error(error, path)
         if access < Access.WRITE and not isinstance(named, CatalogueDamaged):
             raise LogdbError(f"the catalogue {path} cannot be read: {error}") from error
         raise named from error
@@ -297,15 +352,19 @@ os.register_at_fork(
 )
 
 
-def acquire(path: str, access: Access, map_size_bytes: int) -> Environment:
-    """The process's environment of a directory, opened if need be; to be given back by ``release``."""
+def acquire(path: str, access: Access, map_size_bytes: int, io: IO) -> Environment:
+    """The process's environment of a directory, opened if need be; to be given back by ``release``.
+
+    Args:
+        io: Asked for the device, where a sync fails.
+    """
     with _registry.lock:
         environment = _registry.open.get(_file_id(path))
         if environment is not None and environment.pid != os.getpid():
             environment.drop_in_child()
             environment = None
         if environment is None:
-            environment = Environment(path, access, map_size_bytes)
+            environment = Environment(path, access, map_size_bytes, io)
             _registry.open[_file_id(path)] = environment
         environment.raise_access(access, map_size_bytes)
         environment.handle_count += 1
@@ -325,7 +384,8 @@ def release(environment: Environment) -> None:
 
 def _file_id(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(os.path.join(path, "data.mdb"))
+        with looking(path):
+            status = os.stat(os.path.join(path, "data.mdb"))
     except FileNotFoundError:
         return -1, -1
     return status.st_dev, status.st_ino

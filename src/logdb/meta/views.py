@@ -42,9 +42,11 @@ from zlib import crc32
 import lmdb
 
 from logdb.codec.batch import crc32c
+from logdb.disk import File, condemn, read_file, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
-from logdb.io import IO, pwrite_all, read_file
+from logdb.io import IO
 from logdb.meta.environment import DAMAGE
+from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class View:
         self.path = path
         self._io, self._kept = io, kept
         self._pid = os.getpid()
-        self._reading = threading.RLock()  # whoever uses _reader, begins a snapshot, or changes what these stand on
+        self._reading = renewed(threading.RLock())  # whoever uses _reader, begins a snapshot, or changes what these stand on
         self._snapshot_count = 0
         self._marked_open = self._closed = False
         self._open()
@@ -333,12 +335,13 @@ class View:
                 if self._marked_open:
                     self._lmdb.sync(True)
             except lmdb.Error as error:
+                condemn(self._io, self.path, error)
                 logger.warning("the view %s is made anew next time: %s", self.path, error)
                 self._marked_open = False
                 _remove_files(self.path)
             self._lmdb.close()
             if self._marked_open:
-                with contextlib.suppress(OSError):  # it stays marked as open
+                with contextlib.suppress(OSError, LogdbError):  # it stays marked as open
                     _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})
             if not self._kept:
                 _remove_files(self.path)
@@ -426,33 +429,22 @@ def _is_believed(path: str, io: IO) -> bool:
             return fields == {"state": "clean", **_sum(path, io)}
         boot_id = io.boot_id()
         return boot_id != "" and fields == {"state": "open", "boot": boot_id}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, LogdbError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
 def _mark(path: str, io: IO, fields: dict[str, object]) -> None:
-    """Replace the mark, durably; raises OSError."""
+    """Replace the mark, durably; raises DiskFull, WriteFailed, SyncFailed."""
     line = json.dumps({**fields, "crc": crc32c(json.dumps(fields).encode())}).encode()
-    temporary = os.path.join(path, _MARK + ".tmp")
-    fd = io.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        pwrite_all(io, fd, line, 0)
-        io.fdatasync(fd)
-    finally:
-        io.close(fd)
-    io.rename(temporary, os.path.join(path, _MARK))
-    io.fsync_dir(path)
+    replace_file(io, os.path.join(path, _MARK), line)
 
 
 def _sum(path: str, io: IO) -> dict[str, int]:
-    """Size of ``data.mdb`` and, unless it is too large to be read now and then, the CRC-32C of its bytes; raises OSError."""
-    fd = io.open(os.path.join(path, "data.mdb"), os.O_RDONLY)
-    try:
-        size_bytes, at, crc = io.size_bytes(fd), 0, 0
-        while size_bytes <= _CHECKED_SIZE_BYTES_MAX and (part := io.pread(fd, 1 << 20, at)):
-            at, crc = at + len(part), crc32c(part, crc)
-    finally:
-        io.close(fd)
+    """Size of ``data.mdb`` and, unless it is too large to be read now and then, the CRC-32C of its bytes; raises ReadFailed."""
+    with File(io, os.path.join(path, "data.mdb"), os.O_RDONLY) as file:
+        size_bytes, crc = file.size_bytes(), 0
+        for part in file.pieces(1 << 20) if size_bytes <= _CHECKED_SIZE_BYTES_MAX else ():
+            crc = crc32c(part, crc)
     return {"size_bytes": size_bytes, "data_crc": crc}
 
 

@@ -1,66 +1,25 @@
-"""Open files, their number bounded, and the devices that failed a sync.
+"""Open files, their number bounded.
 
-Knows descriptors and when they may be closed.  Does not know what the files hold.
-Threading: any thread may use any file.  A file is closed when the last reference
-to its ``File`` goes, so whoever reads holds the ``File`` and needs no lock.
+Knows when a file may be closed.  Does not know what the files hold.
+
+Invariant: a descriptor is open for as long as it is used.  ``FileHolder.open`` lends a ``File``; the cache lets go of files that
+are lent, too, but a ``File`` closes its descriptor with the last reference to it, and each call that uses the descriptor is a
+method of the ``File``.  Nobody else has the number (``disk.File``), which the next file that is opened may be given.
+
+Threading: any thread may use any file, without a lock.
 """
 
-import logging
 import os
 import resource
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
-from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOENT, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
+from errno import ENOENT
 
-from logdb.errors import Closed, CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
-from logdb.io import IO, pwrite_all
-from logdb.model import Buffer
-
-logger = logging.getLogger(__name__)
-
-COPY_SIZE_BYTES = 16 << 20  # of one call of the kernel's, so that a test, or a Ctrl-C, gets a word in
-_NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
-
-
-class File:
-    """An open descriptor, closed with its last reference."""
-
-    __slots__ = ("__weakref__", "dirty", "fd", "indexes", "io", "path", "used")
-
-    def __init__(self, io: IO, path: str, flags: int) -> None:
-        self.fd = -1
-        self.fd = io.open(path, flags)
-        self.io, self.path = io, path
-        self.dirty = False  # written to since the last sync
-        self.used = True  # since the cache last looked
-        self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once looked at: they go with the file
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            try:
-                self.io.close(self.fd)
-            except OSError as error:  # nobody is left to tell; what mattered was synced before
-                logger.warning("closing %s: %s", self.path, error)
-
-    def write(self, view: Buffer, position: int) -> None:
-        """Write all of ``view`` at ``position``; raises OSError."""
-        self.dirty = True
-        pwrite_all(self.io, self.fd, view, position)
-
-    def sync(self) -> None:
-        """Make what was written durable.
-
-        Raises:
-            SyncFailed: after it, every store on the device is read-only.
-        """
-        self.dirty = False
-        try:
-            self.io.fdatasync(self.fd)
-        except OSError as error:
-            self.dirty = True
-            raise condemn(self.io, self.path, error) from error
+from logdb.disk import File, on_scarcity
+from logdb.errors import Closed
+from logdb.io import IO
+from logdb.threads import renewed
 
 
 class FileCache:
@@ -73,7 +32,7 @@ class FileCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._holders: deque[tuple[weakref.ref[FileHolder], weakref.ref[File]]] = deque()
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def add(self, holder: "FileHolder", file: File) -> None:
         """Note that ``holder`` keeps ``file`` open, after making room for it."""
@@ -109,45 +68,48 @@ class FileCache:
 
 def _close(victims: list[tuple["FileHolder", File]]) -> None:
     for owner, old in victims:
-        if old.dirty:
-            old.sync()
+        if owner.dirty:
+            owner.sync(old)
         if owner.file is old:
             owner.file = None
-            if old.dirty:  # written to since: whoever syncs must still find it
-                owner.open().dirty = True
 
 
 class FileHolder:
-    """What opens its one file when it is needed, and lets the cache take it away."""
+    """What opens its one file when it is needed, and lets the cache take it away.
 
-    __slots__ = ("__weakref__", "file", "file_id", "io", "path", "retired", "writable")
+    ``dirty``: written to since the last sync began; true until that sync has ended, so whoever needs it to be durable and
+    finds it clean need not wait.  It outlives the ``File``: the cache may take that away in the middle of a write.
+    """
+
+    __slots__ = ("__weakref__", "file", "file_id", "io", "path", "retired", "synced_count", "writable", "write_count")
 
     def __init__(self, io: IO, path: str, *, writable: bool) -> None:
         self.io, self.path, self.writable = io, path, writable
         self.file: File | None = None
         self.file_id: tuple[int, int] | None = None  # once it was open
         self.retired = False
+        self.write_count = 0  # counted before each write, by the one thread that writes at a time
+        self.synced_count = 0  # what it was when the last sync began that has ended well
+
+    @property
+    def dirty(self) -> bool:
+        return self.synced_count != self.write_count
 
     def open(self, *, create: bool = False) -> File:
-        """The open file; hold on to it while using its descriptor.
+        """The open file; its methods are called on what is returned here, or on a name for it.
 
         Raises:
             Closed: It was given up for good.
             FileNotFoundError: It is gone, or another one has its name by now.
-            ReadFailed: The process has no descriptor left for it.
+            FileExistsError: With ``create``.
+            ReadFailed, DiskFull, WriteFailed: It cannot be opened, or made.
         """
         file = self.file
         if file is None:
             if self.retired:
                 raise Closed(f"{self.path} was closed")
-            flags = (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0)
-            try:
-                file = File(self.io, self.path, flags)
-            except OSError as error:
-                if error.errno not in (EMFILE, ENFILE):
-                    raise
-                file = self._open_scarce(flags)
-            file_id = self.io.file_id(file.fd)
+            file = File(self.io, self.path, (os.O_RDWR if self.writable else os.O_RDONLY) | (os.O_CREAT | os.O_EXCL if create else 0))
+            file_id = file.file_id()
             if self.file_id not in (None, file_id):
                 raise FileNotFoundError(ENOENT, "another file has its name", self.path)
             self.file, self.file_id = file, file_id
@@ -155,15 +117,15 @@ class FileHolder:
         file.used = True
         return file
 
-    def _open_scarce(self, flags: int) -> File:
-        """Open the file once others have given their descriptors up."""
-        FILES.give_way()
-        try:
-            return File(self.io, self.path, flags)
-        except OSError as error:
-            if error.errno in (EMFILE, ENFILE):
-                raise ReadFailed(self.path, 0, str(error)) from error
-            raise
+    def sync(self, file: File | None = None) -> None:
+        """Make durable what was written so far; ``file``: the one to do it by.
+
+        Raises:
+            SyncFailed: Final for the device.
+        """
+        count = self.write_count
+        (file or self.file or self.open()).sync()
+        self.synced_count = count
 
     def retire(self) -> None:
         """Let go of the file for good: whoever still reads it gets an error, not another file of the same name."""
@@ -178,150 +140,4 @@ def _limit() -> int:
 
 
 FILES = FileCache(_limit())
-
-# ---------------------------------------------------------------- devices that failed a sync
-
-_watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
-_watchers_lock = threading.Lock()
-
-
-class Watcher:
-    """Told when the device it stands on failed a sync; one for each store that writes."""
-
-    def __init__(self, device: int, failed: Callable[[SyncFailed], None]) -> None:
-        self.device, self.failed = device, failed
-        with _watchers_lock:
-            _watchers.add(self)
-
-
-def condemn(io: IO, path: str, error: OSError) -> SyncFailed:
-    """Tell every store on the device of ``path`` that a sync failed; returns the error to raise."""
-    failure = SyncFailed(path, str(error))
-    spread(io, failure)
-    return failure
-
-
-def spread(io: IO, failure: SyncFailed) -> None:
-    """Tell every store on the device of ``failure``."""
-    try:
-        device = io.device(os.path.dirname(failure.path))
-    except OSError:
-        device = None
-    with _watchers_lock:
-        told = [watcher for watcher in _watchers if device in (None, watcher.device)]
-    for watcher in told:
-        watcher.failed(failure)
-
-
-def sync_directory(io: IO, path: str) -> None:
-    """fsync a directory; a failure is as final as that of a file."""
-    try:
-        io.fsync_dir(path)
-    except FileNotFoundError as error:  # it was deleted: nothing of the disk's failed
-        raise WriteFailed(path, str(error)) from error
-    except OSError as error:
-        raise condemn(io, os.path.join(path, ""), error) from error
-
-
-# ---------------------------------------------------------------- small files
-
-
-def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteFailed:
-    """The named error for a write of ``size_bytes``, or a change of a directory, that failed."""
-    if error.errno in (ENOSPC, EDQUOT, EFBIG):
-        return DiskFull(path, size_bytes, error.strerror or str(error))
-    return WriteFailed(path, str(error))
-
-
-def write_file(io: IO, path: str, data: bytes, *, sync: bool = True) -> None:
-    """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
-
-    Raises:
-        DiskFull, WriteFailed: It may hold part of ``data``.
-        SyncFailed: Final for the device.
-    """
-    try:
-        fd = io.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            pwrite_all(io, fd, data, 0)
-            if io.size_bytes(fd) > len(data):
-                io.truncate(fd, len(data))
-            if sync:
-                _sync(io, fd, path)
-        finally:
-            io.close(fd)
-    except OSError as error:
-        raise write_error(path, len(data), error) from error
-
-
-def replace_file(io: IO, path: str, data: bytes) -> None:
-    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced.
-
-    Raises:
-        DiskFull, WriteFailed: It is as it was.
-        SyncFailed: Final for the device.
-    """
-    write_file(io, path + ".tmp", data)
-    try:
-        io.rename(path + ".tmp", path)
-    except OSError as error:
-        raise write_error(path, len(data), error) from error
-    sync_directory(io, os.path.dirname(path))
-
-
-def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[[int], None] | None = None) -> None:
-    """Copy the first ``size_bytes`` of a file into a new one, and sync it; its directory entry is the caller's to sync.
-
-    Args:
-        tell: Called with the bytes copied since the last call.
-
-    Raises:
-        FileNotFoundError: There is no ``source``.
-        CorruptionError: ``source`` is shorter than that.
-        DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of it.
-    """
-    read = io.open(source, os.O_RDONLY)
-    try:
-        try:
-            fd = io.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            try:
-                position = 0
-                while position < size_bytes:
-                    copied = io.copy_range(read, fd, min(COPY_SIZE_BYTES, size_bytes - position), position)
-                    if copied <= 0:
-                        raise CorruptionError(source, position, f"the file ends before its {size_bytes} bytes")
-                    position += copied
-                    if tell is not None:
-                        tell(copied)
-                _sync(io, fd, target)
-            finally:
-                io.close(fd)
-        except OSError as error:
-            raise write_error(target, size_bytes, error) from error
-    finally:
-        io.close(read)
-
-
-def link_file(io: IO, source: str, target: str) -> bool:
-    """Give a file a second name; False where the system cannot: another device, no right to, too many names, no such file system.
-
-    Raises:
-        FileNotFoundError: There is no ``source``.
-        DiskFull, WriteFailed: as they say.
-    """
-    try:
-        io.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno in _NO_LINK:
-            return False
-        raise write_error(target, 0, error) from error
-    return True
-
-
-def _sync(io: IO, fd: int, path: str) -> None:
-    try:
-        io.fdatasync(fd)
-    except OSError as error:
-        raise condemn(io, path, error) from error
+on_scarcity(lambda: FILES.give_way())  # noqa: PLW0108 -- a test may put another one in its place

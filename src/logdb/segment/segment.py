@@ -23,11 +23,12 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
-from logdb.errors import CorruptionError, ReadFailed
-from logdb.io import IO, pread_exact, pwrite_all, read_file
+from logdb.disk import File, changing, exists, path_id, read_file, remove, write_file
+from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
+from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, Buffer
 from logdb.segment import buffers
-from logdb.segment.files import File, FileHolder, write_error, write_file
+from logdb.segment.files import FileHolder
 from logdb.segment.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
@@ -69,14 +70,15 @@ class Segment(FileHolder):
     """
 
     __slots__ = (
+        "_untaken_timestamp",
         "append_ms",
         "base_offset",
         "created_ms",
         "index_interval_bytes",
+        "indexes_unsynced",
         "max_timestamp",
         "new",
         "next_offset",
-        "noted_bytes",
         "room_bytes",
         "saved_bytes",
         "saving",
@@ -95,13 +97,13 @@ class Segment(FileHolder):
         self.base_offset = self.next_offset = base_offset
         self.size_bytes = 0
         self.room_bytes = 0  # of the file, zeroes reserved ahead included
-        self.max_timestamp = -1
+        self.max_timestamp = self._untaken_timestamp = -1
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
         self.transactions = TransactionIndex(io, self._path_of("txnindex"))
-        self.saved_bytes = 0  # of the offset index, on the disk
-        self.noted_bytes = (0, 0)  # of both indexes, with the operating system
+        self.saved_bytes = (0, 0)  # of the offset and the time index: so much of their files is not written again
+        self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
         self.saving = threading.Lock()  # held by whoever writes the index files
         self.new = False  # a directory entry of its files is not synced yet
         self.whole = True  # False while, and if, a write stopped before all that it changes was changed
@@ -117,7 +119,7 @@ class Segment(FileHolder):
         try:
             self.open(create=True)
         except FileExistsError:  # of a try that was interrupted: the log ends before it
-            if self.io.size_bytes(self.open().fd):
+            if self.open().size_bytes():
                 raise
         self.new = True
         self.created_ms = self.append_ms = now_ms
@@ -126,8 +128,8 @@ class Segment(FileHolder):
     def append(self, batches: memoryview, next_offset: int, *, preallocate: bool = False) -> None:
         """Write checked batches at the end.
 
-        Raises OSError with nothing changed but bytes past ``size_bytes``; the caller
-        writes the same bytes to the same place when it tries again.
+        Raises DiskFull or WriteFailed with nothing changed but bytes past ``size_bytes``; the
+        caller writes the same bytes to the same place when it tries again.
         """
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
@@ -137,9 +139,8 @@ class Segment(FileHolder):
         end = self.size_bytes + size_bytes
         if preallocate and end > self.room_bytes:
             self._preallocate(file, end)
+        self.write_count += 1
         file.write(batches, end - size_bytes)
-        if self.file is not file:  # the cache took it away meanwhile
-            self.open().dirty = True
         self.whole = False
         status = scanner.scan(batches, size_bytes)
         if status is not Status.OK or scanner.next_offset != next_offset:
@@ -160,19 +161,17 @@ class Segment(FileHolder):
         """Reserve room ahead: a sync is a third cheaper where it need not grow the file."""
         self.room_bytes = min(end + PREALLOCATION_SIZE_BYTES, SEGMENT_SIZE_BYTES_MAX)
         try:
-            self.io.allocate(file.fd, self.size_bytes, self.room_bytes - self.size_bytes)
-        except OSError as error:  # no room for more than is needed: the write itself will tell
+            file.allocate(self.size_bytes, self.room_bytes - self.size_bytes)
+        except (DiskFull, WriteFailed) as error:  # no room for more than is needed: the write itself will tell
             logger.debug("preallocating %s: %s", self.path, error)
 
     def trim(self) -> None:
         """Give back what was preallocated past the last batch."""
-        try:
+        with changing(self.path):
             file = self.open()
-            if self.io.size_bytes(file.fd) != self.size_bytes:
-                file.dirty = True
-                self.io.truncate(file.fd, self.size_bytes)
-        except OSError as error:
-            raise write_error(self.path, 0, error) from error
+        if file.size_bytes() != self.size_bytes:
+            self.write_count += 1
+            file.truncate(self.size_bytes)
         self.room_bytes = self.size_bytes
 
     def save_indexes(self, *, final: bool = False) -> None:
@@ -182,14 +181,9 @@ class Segment(FileHolder):
         with self.saving:
             if final:
                 scanner.close_time_index()
-            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
-            if len(index) != self.saved_bytes or final:
-                self.new = self.new or not self.io.exists(self._index_path())
-                # Over their shorter selves: at no moment is there less.  The time index goes first, since resuming at an
-                # entry of the offset index needs all that the time index says up to there.
-                write_file(self.io, self._time_index_path(), time_index)
-                write_file(self.io, self._index_path(), index)
-                self.saved_bytes, self.noted_bytes = len(index), (len(index), len(time_index))
+            if final or self.indexes_unsynced or len(scanner.index) != self.saved_bytes[0]:
+                self.saved_bytes = self._write_indexes(scanner, sync=True)
+                self.indexes_unsynced = False
         self.save_transactions()
 
     def save_transactions(self) -> None:
@@ -209,16 +203,27 @@ class Segment(FileHolder):
         if not self.saving.acquire(blocking=False):
             return
         try:
-            index, time_index = bytes(scanner.index), bytes(scanner.time_index)
-            noted, noted_times = self.noted_bytes
-            self.new = self.new or not self.io.exists(self._index_path())
-            _extend(self.io, self._time_index_path(), time_index, noted_times)
-            _extend(self.io, self._index_path(), index, noted)
-            self.noted_bytes = len(index), len(time_index)
-        except OSError as error:
+            self.indexes_unsynced = True
+            self._write_indexes(scanner, sync=False)
+        except (OSError, LogdbError) as error:
             logger.debug("noting the indexes of %s: %s", self.path, error)
         finally:
             self.saving.release()
+
+    def _write_indexes(self, scanner: Scanner, *, sync: bool) -> tuple[int, int]:
+        """Write the entries that were not saved behind those that were; returns the sizes of both files.  Under ``saving``.
+
+        At no moment is there less.  The time index goes first, since resuming at an entry of the offset index needs all
+        that the time index says up to there.
+        """
+        index, time_index = scanner.index, scanner.time_index
+        ends = len(index), len(time_index)  # in this order, for the same reason: appends go on
+        if not exists(self.io, self._index_path()):
+            self.new, self.saved_bytes = True, (0, 0)
+        saved, saved_times = self.saved_bytes
+        write_file(self.io, self._time_index_path(), time_index[saved_times : ends[1]], position=saved_times, sync=sync)
+        write_file(self.io, self._index_path(), index[saved : ends[0]], position=saved, sync=sync)
+        return ends
 
     def seal(self) -> int:
         """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.
@@ -227,7 +232,7 @@ class Segment(FileHolder):
         """
         if self.scanner is not None:
             self.trim()
-            self.open().sync()
+            self.sync()
             self.save_indexes(final=True)
             self.scanner = None
         return self.checksum()
@@ -238,8 +243,8 @@ class Segment(FileHolder):
         buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
         while position < self.size_bytes:
             wanted = min(len(buffer), self.size_bytes - position)
-            read = self.io.preadinto(file.fd, buffer[:wanted], position)
-            if read <= 0:
+            read = file.fill(buffer[:wanted], position)
+            if not read:
                 raise CorruptionError(self.path, position, f"the file ends before its {self.size_bytes} bytes")
             crc = crc32c(buffer[:read], crc)
             position += read
@@ -248,8 +253,8 @@ class Segment(FileHolder):
     def remove(self) -> None:
         """Unlink the files; whoever reads them goes on."""
         for path in self.paths():
-            if self.io.exists(path):
-                self.io.unlink(path)
+            if exists(self.io, path):
+                remove(self.io, path)
 
     def paths(self) -> list[str]:
         """Its files, the log first; not each of them need be there."""
@@ -290,11 +295,14 @@ class Segment(FileHolder):
 
     def offset_before_timestamp(self, timestamp_ms: int) -> int:
         """An offset that every record older than ``timestamp_ms``, and indexed, is at or below; to scan on from."""
-        _, time_index = self._indexes()
+        index, time_index = self._indexes()
         slot = time_index_search(time_index, len(time_index) // TIME_INDEX_ENTRY_SIZE, timestamp_ms)
         if slot < 0:
             return self.base_offset
-        return self.base_offset + _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8)
+        if not self._is_time_entry(index, time_index, slot):
+            logger.warning("%s: entry %d is wrong; the segment is read from its begin", self._time_index_path(), slot)
+            return self.base_offset
+        return self.base_offset + _time(time_index, slot)[1]
 
     @property
     def index_size_bytes(self) -> int:
@@ -318,6 +326,26 @@ class Segment(FileHolder):
         status, found = header(self._pread(HEADER_SIZE, position))
         return status in (Status.OK, Status.SHORT) and found is not None and found.last_offset == last_offset
 
+    def _is_time_entry(self, index: Buffer, time_index: Buffer, slot: int) -> bool:
+        """Whether the batch that an entry of the time index names has that timestamp, and the next entry follows on it.
+
+        An entry that was changed may name another batch of the same timestamp; but then what lies between is older, or has
+        an entry, which does not follow any more.
+        """
+        timestamp, offset = _time(time_index, slot)
+        if slot + 1 < len(time_index) // TIME_INDEX_ENTRY_SIZE:
+            later, behind = _time(time_index, slot + 1)
+            if later <= timestamp or behind <= offset:
+                return False
+        before = index_search(index, len(index) // INDEX_ENTRY_SIZE, offset)
+        position = _position(index, before - 1) if before else 0
+        while 0 <= position <= self.size_bytes - HEADER_SIZE:
+            _, found = header(self._pread(HEADER_SIZE, position))
+            if found is None or found.last_offset >= self.base_offset + offset:
+                return found is not None and (found.last_offset, found.max_timestamp) == (self.base_offset + offset, timestamp)
+            position += found.size_bytes
+        return False
+
     def _indexes(self) -> tuple[Buffer, Buffer]:
         """The offset and the time index, from memory or from their files."""
         scanner = self.scanner
@@ -334,7 +362,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        if self.io.path_id(self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
+        if path_id(self.io, self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index
@@ -364,7 +392,7 @@ class Segment(FileHolder):
         Raises:
             CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
         """
-        self.saved_bytes, self.noted_bytes = 0, (0, 0)
+        self.saved_bytes, self._untaken_timestamp = (0, 0), -1
         believed = position if indexed_to is None else min(position, indexed_to)
         scanner = self._resume_from_indexes(believed) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
@@ -379,18 +407,28 @@ class Segment(FileHolder):
         self.adopt(scanner)
         if self.writable:
             self._cut_indexes()
+            self.indexes_unsynced = True  # whoever wrote what was taken over may have died before its sync
 
     def _cut_indexes(self) -> None:
         """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
-        noted, noted_times = self.noted_bytes
-        for path, size_bytes in ((self._index_path(), noted), (self._time_index_path(), noted_times)):
-            if self.io.exists(path):
-                fd = self.io.open(path, os.O_RDWR)
-                try:
-                    if self.io.size_bytes(fd) > size_bytes:
-                        self.io.truncate(fd, size_bytes)
-                finally:
-                    self.io.close(fd)
+        saved, saved_times = self.saved_bytes
+        for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
+            if exists(self.io, path):
+                with File(self.io, path, os.O_RDWR) as file:
+                    if file.size_bytes() > size_bytes:
+                        file.truncate(size_bytes)
+
+    def check_timestamps(self) -> None:
+        """Once all batches were scanned: make the indexes anew where the time index on the disk spoke of a timestamp that was not found.
+
+        An entry that was changed may name an offset behind the others: then it was not taken over, and what is indexed lacks it.
+
+        Raises:
+            CorruptionError: The headers do not lead to the end.
+        """
+        if self._untaken_timestamp > self.max_timestamp:
+            logger.warning("%s: timestamp %d is not in the log; made anew", self._time_index_path(), self._untaken_timestamp)
+            self.resume(self.size_bytes, self.next_offset, indexed_to=0)
 
     def adopt(self, scanner: Scanner) -> None:
         """Become active with the state of a scan that began at position 0."""
@@ -419,9 +457,12 @@ class Segment(FileHolder):
             return None
         time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
+        if times and not self._is_time_entry(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE], times - 1):
+            logger.warning("%s: entry %d is wrong; made anew from the log", self._time_index_path(), times - 1)
+            return None
+        self._untaken_timestamp = max((_time(time_index, slot)[0] for slot in time_slots[times:]), default=-1)
         base_offset = int.from_bytes(self._pread(8, at), "big")
-        self.saved_bytes = count * INDEX_ENTRY_SIZE
-        self.noted_bytes = self.saved_bytes, times * TIME_INDEX_ENTRY_SIZE
+        self.saved_bytes = count * INDEX_ENTRY_SIZE, times * TIME_INDEX_ENTRY_SIZE
         scanner = self._new_scanner(check_crc=False)
         scanner.next_offset, scanner.position = base_offset, at
         scanner.resume(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE])
@@ -444,7 +485,7 @@ class Segment(FileHolder):
         file = self.open()
         while scanner.position < stop:
             view, position = memoryview(buffers.take(size_bytes)), scanner.position
-            read = fill(self.io, file, view[: min(size_bytes, stop - position)], position)
+            read = file.fill(view[: min(size_bytes, stop - position)], position)
             status = scanner.scan(view, read)
             if scanner.used:
                 continue
@@ -461,8 +502,7 @@ class Segment(FileHolder):
         """
         file = self.file or self.open()
         file.used = True
-        data = self.io.pread(file.fd, size_bytes, position)
-        return data if len(data) == size_bytes else data + pread_exact(self.io, file.fd, size_bytes - len(data), position + len(data))
+        return file.read(size_bytes, position)
 
     def _path_of(self, kind: str) -> str:
         return self.path.removesuffix(self.suffix)[: -len("log")] + kind + self.suffix
@@ -474,32 +514,14 @@ class Segment(FileHolder):
         return self._path_of("timeindex")
 
 
-def fill(io: IO, file: File, view: memoryview, position: int) -> int:
-    """Read into ``view`` until it is full or the file ends; returns the bytes read.
-
-    Raises:
-        ReadFailed: The operating system could not.
-    """
-    done = 0
-    try:
-        while done < len(view) and (read := io.preadinto(file.fd, view[done:], position + done)) > 0:
-            done += read
-    except OSError as error:
-        raise ReadFailed(file.path, position + done, str(error)) from error
-    return done
-
-
-def _extend(io: IO, path: str, data: bytes, position: int) -> None:
-    """Write ``data`` from ``position`` on where the file goes on from there."""
-    fd = io.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        pwrite_all(io, fd, data[position:], position)
-    finally:
-        io.close(fd)
-
-
 def _int32(buffer: Buffer, at: int) -> int:
     return int.from_bytes(buffer[at : at + 4], "big")
+
+
+def _time(time_index: Buffer, slot: int) -> tuple[int, int]:
+    """Timestamp, and the offset relative to the segment's base offset."""
+    at = slot * TIME_INDEX_ENTRY_SIZE
+    return int.from_bytes(time_index[at : at + 8], "big", signed=True), _int32(time_index, at + 8)
 
 
 def _position(index: Buffer, slot: int) -> int:

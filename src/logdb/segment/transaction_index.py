@@ -4,7 +4,8 @@ Knows entries and their file.  Does not know how a transaction comes to its end.
 "Aborted transactions".
 
 While the segment is active, entries are kept in memory and saved at checkpoints; a sealed one's are read when they
-are needed, and must be what the catalogue says of them.
+are needed, and must be what the catalogue says of them.  At an opening the active one's must be what the snapshot of
+producers says of them; those behind its offset are found in the log.
 
 Threading: one writer at a time (the log's); any number of readers, since ``_data`` is only ever replaced.
 """
@@ -14,10 +15,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from logdb.codec import crc32c
+from logdb.disk import exists, read_file, replace_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, AbortedTransaction
-from logdb.segment.files import replace_file
 
 SUFFIX = ".txnindex"
 ENTRY_SIZE_BYTES = 34
@@ -33,7 +34,7 @@ class TransactionIndex:
     def __init__(self, io: IO, path: str) -> None:
         self._io, self._path = io, path
         self._data: bytes | None = b""
-        self._noted = (0, 0)
+        self._noted: tuple[int, int] | None = None  # what a file that is not loaded has to be; None: nothing vouches for it
         self.unsaved = False
 
     def __bool__(self) -> bool:
@@ -55,8 +56,7 @@ class TransactionIndex:
         Source: Kafka's TransactionIndex.collectAbortedTxns.
         """
         data, found = self._loaded(), []
-        slot = bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
-        for entry in entries(data[slot * ENTRY_SIZE_BYTES :]):
+        for entry in entries(data[_size_below(data, offset) :]):
             if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
@@ -73,32 +73,34 @@ class TransactionIndex:
 
     def below(self, offset: int) -> bytes:
         """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
-        data = self._loaded()
-        return data[: bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at)) * ENTRY_SIZE_BYTES]
+        return below(self._loaded(), offset)
 
     def _loaded(self) -> bytes:
         data = self._data
         if data is None:
             data = load(self._io, self._path)
-            found = summary(data)
-            if found != self._noted:
-                form = "{} entries with CRC {:08x}"
-                raise CorruptionError(self._path, 0, f"{form.format(*found)}; the catalogue says {form.format(*self._noted)}")
+            if self._noted is None:
+                raise CorruptionError(self._path, 0, f"{len(data) // ENTRY_SIZE_BYTES} entries, which no checksum covers")
+            compare(self._path, summary(data), self._noted, "the catalogue")
             self._data = data
         return data
 
     # ------------------------------------------------------------ changes
 
-    def load_below(self, offset: int) -> None:
+    def load_below(self, offset: int, count: int, crc: int) -> None:
         """Take over what the file says of markers below ``offset``; the rest is yet to be found in the log.
 
+        Args:
+            count, crc: What a snapshot of producers says of these entries, as ``checksum`` does.
+
         Raises:
-            CorruptionError: It contradicts itself.
+            CorruptionError: They are others, or the file contradicts itself.  A search raises it too, until ``rebuilt``.
         """
+        self._data = self._noted = None
         data = load(self._io, self._path)
-        count = bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
-        self._data = data[: count * ENTRY_SIZE_BYTES]
-        self.unsaved = len(self._data) != len(data)
+        known = below(data, offset)
+        compare(self._path, summary(known), (count, crc), f"the snapshot of producers at offset {offset}")
+        self._data, self.unsaved = known, len(known) != len(data)
 
     def add(self, entry: AbortedTransaction) -> None:
         """Note a marker behind all others; one that is known already is left as it is."""
@@ -119,7 +121,7 @@ class TransactionIndex:
         self.unsaved = False  # from here on a new one is to be saved again
         data = self._loaded()
         try:
-            if data or self._io.exists(self._path):
+            if data or exists(self._io, self._path):
                 replace_file(self._io, self._path, data)
         except BaseException:
             self.unsaved = True
@@ -168,6 +170,22 @@ def check(data: bytes, path: str) -> None:
             numbers = f"version {version}, producer {producer_id}, offsets {first} to {last} after {before}, stable {stable}"
             raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"no entry of an aborted transaction: {numbers}")
         before = last
+
+
+def below(data: bytes, offset: int) -> bytes:
+    """Those of the entries of a whole file whose marker lies below ``offset``."""
+    return data[: _size_below(data, offset)]
+
+
+def _size_below(data: bytes, offset: int) -> int:
+    return ENTRY_SIZE_BYTES * bisect_left(range(len(data) // ENTRY_SIZE_BYTES), offset, key=lambda at: _last_offset(data, at))
+
+
+def compare(path: str, found: tuple[int, int], wanted: tuple[int, int], witness: str) -> None:
+    """See that entries are those that were noted, each as ``summary`` says; raises CorruptionError."""
+    if found != wanted:
+        form = "{} entries with CRC {:08x}"
+        raise CorruptionError(path, 0, f"{form.format(*found)}; {witness} says {form.format(*wanted)}")
 
 
 def _last_offset(data: bytes, slot: int) -> int:

@@ -12,6 +12,7 @@ from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
 from logdb.log.log import Log
 from logdb.store.entries import Entries
 from logdb.store.lock import LockFile
+from logdb.threads import started
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +24,15 @@ class BackgroundRecovery:
         """``log``: opens one, and recovers it for that."""
         self._entries, self._log, self._lock_file = entries, log, lock_file
         self.done = False
-        self._thread = threading.Thread(target=self._run, name="logdb-recovery", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        """Begin; raises ThreadUnavailable."""
+        self._thread = started("logdb-recovery", self._run)
 
     def join(self) -> None:
         """Return once it is through."""
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:

@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from logdb.codec import crc32c
-from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, TargetNotEmpty
-from logdb.io import IO, pread_exact
-from logdb.segment.files import condemn, sync_directory
+from logdb.disk import File, changing, exists, sync_directory
+from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, SyncFailed, TargetNotEmpty
+from logdb.io import IO
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store import backup_list
 from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
 from logdb.store.backup_list import ListedLog, LogKey, Part
-from logdb.store.directories import named_errors
 from logdb.store.frozen import FrozenLog, check_tail
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot import held
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
     """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
     io, path = store.io, os.path.abspath(path)
-    if io.exists(path):
+    if exists(io, path):
         raise TargetNotEmpty(path)
     onto: tuple[str, str] | None = None
     known: dict[LogKey, ListedLog] = {}
@@ -46,10 +45,10 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
                 raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
             onto = reader.info.backup_id, reader.checksum
-    with held(store) as frozen, new_file(io, path) as fd:
+    with held(store) as frozen, new_file(io, path) as file:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
         info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
-        writer = BackupWriter(io, fd, path, info)
+        writer = BackupWriter(file, info)
         tell = _teller(plan, progress)
         for source, log in zip(frozen.logs, plan, strict=True):
             _write_log(io, writer, source, log, tell)
@@ -139,47 +138,40 @@ def _checksum(io: IO, path: str, size_bytes: int) -> int:
 def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
     """The first bytes of a file, piece by piece."""
     try:
-        fd = io.open(path, os.O_RDONLY)
+        file = File(io, path, os.O_RDONLY)
     except FileNotFoundError:
         raise CorruptionError(path, 0, "the file is missing") from None
-    try:
+    with file:
         position = 0
-        while position < size_bytes:
-            piece = pread_exact(io, fd, min(PIECE_SIZE_BYTES, size_bytes - position), position)
-            if not piece:
-                raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
+        for piece in file.pieces(PIECE_SIZE_BYTES, stop=size_bytes):
             yield piece
             position += len(piece)
-    finally:
-        io.close(fd)
+        if position < size_bytes:
+            raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
 
 
 @contextlib.contextmanager
-def new_file(io: IO, path: str) -> Iterator[int]:
-    """Yield a descriptor to write the file ``path`` by, under another name; afterwards it is there, durable, or nothing is."""
-    temporary = f"{path}.tmp"
-    with named_errors(temporary):
-        fd = io.open(temporary, os.O_RDWR | os.O_CREAT)
-    try:
-        with named_errors(temporary):
-            if not io.lock(fd):
-                raise DirectoryLocked(temporary, pid=0, host="", since="")
-            io.truncate(fd, 0)
+def new_file(io: IO, path: str) -> Iterator[File]:
+    """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is."""
+    name = temporary = f"{path}.tmp"
+    with changing(temporary):
+        file = File(io, temporary, os.O_RDWR | os.O_CREAT)
+    with file:
+        if not file.lock():
+            raise DirectoryLocked(temporary, pid=0, host="", since="")
+        file.truncate(0)
         try:
-            yield fd
-            try:
-                io.fdatasync(fd)
-            except OSError as error:
-                raise condemn(io, temporary, error) from error
-            with named_errors(path):
+            yield file
+            file.sync()
+            with changing(path):
                 io.rename(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                io.unlink(temporary)
+            name = path
+            sync_directory(io, os.path.dirname(path))
+        except BaseException as error:
+            if not isinstance(error, SyncFailed) or name == temporary:  # else it may be durable
+                with contextlib.suppress(OSError):
+                    io.unlink(name)
             raise
-        sync_directory(io, os.path.dirname(path))
-    finally:
-        io.close(fd)
 
 
 def _teller(plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 
 from logdb.codec import crc32c
 from logdb.codec.compression import ZSTD, compress, decompress
+from logdb.disk import File
 from logdb.errors import BackupDamaged, InvalidBatch, ReadFailed, UnsupportedFormat
-from logdb.io import IO, pread_exact, pwrite_all
+from logdb.io import IO
 from logdb.model import OFFSET_MAX, Buffer
-from logdb.segment.files import write_error
 
 FORMAT = 1
 HEADER_SIZE = 16
@@ -73,13 +73,13 @@ def encode_trailer(trailer: Trailer) -> bytes:
 
 
 class BackupWriter:
-    """Writes one backup from front to back into the open file ``fd``; ``path`` is for messages.
+    """Writes one backup from front to back into an open file.
 
     Every method raises DiskFull or WriteFailed.
     """
 
-    def __init__(self, io: IO, fd: int, path: str, info: Info) -> None:
-        self._io, self._fd, self._path = io, fd, path
+    def __init__(self, file: File, info: Info) -> None:
+        self._file = file
         self._position, self._digest = 0, hashlib.sha256()
         self._write(encode_header())
         self._frame(_INFO, _to_json(info._asdict()).encode())
@@ -113,10 +113,7 @@ class BackupWriter:
         self._write(head + crc32c(payload, crc32c(head)).to_bytes(4, "big") + payload)
 
     def _write(self, data: bytes) -> None:
-        try:
-            pwrite_all(self._io, self._fd, data, self._position)
-        except OSError as error:
-            raise write_error(self._path, len(data), error) from error
+        self._file.write(data, self._position)
         self._position += len(data)
         self._digest.update(data)
 
@@ -136,13 +133,13 @@ class BackupReader:
     """
 
     def __init__(self, io: IO, path: str, *, list_size_bytes_max: int = LIST_SIZE_BYTES_MAX) -> None:
-        self.path, self._io, self._list_size_bytes_max = path, io, list_size_bytes_max
+        self.path, self._list_size_bytes_max = path, list_size_bytes_max
         try:
-            self._fd = io.open(path, os.O_RDONLY)
-        except OSError as error:
+            self._opened = File(io, path, os.O_RDONLY)
+        except FileNotFoundError as error:
             raise ReadFailed(path, 0, str(error)) from error
         try:
-            self._size_bytes = io.size_bytes(self._fd)
+            self._size_bytes = self._opened.size_bytes()
             self._check_header()
             self._trailer = self._read_trailer()
             self.checksum = self._trailer.checksum.hex()
@@ -153,7 +150,7 @@ class BackupReader:
             raise
 
     def close(self) -> None:
-        self._io.close(self._fd)
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -302,10 +299,7 @@ class BackupReader:
         return data
 
     def _read(self, size_bytes: int, position: int) -> bytes:
-        try:
-            return pread_exact(self._io, self._fd, size_bytes, position)
-        except OSError as error:
-            raise ReadFailed(self.path, position, str(error)) from error
+        return self._opened.read(size_bytes, position)
 
 
 class _Frames:

@@ -98,6 +98,7 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
         "clean_offset": log.entry.clean_offset,
         "delete_horizon_ms": log.entry.delete_horizon_ms,
         "segment_created_ms": log.entry.segment_created_ms,
+        "segment_append_ms": log.entry.segment_append_ms,
         "epochs": [list(entry) for entry in log.epochs.entries],
         "end": list(log.end) if log.has_segments else None,
         "parts": [list(part) for part in log.parts],
@@ -188,6 +189,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         generation=_number(fields["generation"]),
         clean_offset=_number(fields["clean_offset"]),
         segment_created_ms=_number(fields["segment_created_ms"]),
+        segment_append_ms=_number(fields.get("segment_append_ms", 0)),  # older backups have none
         delete_horizon_ms=None if fields["delete_horizon_ms"] is None else _number(fields["delete_horizon_ms"]),
         recovery_segment=segment,
         recovery_offset=offset,

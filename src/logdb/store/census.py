@@ -9,6 +9,7 @@ import re
 import uuid
 from dataclasses import dataclass, field
 
+from logdb.disk import names_in
 from logdb.errors import CorruptionError, InvalidTopic
 from logdb.io import IO
 from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry
@@ -71,7 +72,7 @@ def take_census(io: IO, path: str, dump: CatalogueDump) -> Census:
 def _directories(io: IO, path: str, census: Census) -> dict[TopicPartition, TopicFile | None]:
     """The partitions that directories stand for, with their ``topic.json`` where it can be read."""
     found: dict[TopicPartition, TopicFile | None] = {}
-    for name in sorted(io.listdir(path)):
+    for name in sorted(names_in(io, path)):
         directory = os.path.join(path, name)
         named = re.fullmatch(r"(.+)-(0|[1-9][0-9]*)", name)
         if named is None or name.startswith("catalogue.damaged-") or not os.path.isdir(directory):
@@ -81,7 +82,7 @@ def _directories(io: IO, path: str, census: Census) -> dict[TopicPartition, Topi
             check_topic_name(where.topic)
             file = topic_file.load(io, directory)
         except (FileNotFoundError, CorruptionError):
-            if any(file.startswith(topic_file.FILE_NAME) or file.endswith((".log", ".orphan")) for file in io.listdir(directory)):
+            if any(file.startswith(topic_file.FILE_NAME) or file.endswith((".log", ".orphan")) for file in names_in(io, directory)):
                 found[where] = None
             continue
         except InvalidTopic:

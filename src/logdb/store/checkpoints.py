@@ -4,15 +4,15 @@ Knows the order: a segment is final and synced, with its directory entry, before
 point follows.  Does not know when a checkpoint is due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from logdb.disk import sync_directory
 from logdb.errors import LogdbError
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import Segment
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
@@ -21,8 +21,9 @@ from logdb.store.state import StoreState
 class Checkpoints:
     """The checkpoints of one store."""
 
-    def __init__(self, state: StoreState, entries: Entries) -> None:
-        self._state, self._entries = state, entries
+    def __init__(self, state: StoreState, entries: Entries, sealed: Callable[[Log], None]) -> None:
+        """``sealed``: told each log of which the catalogue names more segments."""
+        self._state, self._entries, self._sealed = state, entries, sealed
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
         """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs.
@@ -54,6 +55,8 @@ class Checkpoints:
         )
         for log, point in points.items():
             log.checkpoint_done(point, sealed[log])
+            if sealed[log]:
+                self._sealed(log)
         if failure is not None:
             raise failure
 
@@ -68,7 +71,7 @@ class Checkpoints:
     def is_behind(self, log: Log) -> bool:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
-        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_offset not in (-1, log.end_offset)
+        unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
         return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
@@ -83,4 +86,5 @@ class Checkpoints:
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),
+            segment_append_ms=log.append_ms(point.segment),
         )

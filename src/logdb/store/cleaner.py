@@ -3,8 +3,8 @@
 Knows when a log is worth compacting, and how many bytes a second that may cost.  Does not know how a log is
 compacted (``log.cleaner``), nor how its segments are swapped: the store does that.
 
-A thread of its own (``logdb-cleaner``) begins with the first compacted topic.  Every 15 s it compacts the logs that are due,
-the dirtiest first:
+A thread of its own (``logdb-cleaner``) begins with the first compacted topic.  It looks at once, then 15 s after the last look at the
+earliest, when a segment was sealed or something may be due by its age, and compacts the logs that are due, the dirtiest first:
 
     dirty ratio   more than min.cleanable.dirty.ratio of the bytes were not compacted yet
     lag           the oldest of them is older than max.compaction.lag.ms
@@ -20,6 +20,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logdb.errors import Closed, LogdbError, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
@@ -28,7 +29,8 @@ from logdb.log.log import Log
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, LogConfig, TopicPartition
 from logdb.segment.segment import Segment
-from logdb.store.housekeeping import Housekeeping
+from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     from logdb.log.cleaner import Cleanable, Replacement
@@ -37,7 +39,9 @@ logger = logging.getLogger(__name__)
 
 CLEANER_BYTES_PER_SECOND = 32 << 20
 KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
+FIRST_ROUND_MS = 0  # since the opening: a program that ends soon has no other time for it
 _INTERVAL_MS = 15_000  # Kafka's log.cleaner.backoff.ms
+_REST_MS_MAX = 3_600_000  # however long nothing may go by its age: the clock may be set
 
 
 class Host(Protocol):
@@ -85,15 +89,20 @@ class Cleaner:
         self.uncleanable: dict[TopicPartition, str] = {}
         self._failures: dict[TopicPartition, str] = {}  # the last one of a log, said once
         self.background = Housekeeping(io, "logdb-cleaner")
-        self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, needed=is_compacted)
+        self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, first_ms=FIRST_ROUND_MS, needed=is_compacted)
+        self._rest_ms: float = UNTIL_ASKED  # from the round that is under way to the next
         self._busy: set[TopicPartition] = set()
         self._awaited: set[TopicPartition] = set()  # somebody waits for the background to be through with it
-        self._changed = threading.Condition()
+        self._changed = renewed(threading.Condition())
         self._stopping = False
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:
         """There is a topic with these configs: begin, unless begun, if it is compacted."""
         self.background.consider(config)
+
+    def altered(self) -> None:
+        """A segment of a compacted log was sealed, or a topic has other configs."""
+        self.background.ask("compaction")
 
     def hasten(self) -> None:
         """Look for logs that are due now."""
@@ -124,9 +133,11 @@ class Cleaner:
 
     # ------------------------------------------------------------ in the background
 
-    def _round(self) -> None:
-        """Compact all logs that are due, the dirtiest first."""
-        for due in sorted(self._due(), reverse=True):
+    def _round(self) -> float | None:
+        """Compact all logs that are due, the dirtiest first; returns after how many ms another may be, or the same again."""
+        self._rest_ms = UNTIL_ASKED
+        found = sorted(self._due(), reverse=True)
+        for due in found:
             try:
                 with self._alone(due.name, wait=False) as free:
                     if free:
@@ -134,13 +145,14 @@ class Cleaner:
                         self._failures.pop(due.name, None)
             except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
                 if self._stopping:
-                    return
+                    return None
             except (LogdbError, OSError) as error:
                 if self._failures.get(due.name) != str(error):
                     self._failures[due.name] = str(error)
                     logger.error("compacting %s: %s", due.name, error)
                 if isinstance(error, LogdbError) and not error.retriable:
                     self.uncleanable[due.name] = str(error)
+        return None if found else self._rest_ms
 
     def _due(self) -> Iterator[Due]:
         for topic in self._catalogue.topics().values():
@@ -164,24 +176,30 @@ class Cleaner:
             work = cleanable(
                 sealed, clean_offset=entry.clean_offset, limit_offset=OFFSET_MAX, now_ms=now_ms, min_lag_ms=config.min_compaction_lag_ms
             )
-            lags = config.max_compaction_lag_ms < OFFSET_MAX and self._lags(self._host.log(*name), entry.clean_offset, now_ms)
+            lags_ms = self._lags_ms(self._host.log(*name), entry.clean_offset, now_ms) if config.max_compaction_lag_ms < OFFSET_MAX else inf
         except (UnknownTopic, UnknownPartition):  # deleted meanwhile
             return None
-        expired = entry.delete_horizon_ms is not None and entry.delete_horizon_ms <= now_ms
-        if lags or expired or (work.dirty_bytes and work.dirty_ratio > config.min_cleanable_dirty_ratio):
+        expires_ms = inf if entry.delete_horizon_ms is None else entry.delete_horizon_ms
+        if min(lags_ms, expires_ms) <= now_ms or (work.dirty_bytes and work.dirty_ratio > config.min_cleanable_dirty_ratio):
             return Due(work.dirty_ratio, name)
+        young = any(segment.next_offset > entry.clean_offset for segment in sealed[len(work.segments) :])  # by min.compaction.lag.ms
+        if young:
+            self._rest_ms = min(self._rest_ms, _INTERVAL_MS)
+        elif (due_ms := min(lags_ms, expires_ms)) < inf:
+            self._rest_ms = min(self._rest_ms, due_ms - now_ms, _REST_MS_MAX)
         return None
 
-    def _lags(self, log: Log, clean_offset: int, now_ms: int) -> bool:
-        """Whether a dirty record is older than ``max.compaction.lag.ms``; an active segment that has one is sealed for that."""
+    def _lags_ms(self, log: Log, clean_offset: int, now_ms: int) -> int:
+        """When a dirty record is older than ``max.compaction.lag.ms``; an active segment that has one by now is sealed for that."""
+        lag_ms = log.config.max_compaction_lag_ms + 1
         for segment in log.segments:
             if segment.next_offset > clean_offset and segment.size_bytes:
-                lags = now_ms - segment.first_timestamp() > log.config.max_compaction_lag_ms
-                if lags and segment is log.segments[-1]:
+                lags_ms = segment.first_timestamp() + lag_ms
+                if lags_ms <= now_ms and segment is log.segments[-1]:
                     log.roll()
                     self._host.checkpoint([log])
-                return lags
-        return False
+                return lags_ms
+        return now_ms + lag_ms
 
     # ------------------------------------------------------------ a pass
 

@@ -12,33 +12,28 @@ import os
 from collections.abc import Iterator
 from stat import S_ISDIR
 
-from logdb.errors import DirectoryLocked, TargetInside, TargetNotEmpty
+from logdb.disk import File, changing, exists, looking, sync_directory
+from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
-from logdb.segment.files import sync_directory, write_error
 
 UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
 _BUILDING = "BUILDING.tmp"
 
 
-@contextlib.contextmanager
-def named_errors(path: str) -> Iterator[None]:
-    """Turn what a change of directories raises into DiskFull or WriteFailed."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(path, 0, error) from error
-
-
 def make_directory(io: IO, path: str) -> None:
     """Make a directory, and those above it that are missing, each durable in the one that holds it."""
     parent = os.path.dirname(path)
-    if io.exists(path):
+    if exists(io, path):
         return
     make_directory(io, parent)
-    with named_errors(path):
-        with contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-            io.mkdir(path)
-        io.fsync_dir(parent)
+    with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
+        io.mkdir(path)
+    try:
+        sync_directory(io, parent)
+    except (DiskFull, WriteFailed):  # else the next try would take it for durable
+        with contextlib.suppress(OSError):
+            io.rmdir(path)
+        raise
 
 
 def remove_tree(io: IO, path: str) -> None:
@@ -47,7 +42,7 @@ def remove_tree(io: IO, path: str) -> None:
     Raises:
         DiskFull, WriteFailed: Part of it is left.
     """
-    with named_errors(path):
+    with changing(path):
         if S_ISDIR(os.lstat(path).st_mode):
             for name in io.listdir(path):
                 remove_tree(io, os.path.join(path, name))
@@ -70,22 +65,28 @@ def building(io: IO, target: str) -> Iterator[str]:
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
     make_directory(io, parent)
-    fd = _begin(io, temporary)
-    try:
+    with _begin(io, temporary):
         try:
             yield temporary
             sync_directory(io, temporary)
-            with named_errors(target):
+            with changing(target):
                 io.rename(temporary, target)
         except BaseException:
-            with contextlib.suppress(OSError):
-                remove_tree(io, temporary)
+            _discard(io, temporary)
             raise
-        sync_directory(io, parent)
+        try:
+            sync_directory(io, parent)
+        except (DiskFull, WriteFailed):  # after a failed sync it may be durable
+            _discard(io, target)
+            raise
         with contextlib.suppress(OSError):  # it does no harm
             io.unlink(os.path.join(target, _BUILDING))
-    finally:
-        io.close(fd)
+
+
+def _discard(io: IO, path: str) -> None:
+    """Remove what was built, as far as that can be done: the next try removes the rest."""
+    with contextlib.suppress(OSError, LogdbError):
+        remove_tree(io, path)
 
 
 def check_outside(target: str, path: str) -> None:
@@ -96,31 +97,32 @@ def check_outside(target: str, path: str) -> None:
 
 def check_empty(io: IO, target: str) -> None:
     """See that a directory can be put there; raises TargetNotEmpty."""
-    try:
-        taken = bool(io.listdir(target))
-    except FileNotFoundError:
-        taken = False
-    except OSError:  # a file, or one of somebody else's
-        taken = True
+    with looking(target):
+        try:
+            taken = bool(io.listdir(target))
+        except FileNotFoundError:
+            taken = False
+        except (NotADirectoryError, PermissionError):  # a file, or one of somebody else's
+            taken = True
     if taken:
         raise TargetNotEmpty(target)
 
 
-def _begin(io: IO, temporary: str) -> int:
+def _begin(io: IO, temporary: str) -> File:
     """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
-    if io.exists(temporary):
-        if io.exists(mark):
-            io.close(_lock(io, mark))
+    if exists(io, temporary):
+        if exists(io, mark):
+            _lock(io, mark).close()
             remove_tree(io, temporary)
         else:
             check_empty(io, temporary)
-            with named_errors(temporary):
+            with changing(temporary):
                 io.rmdir(temporary)
-    with named_errors(temporary):
+    with changing(temporary):
         io.mkdir(temporary)
     try:
-        fd = _lock(io, mark)
+        locked = _lock(io, mark)
     except BaseException:
         with contextlib.suppress(OSError):
             io.rmdir(temporary)
@@ -128,19 +130,18 @@ def _begin(io: IO, temporary: str) -> int:
     try:
         sync_directory(io, temporary)  # before all else that will be in it, or a power cut might leave what nobody knows
     except BaseException:
-        io.close(fd)
+        locked.close()
         raise
-    return fd
+    return locked
 
 
-def _lock(io: IO, mark: str) -> int:
-    with named_errors(mark):
-        fd = io.open(mark, os.O_RDWR | os.O_CREAT)
-        try:
-            if io.lock(fd):
-                return fd
-        except BaseException:
-            io.close(fd)
-            raise
-        io.close(fd)
+def _lock(io: IO, mark: str) -> File:
+    file = File(io, mark, os.O_RDWR | os.O_CREAT)
+    try:
+        if file.lock():
+            return file
+    except BaseException:
+        file.close()
+        raise
+    file.close()
     raise DirectoryLocked(os.path.dirname(mark), pid=0, host="", since="")

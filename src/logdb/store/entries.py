@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from logdb.errors import SyncFailed, UnknownTopic
-from logdb.io import IO
+from logdb.errors import UnknownTopic
 from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
 from logdb.model import TopicPartition
-from logdb.segment.files import spread
+from logdb.threads import renewed
 
 T = TypeVar("T")
 
@@ -21,10 +20,10 @@ T = TypeVar("T")
 class Entries:
     """The entries of all logs."""
 
-    def __init__(self, io: IO, catalogue: Catalogue) -> None:
-        self._io, self._catalogue = io, catalogue
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
         self._known: dict[TopicPartition, LogEntry] = {}
-        self._lock = threading.Lock()  # taken last
+        self._lock = renewed(threading.Lock())  # taken last
 
     def load(self) -> None:
         """Know what the catalogue says, nothing else."""
@@ -49,12 +48,8 @@ class Entries:
         return entry
 
     def commit(self, function: Callable[[WriteTransaction], T]) -> T:
-        """``Catalogue.write`` of something else than entries; a failed sync of it is as final as that of a log."""
-        try:
-            return self._catalogue.write(function)
-        except SyncFailed as error:
-            spread(self._io, error)
-            raise
+        """``Catalogue.write`` of something else than entries."""
+        return self._catalogue.write(function)
 
     def change(self, changed: Callable[[], Iterable[LogEntry]], also: Callable[[WriteTransaction], T]) -> T:
         """Commit entries, and what is to change with them; returns what ``also`` does.

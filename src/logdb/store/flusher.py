@@ -1,7 +1,7 @@
 """The two threads of a store: one writes what has lingered, the other syncs, seals and moves recovery points.
 
 Knows when something is due.  Does not know how it is done: logs and the store do it.
-An idle store wakes neither thread.
+Both sleep until then: an idle store wakes neither thread.
 """
 
 import contextlib
@@ -12,10 +12,12 @@ from collections.abc import Callable
 from logdb.errors import SyncFailed
 from logdb.io import IO
 from logdb.log.log import Log
+from logdb.threads import started
 
 logger = logging.getLogger(__name__)
 
-_SYNC_TICK_MS = 50
+_SYNC_TICK_MS = 50  # from one round to the next, at least: what comes at about the same time is seen to together
+_TOGETHER_MS = 5_000  # a checkpoint that is due so soon is made with one that is due now: the catalogue is written once for both
 _RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
 
 
@@ -30,9 +32,9 @@ class _Signal:
         with contextlib.suppress(RuntimeError):  # it is set already
             self._lock.release()
 
-    def wait(self) -> None:
-        """Return once it is set; it is not set any more then."""
-        self._lock.acquire()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Return once it is set, and is not set any more then; False where that has not happened in time."""
+        return self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
 
 
 class Flusher:
@@ -43,17 +45,14 @@ class Flusher:
         self._lingering: set[Log] = set()
         self._unsynced: set[Log] = set()
         self._failed: set[tuple[str, Log]] = set()  # whose failure in a thread was already reported
-        self._checkpointed_ms = io.monotonic_ms()
         self._wake_writer, self._wake_syncer = _Signal(), _Signal()
         self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._write_loop, name="logdb-writer", daemon=True),
-            threading.Thread(target=self._sync_loop, name="logdb-syncer", daemon=True),
-        ]
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        """Begin; raises ThreadUnavailable, after which it is to be stopped."""
+        self._threads.append(started("logdb-writer", self._write_loop))
+        self._threads.append(started("logdb-syncer", self._sync_loop))
 
     def stop(self) -> None:
         """End both threads, after what they are at."""
@@ -61,7 +60,7 @@ class Flusher:
         self._wake_writer.set()
         self._wake_syncer.set()
         for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
+            if thread is not threading.current_thread():
                 thread.join()
 
     def wake_writer(self, log: Log) -> None:
@@ -102,40 +101,49 @@ class Flusher:
         return failed
 
     def _sync_loop(self) -> None:
+        wait_s: float | None = None
         while not self._stopped.is_set():
-            self._wake_syncer.wait()
-            while self._unsynced and not self._stopped.wait(_SYNC_TICK_MS / 1000):
-                self._sync_due()
+            if self._wake_syncer.wait(wait_s) and self._stopped.wait(_SYNC_TICK_MS / 1000):
+                return
+            wait_s = self._sync_due()
 
-    def _sync_due(self) -> None:
-        """One round over the logs with unsynced or unsealed data."""
+    def _sync_due(self) -> float | None:
+        """One round over the logs with unsynced or unsealed data; returns how long nothing is due then, None if nothing is left."""
         now_ms = self._io.monotonic_ms()
-        ready = []
+        tended, ready = [], []
         for log in list(self._unsynced):
-            self._unsynced.discard(log)
-            due_ms = log.sync_due_ms()
+            self._unsynced.discard(log)  # before looking: what comes later adds it again
             try:
-                if due_ms is not None and due_ms <= now_ms:
+                if _is_due(log.sync_due_ms(), now_ms):
                     log.sync()
-                if log.checkpoint_is_due(now_ms):
+                if _is_due(log.checkpoint_due_ms(), now_ms):
                     ready.append(log)
                 self._failed.discard(("sync", log))
+                tended.append(log)
             except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced
                 self._report("sync", log, error)
-                if isinstance(error, SyncFailed):
-                    continue
-            if log.needs_tending():
-                self._unsynced.add(log)
+                if not isinstance(error, SyncFailed):
+                    tended.append(log)
         if ready:
+            ready += [log for log in tended if log not in ready and _is_due(log.checkpoint_due_ms(), now_ms + _TOGETHER_MS)]
             try:
                 self._checkpoint(ready)
                 self._failed.difference_update([("checkpoint", log) for log in ready])
             except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced
                 self._report("checkpoint", ready[0], error)
-                if not isinstance(error, SyncFailed):
-                    self._unsynced.update(ready)
+                if isinstance(error, SyncFailed):
+                    tended = [log for log in tended if log not in ready]
+        due = {log: due_ms for log in tended if (due_ms := log.due_ms()) is not None}
+        self._unsynced.update(due)
+        if not due:
+            return None
+        return max(min(due.values()) - self._io.monotonic_ms(), _SYNC_TICK_MS) / 1000
 
     def _report(self, what: str, log: Log, error: Exception) -> None:
         if (what, log) not in self._failed:
             self._failed.add((what, log))
             logger.error("in the background, %s-%d: %s", log.topic, log.partition, error)
+
+
+def _is_due(due_ms: int | None, now_ms: int) -> bool:
+    return due_ms is not None and due_ms <= now_ms

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from logdb.codec import Status, explain
+from logdb.disk import File, changing, copy_file, link_file, sync_directory, write_file
 from logdb.errors import CorruptionError, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
@@ -28,10 +29,9 @@ from logdb.log.log import Log
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import Catalogue, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
 from logdb.model import LogConfig, TopicPartition
-from logdb.segment.files import copy_file, link_file, sync_directory, write_file
+from logdb.segment import transaction_index
 from logdb.segment.segment import Segment, segment_path
 from logdb.store import topic_file
-from logdb.store.directories import named_errors
 
 ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that it need not be copied
 _CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
@@ -164,6 +164,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
     """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
     segment, epochs = state.end.segment, state.epochs
     producers = None if segment is None else state.producers
+    aborted = {} if segment is None else {segment.base_offset: transaction_index.summary(state.aborted)}
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
         point = Point(segment.base_offset, state.end.offset, state.end.position)
@@ -177,6 +178,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
             leader_epoch=epochs.latest,
             producers_offset=-1 if producers is None else point.offset,
             segment_created_ms=0 if segment is None else segment.created_ms,
+            segment_append_ms=0 if segment is None else segment.append_ms,
         ),
         epochs=epochs,
         sealed=sealed,
@@ -184,7 +186,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
         directory=directory,
         tail_path=None if segment is None else segment.path,
         tail_aborted=state.aborted,
-        producers=None if producers is None else producer_snapshot.encode(producers),
+        producers=None if producers is None else producer_snapshot.encode(producers, aborted),
     )
 
 
@@ -214,7 +216,7 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
 
 def _make_beside(io: IO, log: FrozenLog, directory: str) -> set[str]:
     """Make the directory that the files of ``log`` are to be in; returns the names of those that there are."""
-    with named_errors(directory):
+    with changing(directory):
         io.mkdir(directory)
         return set(io.listdir(log.directory))
 
@@ -236,11 +238,8 @@ def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = Non
 
 
 def _size(io: IO, path: str) -> int:
-    fd = io.open(path, os.O_RDONLY)
-    try:
-        return io.size_bytes(fd)
-    finally:
-        io.close(fd)
+    with File(io, path, os.O_RDONLY) as file:
+        return file.size_bytes()
 
 
 # ---------------------------------------------------------------- a directory as after a clean close
@@ -295,7 +294,7 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
         segment.save_indexes(final=True)
         segment.retire()
         if os.path.dirname(log.tail_path) == directory and log.tail_path != path:
-            with named_errors(log.tail_path):
+            with changing(log.tail_path):
                 io.unlink(log.tail_path)
     if log.tail_aborted:
         write_file(io, segment_path(directory, end.segment, ".txnindex"), log.tail_aborted)
@@ -359,7 +358,7 @@ def write_catalogue(io: IO, path: str, frozen: Frozen) -> tuple[int, int]:
     directory = os.path.join(path, "catalogue")
     with Catalogue.open(directory, create=True, io=io) as catalogue:
         catalogue.write(fill)
-    with named_errors(directory):
+    with changing(directory):
         io.unlink(os.path.join(directory, "lock.mdb"))
     sync_directory(io, directory)
     return file_checksum(io, directory)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from logdb.codec import Header, Scanner, Status, check, control, convert, crc32c, explain, find_batch, header, records_check
-from logdb.codec.batch import CONTROL
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CONTROL
+from logdb.disk import File, names_in
 from logdb.errors import CodecMissing, InvalidBatch
-from logdb.io import IO, pread_exact
+from logdb.io import IO
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.model import OFFSET_MAX, Buffer
 from logdb.segment import buffers
 from logdb.segment.segment import HEADER_SIZE, INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
@@ -68,7 +68,6 @@ class SegmentWalk:
         index: bytes = b"",
         time_index: bytes = b"",
         index_interval_bytes: int = 4096,
-        decompressed_size_bytes_max: int = DECOMPRESSED_SIZE_BYTES_MAX,
         progress: Callable[[int], None] | None = None,
         visit: Callable[[Header, memoryview], None] | None = None,
     ) -> None:
@@ -102,23 +101,18 @@ class SegmentWalk:
         self._io, self._epochs = io, epochs.entries if epochs else ()
         self._limit, self._strict_below, self._boundary = offset_limit, strict_below, boundary
         self._reserve_allowed = reserve_allowed
-        self._decompressed_size_bytes_max = decompressed_size_bytes_max
         self._progress, self._visit = progress, visit
-        self._fd = -1
 
     def run(self) -> "SegmentWalk":
-        """Walk the file; raises FileNotFoundError where there is none."""
-        self._fd = self._io.open(self.path, os.O_RDONLY)
-        try:
-            self.size_bytes = self._io.size_bytes(self._fd)
+        """Walk the file; raises FileNotFoundError where there is none, ReadFailed where the system cannot read it."""
+        with File(self._io, self.path, os.O_RDONLY) as self._file:
+            self.size_bytes = self._file.size_bytes()
             wanted = 0
             while self.position < self.size_bytes and self.torn is None:
                 before = self.position
                 wanted = self._step(max(wanted, buffers.READ_SIZE_BYTES))
                 if self._progress is not None:
                     self._progress(self.position - before)
-        finally:
-            self._io.close(self._fd)
         return self
 
     # ------------------------------------------------------------ batch by batch
@@ -226,7 +220,7 @@ class SegmentWalk:
         body: Buffer = image[HEADER_SIZE:]
         if head.attributes & _CODEC_MASK and head.record_count:
             try:
-                body = convert.decompress_batches(image, self._decompressed_size_bytes_max)[HEADER_SIZE:]
+                body = convert.decompress_batches(image, BATCH_SIZE_BYTES_MAX)[HEADER_SIZE:]
             except InvalidBatch as error:
                 return error.reason
             except CodecMissing as error:
@@ -323,7 +317,7 @@ class SegmentWalk:
 
     def _header_at(self, position: int) -> Header | None:
         """The header at ``position``, if it makes sense and its batch ends in the file."""
-        status, found = header(pread_exact(self._io, self._fd, HEADER_SIZE, position))
+        status, found = header(self._file.read(HEADER_SIZE, position))
         if found is None or status not in (Status.OK, Status.SHORT) or position + found.size_bytes > self.size_bytes:
             return None
         return found
@@ -344,10 +338,8 @@ class SegmentWalk:
 
     def _read(self, position: int, size_bytes: int) -> memoryview:
         size_bytes = max(0, min(size_bytes, self.size_bytes - position))
-        view, done = memoryview(buffers.take(size_bytes))[:size_bytes], 0
-        while done < len(view) and (read := self._io.preadinto(self._fd, view[done:], position + done)) > 0:
-            done += read
-        return view[:done]
+        view = memoryview(buffers.take(size_bytes))[:size_bytes]
+        return view[: self._file.fill(view, position)]
 
 
 # ---------------------------------------------------------------- indexes
@@ -397,7 +389,7 @@ class EntryCheck:
 def listed(io: IO, directory: str) -> list[str]:
     """Names in a directory; none where it is not there (any more)."""
     try:
-        return io.listdir(directory)
+        return names_in(io, directory)
     except FileNotFoundError:
         return []
 

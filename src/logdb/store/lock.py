@@ -45,7 +45,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logdb.codec.batch import crc32c
-from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, SyncFailed, UnsupportedFormat, WriteFailed
+from logdb.disk import condemn, looking, read_file, sync_directory
+from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, UnsupportedFormat, WriteFailed
 from logdb.io import IO, pread_exact, pwrite_all
 
 _log = logging.getLogger(__name__)
@@ -164,13 +165,9 @@ def read_state(io: IO, path: str) -> LockState:
     state = LockState()
     for _ in range(_READ_COUNT_MAX):  # a writer may be in the middle of a slot
         try:
-            fd = io.open(path, os.O_RDONLY)
+            state = decode_state(read_file(io, path, FILE_SIZE_BYTES))
         except FileNotFoundError:
             return LockState()
-        try:
-            state = _read(io, fd)
-        finally:
-            io.close(fd)
         if state.readable:
             break
     return state
@@ -188,11 +185,13 @@ def writer_alive(io: IO, path: str) -> bool | None:
     Asking takes no lock, so it never makes a writer's opening fail.
     """
     try:
-        fd = io.open(path, os.O_RDONLY)
+        with looking(path):
+            fd = io.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        return _mark_is_held(fd)
+        with looking(path):
+            return _mark_is_held(fd)
     finally:
         io.close(fd)
 
@@ -310,8 +309,11 @@ class LockFile:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
                 _mark(fd, fcntl.F_UNLCK)
-                self._io.unlock(fd)
-                self._io.close(fd)
+                for let_go in (self._io.unlock, self._io.close):
+                    try:
+                        let_go(fd)
+                    except OSError as error:  # all is said and synced by now, and the other one of the two lets the lock go
+                        _log.warning("letting go of %s: %s", self.path, error)
 
     def after_fork_in_child(self) -> None:
         """Drop the descriptor that the child inherited, or the lock would outlive the parent."""
@@ -326,6 +328,13 @@ class LockFile:
         return now if previous.clean or (previous.boot_id == now and not previous.failed_sync) else ""
 
     def _write(self, changes: Mapping[str, object], *, fsync_dir: bool = False) -> None:
+        if (failed := self._write_slot(changes)) is not None:  # who is told of it may write a slot: hence not under the guard
+            raise condemn(self._io, self.path, failed) from failed
+        if fsync_dir:
+            sync_directory(self._io, os.path.dirname(self.path) or ".")
+
+    def _write_slot(self, changes: Mapping[str, object]) -> OSError | None:
+        """Write and sync the next slot; returns what the sync failed with."""
         with self._guard:
             if self._forked:
                 raise Forked(f"{self.path} was locked by the parent process: open the database anew")
@@ -339,11 +348,10 @@ class LockFile:
                 raise _write_error(self.path, error) from error
             try:
                 self._io.fdatasync(self._fd)
-                if fsync_dir:
-                    self._io.fsync_dir(os.path.dirname(self.path) or ".")
             except OSError as error:
-                raise SyncFailed(self.path, str(error)) from error
+                return error
             self._fields, self._sequence, self._slot = fields, self._sequence + 1, 1 - self._slot
+            return None
 
 
 def _slot_to_write(data: bytes) -> int:

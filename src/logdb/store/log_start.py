@@ -58,8 +58,8 @@ class LogStarts:
             for base_offset in below:
                 txn.delete_segment(*name, base_offset)
 
-        topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
         try:
+            topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
             point = log.save_active_indexes()  # what is known of producers must not depend on what goes
             self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
             log.checkpoint_done(point, ())
@@ -72,5 +72,5 @@ class LogStarts:
 def _remove(segment: Segment, start_offset: int) -> None:
     try:
         segment.remove()
-    except OSError as error:
+    except LogdbError as error:
         logger.warning("%s lies below the log start offset %d and could not be removed: %s", segment.path, start_offset, error)

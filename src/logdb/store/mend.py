@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logdb.codec import Status, check, crc32c, place, seal
-from logdb.io import IO, pread_exact
+from logdb.disk import File, changing, exists, sync_directory
+from logdb.io import IO
 from logdb.log.epochs import LeaderEpochs
 from logdb.model import OFFSET_MAX
 from logdb.segment import buffers
-from logdb.segment.files import File, sync_directory
 from logdb.segment.segment import HEADER_SIZE
 from logdb.store.inspect import Flaw, SegmentWalk
 
@@ -120,7 +120,8 @@ def rewrite(io: IO, source: str, target: str, edits: Sequence[Edit]) -> list[str
     if saved:
         sync_directory(io, directory)
     _write(io, target + ".tmp", _parts(io, source, edits))
-    io.rename(target + ".tmp", target)
+    with changing(target):
+        io.rename(target + ".tmp", target)
     sync_directory(io, directory)
     return saved
 
@@ -139,7 +140,7 @@ def _save(io: IO, source: str, target: str, edit: Edit) -> str:
     stem, number = f"{target[: -len('.log')]}-{edit.position}", 0
     while True:
         path = f"{stem}{f'-{number}' if number else ''}.damaged"
-        if not io.exists(path):
+        if not exists(io, path):
             break
         if _checksum(io, path, 0, OFFSET_MAX) == _checksum(io, source, edit.position, edit.position + edit.size_bytes):
             return path
@@ -150,11 +151,12 @@ def _save(io: IO, source: str, target: str, edit: Edit) -> str:
 
 def _write(io: IO, path: str, parts: Iterable[bytes | memoryview]) -> None:
     """Make a file of ``parts``, synced; its directory entry is the caller's to sync."""
-    file, written = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 0
-    for part in parts:
-        file.write(part, written)
-        written += len(part)
-    file.sync()
+    written = 0
+    with File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
+        for part in parts:
+            file.write(part, written)
+            written += len(part)
+        file.sync()
 
 
 def _checksum(io: IO, path: str, position: int, end: int) -> tuple[int, int]:
@@ -167,21 +169,16 @@ def _checksum(io: IO, path: str, position: int, end: int) -> tuple[int, int]:
 def stretch(io: IO, path: str, position: int, end: int) -> Iterator[memoryview]:
     """The bytes [position, end) of a file, or up to where it ends, in parts; nothing where it does not exist."""
     try:
-        fd = io.open(path, os.O_RDONLY)
+        file = File(io, path, os.O_RDONLY)
     except FileNotFoundError:
         return
-    try:
+    with file:
         buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
-        while position < end and (read := io.preadinto(fd, buffer[: min(len(buffer), end - position)], position)) > 0:
+        while position < end and (read := file.fill(buffer[: min(len(buffer), end - position)], position)) > 0:
             yield buffer[:read]
             position += read
-    finally:
-        io.close(fd)
 
 
 def _read(io: IO, path: str, position: int, size_bytes: int) -> bytes:
-    fd = io.open(path, os.O_RDONLY)
-    try:
-        return pread_exact(io, fd, size_bytes, position)
-    finally:
-        io.close(fd)
+    with File(io, path, os.O_RDONLY) as file:
+        return file.read(size_bytes, position)

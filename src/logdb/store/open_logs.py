@@ -4,9 +4,11 @@ Knows what the catalogue and the partition's directory say of a log, and which o
 what is done with it.
 """
 
+import logging
 import os
 import weakref
 
+from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
 from logdb.log.host import Host, View
 from logdb.log.log import GATE_SHUT, Log
@@ -18,6 +20,8 @@ from logdb.model import LogConfig, TopicPartition
 from logdb.store import swap, topic_file
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
+
+logger = logging.getLogger(__name__)
 
 
 class OpenLogs:
@@ -41,7 +45,7 @@ class OpenLogs:
     def _open(self, topic: TopicEntry, entry: LogEntry) -> Log:
         state, config = self._state, LogConfig.of(topic.config, self._state.durability)
         directory = state.partition_path(topic.name, entry.partition)
-        if not state.io.exists(directory):
+        if not exists(state.io, directory):
             raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
         _reconcile_topic_file(state, topic, entry, directory)
         found = recover(
@@ -87,7 +91,7 @@ class OpenLogs:
             log.refuse(GATE_SHUT)
         else:
             log.note_unsynced()
-            if log.needs_tending():
+            if log.due_ms() is not None:
                 self._host.wake_syncer(log)
 
 
@@ -180,7 +184,9 @@ def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry,
     try:
         found = topic_file.load(state.io, directory)
     except (FileNotFoundError, CorruptionError) as error:
-        state.reports.append(f"{directory}: {error}" + ("" if state.clean else "; rewritten from the catalogue"))
+        what = f"{directory}: {error}" + ("" if state.clean else "; rewritten from the catalogue")
+        logger.warning("%s", what)
+        state.reports.append(what)
     if found is not None and found[:3] != wanted[:3]:
         where = f"{found.topic}-{found.partition} (topic id {found.topic_id})"
         raise CorruptionError(os.path.join(directory, topic_file.FILE_NAME), 0, f"the directory is that of {where}")

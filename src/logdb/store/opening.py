@@ -6,6 +6,7 @@ Knows ``LOCK``, what a clean close left in it, and snapshots.  Does not know top
 import os
 from typing import NamedTuple
 
+from logdb.disk import exists, names_in
 from logdb.errors import CatalogueDamaged, NotADatabase, ReadOnly
 from logdb.io import IO
 from logdb.meta import Catalogue, check_file
@@ -41,7 +42,7 @@ def open_for_writing(io: IO, path: str) -> Opened:
     """
     make_directory(io, path)
     try:
-        names = set(io.listdir(path))
+        names = set(names_in(io, path))
     except NotADirectoryError:
         raise NotADatabase(f"{path} is no directory") from None
     if snapshot_file.FILE_NAME in names:
@@ -67,8 +68,8 @@ def open_for_reading(io: IO, path: str) -> tuple[Catalogue, SnapshotFile | None]
         NotADatabase, CatalogueDamaged, UnsupportedFormat: as they say.
     """
     lock_path, catalogue_path = os.path.join(path, "LOCK"), os.path.join(path, "catalogue")
-    if not io.exists(lock_path) and not io.exists(catalogue_path):
-        raise NotADatabase(f"{path} holds no logdb database" if io.exists(path) else f"{path} does not exist")
+    if not exists(io, lock_path) and not exists(io, catalogue_path):
+        raise NotADatabase(f"{path} holds no logdb database" if exists(io, path) else f"{path} does not exist")
     snapshot = snapshot_file.load(io, path)
     if snapshot is not None:
         check_file(io, catalogue_path, (snapshot.catalogue_size, snapshot.catalogue_crc))
@@ -91,4 +92,4 @@ def _check_catalogue(io: IO, path: str, left: LockState) -> None:
 
 def _holds_partitions(io: IO, path: str, names: set[str]) -> bool:
     whole = (name for name in names if not name.endswith(UNFINISHED))
-    return any(io.exists(os.path.join(path, name, topic_file.FILE_NAME)) for name in whole)
+    return any(exists(io, os.path.join(path, name, topic_file.FILE_NAME)) for name in whole)

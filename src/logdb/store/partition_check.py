@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from logdb.codec import Status
+from logdb.disk import exists, read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
+from logdb.log.producer_snapshot import Snapshot
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.log.sealed import sidecar_path, sidecar_paths, unnamed_sidecars
 from logdb.meta import LogEntry, SegmentEntry, TopicEntry
@@ -87,7 +88,7 @@ class PartitionCheck:
 
     def run(self) -> Report:
         """Look at everything, and say what is wrong with it."""
-        if not self._io.exists(self._directory):
+        if not exists(self._io, self._directory):
             self._wrong(self._directory, -1, "missing", "the catalogue names the partition, but its directory is not there")
             return self._report
         if self._entry.read_only_reason is not None:
@@ -112,7 +113,7 @@ class PartitionCheck:
     def _segment_path(self, base: int, suffix: str = ".log") -> str:
         """Where a segment's file is: behind another name while a swap is pending."""
         path = segment_path(self._directory, base, suffix)
-        return path + CLEANED if os.path.basename(path) in self._swap.renamed and self._io.exists(path + CLEANED) else path
+        return path + CLEANED if os.path.basename(path) in self._swap.renamed and exists(self._io, path + CLEANED) else path
 
     def _wrong(self, path: str, position: int, kind: str, reason: str) -> None:
         self._report.add(path, position, kind, reason)
@@ -250,7 +251,7 @@ class PartitionCheck:
                 continue
             path, wrong = sidecar_path(self._directory, named), damage(self._io, self._directory, named)
             if wrong is not None:
-                self._wrong(path, -1, "damaged" if self._io.exists(path) else "missing", wrong)
+                self._wrong(path, -1, "damaged" if exists(self._io, path) else "missing", wrong)
             else:
                 self._report.file_count += 1
                 self._report.size_bytes += named.sidecar.size_bytes
@@ -315,7 +316,6 @@ class PartitionCheck:
             index=self._read(index, SEGMENT_SIZE_BYTES_MAX) or b"",
             time_index=self._read(time_index, SEGMENT_SIZE_BYTES_MAX) or b"",
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
             visit=self._producers.visit,
         )
@@ -360,7 +360,7 @@ class PartitionCheck:
         """An index that was closed: what ``index.interval.bytes`` calls for, or called for when it was made."""
         offsets = found is walk.offsets
         rebuilt = walk.scanner.index if offsets else walk.scanner.time_index
-        if not self._io.exists(path):
+        if not exists(self._io, path):
             self._wrong(path, -1, "missing", "the index of a segment that was closed")
         elif found.data == rebuilt:
             return
@@ -387,25 +387,43 @@ class PartitionCheck:
             else:
                 self._wrong(path, error.position, "damaged", error.reason)
             return
-        found = transaction_index.summary(data or b"")
-        wanted = found if named is None else (named.aborted_count, named.aborted_crc)
-        if found != wanted:
-            form = "{} entries with CRC {:08x}"
-            kind = "missing" if data is None else "damaged"
-            self._wrong(path, 0, kind, f"{form.format(*found)}; the catalogue says {form.format(*wanted)}")
+        try:
+            if named is not None:
+                noted = named.aborted_count, named.aborted_crc
+                transaction_index.compare(path, transaction_index.summary(data or b""), noted, "the catalogue")
+            elif (snapshot := self._counting_snapshot()) is not None:
+                noted, known = snapshot.aborted_in(walk.base_offset), transaction_index.below(data or b"", self._entry.producers_offset)
+                transaction_index.compare(path, transaction_index.summary(known), noted, "the snapshot of producers")
+        except CorruptionError as error:
+            self._wrong(path, 0, "missing" if data is None else "damaged", error.reason)
             return
         judged_below = OFFSET_MAX if named is not None else self._entry.producers_offset
         reason = wrong_index(data or b"", self._producers, walk.base_offset, judged_below, compacted=self._compacted)
         if reason is not None:
             self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
 
+    def _counting_snapshot(self) -> Snapshot | None:
+        """What the snapshot of producers that the catalogue names says; None where there is no sound one."""
+        if self._entry.producers_offset < 0:
+            return None
+        try:
+            return producer_snapshot.load(self._io, self._directory, self._entry.producers_offset)
+        except (FileNotFoundError, CorruptionError):
+            return None  # reported on its own
+
     def _check_producers(self, names: Sequence[str]) -> None:
-        """The snapshot that counts, against the log; the one before it against itself."""
+        """The snapshot that counts, against the log; others, to which a recovery may fall back, against themselves."""
         counts = self._entry.producers_offset
         if counts < 0 and self._producers.any:
             self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
         for offset in producer_snapshot.offsets(names):
-            self._read(os.path.basename(producer_snapshot.snapshot_path(self._directory, offset)), SEGMENT_SIZE_BYTES_MAX)
+            path = producer_snapshot.snapshot_path(self._directory, offset)
+            data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
+            try:
+                if data is not None and offset != counts:
+                    producer_snapshot.decode(data, path)
+            except CorruptionError as error:
+                self._wrong(path, error.position, "damaged", error.reason)
         if counts < 0:
             return
         wrong = wrong_snapshot(self._io, self._directory, self._producers, compacted=self._compacted, damaged=not self._report.ok)
@@ -419,7 +437,7 @@ class PartitionCheck:
         too_long = self._closed and self._ends_at > intact.offset
         if self._report.ok and (self._ends_at < intact.offset or too_long):
             path = segment_path(self._directory, intact.segment)
-            kind = "contradiction" if self._io.exists(path) else "missing"
+            kind = "contradiction" if exists(self._io, path) else "missing"
             self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:

@@ -12,18 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logdb.codec import Status
+from logdb.disk import File, exists, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.reader import DECOMPRESSED_SIZE_BYTES_MAX
 from logdb.log.recovery_point import NOWHERE, Point
 from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, LogConfig
 from logdb.segment import transaction_index
-from logdb.segment.files import File, replace_file, sync_directory
 from logdb.segment.segment import segment_path
 from logdb.store import topic_file
 from logdb.store.census import Partition
@@ -96,7 +95,7 @@ class PartitionRepair:
     # ------------------------------------------------------------ the plan
 
     def _plan(self) -> None:
-        if not self._io.exists(self._directory):
+        if not exists(self._io, self._directory):
             self.actions.append(f"{self._directory}: made anew")
         self._plan_segments()
         if self._epochs_to_rebuild():
@@ -212,7 +211,6 @@ class PartitionRepair:
             reserve_allowed=not self._closed,
             boundary=self._point.offset,
             index_interval_bytes=self._config.index_interval_bytes,
-            decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
             progress=lambda size_bytes: self._tell(path, size_bytes),
         ).run()
 
@@ -265,7 +263,9 @@ class PartitionRepair:
             return entry
         last = self._slots[-1]
         position = last.walk.size_bytes if last.walk else 0
-        return entry._replace(recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position)
+        return entry._replace(
+            recovery_segment=last.base_offset, recovery_offset=self._ends_at(), recovery_position=position, segment_append_ms=0
+        )
 
     def _producers_offset(self) -> int:
         """The snapshot that counts: the catalogue's, or the newest; without one, all that the log has of producers counts."""
@@ -285,7 +285,7 @@ class PartitionRepair:
             CorruptionError: What was made is not whole, which nobody should ever see.
         """
         io, directory = self._io, self._directory
-        if not io.exists(directory):
+        if not exists(io, directory):
             io.mkdir(directory)
             sync_directory(io, os.path.dirname(directory))
         for path in self._strays:
@@ -303,14 +303,16 @@ class PartitionRepair:
         for walk in walks[:-1]:
             self._cut_reserve(walk)
         entry = self._entry_of(walks)
-        producers = self._walk_producers(walks, entry)
+        producers = self._walk_producers(walks, min(self._producers_offset(), entry.recovery_offset))
         for slot, walk in zip(self._slots, walks, strict=True):
             self._save_indexes(slot, walk)
             self._save_transactions(walk, producers)
-        entry = entry._replace(producers_offset=self._save_snapshot(producers))
+        sealed = self._segments_of(walks, entry)
+        entry = entry._replace(producers_offset=self._save_snapshot(producers, walks[len(sealed) :]))
+        self._save_other_snapshots(entry.producers_offset, walks, walks[len(sealed) :])
         self._save_topic_file(entry)
         self._save_point(entry)
-        return entry, self._segments_of(walks, entry)
+        return entry, sealed
 
     def _read_back(self, slot: Slot) -> SegmentWalk:
         path = segment_path(self._directory, slot.base_offset)
@@ -323,21 +325,21 @@ class PartitionRepair:
 
     def _cut_reserve(self, walk: SegmentWalk) -> None:
         """Zeroes that were reserved ahead are no part of a segment that another follows."""
-        file = File(self._io, walk.path, os.O_RDWR)
-        if walk.torn is None and self._io.size_bytes(file.fd) > walk.size_bytes:
-            self._io.truncate(file.fd, walk.size_bytes)
-            file.sync()
+        with File(self._io, walk.path, os.O_RDWR) as file:
+            if walk.torn is None and file.size_bytes() > walk.size_bytes:
+                file.truncate(walk.size_bytes)
+                file.sync()
 
     def _save_indexes(self, slot: Slot, walk: SegmentWalk) -> None:
         walk.scanner.close_time_index()
         for suffix, data in ((".index", walk.scanner.index), (".timeindex", walk.scanner.time_index)):
             path = segment_path(self._directory, slot.base_offset, suffix)
-            if not self._io.exists(path) or read_file(self._io, path, len(data) + 1) != data:
+            if not exists(self._io, path) or read_file(self._io, path, len(data) + 1) != data:
                 replace_file(self._io, path, bytes(data))
 
-    def _walk_producers(self, walks: list[SegmentWalk], entry: LogEntry) -> ProducerWalk:
-        """What the log, as it is now, says of its producers."""
-        producers = ProducerWalk(min(self._producers_offset(), entry.recovery_offset), self._io.clock_ms())
+    def _walk_producers(self, walks: list[SegmentWalk], offset: int) -> ProducerWalk:
+        """What the log, as it is now, says of its producers, at ``offset`` and at its end."""
+        producers = ProducerWalk(offset, self._io.clock_ms())
         for walk in walks:
             producers.begin(walk.base_offset)
             if walk.produced_count:
@@ -346,7 +348,6 @@ class PartitionRepair:
                     walk.path,
                     walk.base_offset,
                     strict_below=walk.next_offset,
-                    decompressed_size_bytes_max=max(DECOMPRESSED_SIZE_BYTES_MAX, self._config.max_message_bytes),
                     visit=producers.visit,
                 ).run()
         return producers
@@ -361,14 +362,31 @@ class PartitionRepair:
         if wrong is not None or path in self._bad_paths:
             replace_file(self._io, path, transaction_index.encode(producers.aborted.get(walk.base_offset, [])))
 
-    def _save_snapshot(self, producers: ProducerWalk) -> int:
+    def _save_snapshot(self, producers: ProducerWalk, unsealed: list[SegmentWalk]) -> int:
         """Make the snapshot that counts anew if it does not fit; returns its offset, -1 where there never were producers."""
-        offset = producers.snapshot_offset
+        io, directory, offset = self._io, self._directory, producers.snapshot_offset
         if offset < 0:
             return offset
-        if wrong_snapshot(self._io, self._directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
-            producer_snapshot.save(self._io, self._directory, offset, producers.at_snapshot)
+        aborted = self._aborted_below(offset, unsealed)
+        if wrong_snapshot(io, directory, producers, compacted=was_compacted(self._config, self._entry)) is not None:
+            producer_snapshot.save(io, directory, offset, producers.at_snapshot, aborted)
+        else:
+            known = producer_snapshot.load(io, directory, offset)
+            if any(known.aborted_in(base) != noted for base, noted in aborted.items()):
+                producer_snapshot.save(io, directory, offset, known.states, aborted)
         return offset
+
+    def _save_other_snapshots(self, counts: int, walks: list[SegmentWalk], unsealed: list[SegmentWalk]) -> None:
+        """Make those anew that are damaged: a recovery may fall back to them."""
+        for offset in producer_snapshot.offsets(self._names):
+            if offset != counts and producer_snapshot.snapshot_path(self._directory, offset) in self._bad_paths:
+                states = self._walk_producers(walks, offset).at_snapshot
+                producer_snapshot.save(self._io, self._directory, offset, states, self._aborted_below(offset, unsealed))
+
+    def _aborted_below(self, offset: int, unsealed: list[SegmentWalk]) -> dict[int, tuple[int, int]]:
+        """What a snapshot of ``offset`` says of the indexes of segments that are not sealed."""
+        indexes = {walk.base_offset: transaction_index.load(self._io, index_path(self._directory, walk.base_offset)) for walk in unsealed}
+        return {base: transaction_index.summary(transaction_index.below(data, offset)) for base, data in indexes.items()}
 
     def _entry_of(self, walks: list[SegmentWalk]) -> LogEntry:
         """The log's entry: its point is the end where the last writer had closed, otherwise where it was."""
@@ -386,6 +404,7 @@ class PartitionRepair:
             recovery_position=position,
             read_only_reason=None,
             leader_epoch=0 if self._epochs is None else self._epochs.latest,
+            segment_append_ms=0,
         )
 
     def _segments_of(self, walks: list[SegmentWalk], entry: LogEntry) -> list[SegmentEntry]:
@@ -430,7 +449,7 @@ class PartitionRepair:
         point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         noted = recovery_point.load(self._io, path)
         rewritten = noted.durable != point or any(slot.edits for slot in self._slots)
-        if self._io.exists(path):
+        if exists(self._io, path):
             data = read_file(self._io, path, 3 * recovery_point.SLOT_SIZE)
             wrong = rewritten or bool(bad_slots(data)) or len(data) > 2 * recovery_point.SLOT_SIZE
         else:

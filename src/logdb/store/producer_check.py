@@ -78,7 +78,7 @@ def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, compacted: boo
         damaged: It is damaged, and says nothing of the snapshot.
     """
     try:
-        stored = producer_snapshot.load(io, directory, walk.snapshot_offset).producers
+        stored = producer_snapshot.load(io, directory, walk.snapshot_offset).states.producers
     except FileNotFoundError:
         return "missing", f"what the log knew of its producers at offset {walk.snapshot_offset}"
     except CorruptionError as error:

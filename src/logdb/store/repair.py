@@ -19,13 +19,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from logdb.disk import File, exists, read_file, sync_directory, write_error
 from logdb.errors import CorruptionError, ReadOnly, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.segment.files import File, sync_directory, write_error
 from logdb.store import lock, snapshot_file, swap, topic_file
 from logdb.store.census import Census, take_census
 from logdb.store.inspect import listed
@@ -108,7 +108,7 @@ class Repairer:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[lock.LockFile | None]:
         """Hold the directory.  Without ``execute``, a missing ``LOCK`` stays missing: then nobody holds it."""
-        if not self._execute and not self._io.exists(self._lock_path):
+        if not self._execute and not exists(self._io, self._lock_path):
             yield None
             return
         held = lock.LockFile.acquire(self._io, self._lock_path)
@@ -125,7 +125,7 @@ class Repairer:
         if any(problem.path == self._lock_path for problem in problems):
             actions.append(f"{self._lock_path}: written anew; the next opening recovers")
         if lost:
-            aside = f"; the old one is kept as {self._free_name()}" if self._io.exists(self._catalogue_path) else ""
+            aside = f"; the old one is kept as {self._free_name()}" if exists(self._io, self._catalogue_path) else ""
             actions.append(f"{self._catalogue_path}: made anew from what is left of it, the directories and topic.json{aside}")
         actions += census.found
         plans = {}
@@ -162,7 +162,7 @@ class Repairer:
 
     def _free_name(self) -> str:
         number = 1
-        while self._io.exists(f"{self._catalogue_path}.damaged-{number}"):
+        while exists(self._io, f"{self._catalogue_path}.damaged-{number}"):
             number += 1
         return f"{self._catalogue_path}.damaged-{number}"
 
@@ -192,21 +192,21 @@ class Repairer:
 
     def _cut_lock(self) -> None:
         """Nothing follows the two slots."""
-        file = File(self._io, self._lock_path, os.O_RDWR)
-        if self._io.size_bytes(file.fd) > lock.FILE_SIZE_BYTES:
-            self._io.truncate(file.fd, lock.FILE_SIZE_BYTES)
-            file.sync()
+        with File(self._io, self._lock_path, os.O_RDWR) as file:
+            if file.size_bytes() > lock.FILE_SIZE_BYTES:
+                file.truncate(lock.FILE_SIZE_BYTES)
+                file.sync()
 
     def _make_catalogue(self, census: Census, plans: Plans, dump: CatalogueDump) -> None:
         """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""
         temporary = self._catalogue_path + ".tmp"
-        if self._io.exists(temporary):
+        if exists(self._io, temporary):
             for name in self._io.listdir(temporary):
                 self._io.unlink(os.path.join(temporary, name))
             self._io.rmdir(temporary)
         with Catalogue.open(temporary, create=True, io=self._io) as catalogue:
             catalogue.write(lambda txn: _put_census(txn, census, plans, dump.database_id or catalogue.database_id, dump.next_producer_id))
-        if self._io.exists(self._catalogue_path):
+        if exists(self._io, self._catalogue_path):
             self._io.rename(self._catalogue_path, self._free_name())
         self._io.rename(temporary, self._catalogue_path)
         sync_directory(self._io, self._path)

@@ -11,20 +11,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from logdb.codec import crc32c
+from logdb.disk import File, changing
 from logdb.errors import BackupMismatch, CorruptionError
-from logdb.io import IO, pwrite_all
+from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.meta import SegmentEntry
 from logdb.model import Buffer, LogConfig, TopicPartition
 from logdb.segment import transaction_index
-from logdb.segment.files import condemn, write_error
 from logdb.segment.segment import segment_path
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store import frozen as freezing
 from logdb.store.backup import listed
 from logdb.store.backup_file import BackupReader, FileName
 from logdb.store.backup_list import ListedLog, Part
-from logdb.store.directories import building, named_errors
+from logdb.store.directories import building
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.lock import LockFile
 from logdb.store.report import Copied, Progress
@@ -143,7 +143,7 @@ class Restoration:
         with building(self._io, target) as path:
             for log in self._logs:
                 directory = os.path.join(path, _name(log))
-                with named_errors(directory):
+                with changing(directory):
                     self._io.mkdir(directory)
             for reader, names in zip(self._chain, wanted, strict=True):
                 self._take(reader, names, path)
@@ -204,22 +204,14 @@ class Restoration:
     def _write(self, target: str, pieces: Iterable[Buffer]) -> int:
         """Write a file, synced; returns its CRC-32C."""
         position = crc = 0
-        with named_errors(target):
-            fd = self._io.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
+        with changing(target):
+            file = File(self._io, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        with file:
             for piece in pieces:
-                try:
-                    pwrite_all(self._io, fd, piece, position)
-                except OSError as error:
-                    raise write_error(target, len(piece), error) from error
+                file.write(piece, position)
                 position, crc = position + len(piece), crc32c(piece, crc)
                 self._tell(len(piece), os.path.basename(os.path.dirname(target)))
-            try:
-                self._io.fdatasync(fd)
-            except OSError as error:
-                raise condemn(self._io, target, error) from error
-        finally:
-            self._io.close(fd)
+            file.sync()
         return crc
 
     def _complete(self, listed_log: ListedLog, directory: str) -> FrozenLog:

@@ -2,25 +2,36 @@
 
 Knows topics' configs, and when a log's start moves.  Does not know how the move becomes durable: the store does it.
 
-    retention       whole sealed segments, oldest first, never past the last stable offset
+    retention       whole segments, oldest first, never past the last stable offset; the active one
+                    goes only by age, as a whole, and is rolled over for that
     delete_records  the log start offset moves to the very offset; segments wholly below it go,
                     the active one too, which is rolled over for that
 
-A compacted topic that does not also say ``delete`` keeps its records from both.
+Retention looks at all logs when the store is opened and closed, and in between when ``check_interval_ms`` are over and
+something may have grown too old; and at a log whose segment was sealed.  A compacted topic that does not also say
+``delete`` keeps its records from both.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, Protocol
 
 from logdb.errors import LogdbError, OffsetOutOfRange, PolicyViolation, UnknownPartition, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import Log
-from logdb.log.retention import expired
-from logdb.meta import Catalogue, LogEntry, SegmentEntry, TopicEntry
-from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue
-from logdb.store.housekeeping import Housekeeping
+from logdb.log.retention import Sealed, born_ms, expired
+from logdb.meta import Catalogue, LogEntry, TopicEntry
+from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
+from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
+
+logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 300_000  # Kafka's log.retention.check.interval.ms
+FIRST_ROUND_MS = 0  # since the opening
+_SEALED_INTERVAL_MS = 1_000
+_REST_INTERVALS = 12  # between two rounds at most, however far off the next expiry: the clock may be set
+_ALL, _SEALED = "retention", "retention of logs that were rolled over"
 
 
 class Host(Protocol):
@@ -28,49 +39,208 @@ class Host(Protocol):
 
     def log(self, topic: str, partition: int) -> Log: ...
 
+    def log_in_use(self, name: TopicPartition) -> Log | None:
+        """The log of a partition, if it was asked for before."""
+
     def clock_ms(self) -> int:
         """The time of day that records are stamped with."""
+
+    def checkpoint(self, logs: list[Log]) -> None:
+        """Seal what was rolled over."""
 
     def begin_at(self, log: Log, start_offset: int) -> None:
         """Move a log's start, durably, and remove the sealed segments wholly below it."""
 
 
+class Active(NamedTuple):
+    """The segment behind the sealed ones, as far as retention asks."""
+
+    size_bytes: int
+    next_offset: int
+    max_timestamp: int
+    append_ms: int
+
+
+class Kept(NamedTuple):
+    """What there is of one log.  ``active``: None where it is empty, or was last appended to nobody knows when."""
+
+    entry: LogEntry
+    sealed: Sequence[Sealed]
+    active: Active | None
+    size_bytes: int
+
+    def expired(self, topic: TopicEntry, now_ms: int, limit_offset: int) -> Sequence[Sealed]:
+        """The segments that its topic's configs ask to let go, oldest first; none at or past ``limit_offset``."""
+        if self.entry.read_only_reason is not None:
+            return ()
+        return expired(
+            self.sealed,
+            active=self.active,
+            log_size_bytes=self.size_bytes,
+            now_ms=now_ms,
+            retention_ms=int(_value(topic.config, "retention.ms")),
+            retention_bytes=int(_value(topic.config, "retention.bytes")),
+            limit_offset=limit_offset,
+        )
+
+    def report(self, gone: Sequence[Sealed]) -> ExpiredRecords:
+        start = self.entry.start_offset
+        size_bytes = sum(segment.size_bytes for segment in gone)
+        return ExpiredRecords(self.entry.topic, self.entry.partition, start, max(gone[-1].next_offset, start), len(gone), size_bytes)
+
+
+def look(catalogue: Catalogue, name: TopicPartition, log: Log | None) -> Kept:
+    """What there is of a log, by the catalogue and, where it is open for writing, by itself.
+
+    Raises:
+        UnknownTopic, UnknownPartition: It is not, or no longer, there.
+    """
+    entry, sealed = catalogue.view(*name)
+    active = None
+    if log is not None:
+        last = log.segments[-1] if log.segments else None
+        if last is not None and last.size_bytes and last.scanner is not None:
+            active = Active(last.size_bytes, last.next_offset, last.max_timestamp, last.append_ms)
+        return Kept(entry, sealed, active, log.size_bytes)
+    unsealed_bytes = entry.recovery_position if not sealed or entry.recovery_segment >= sealed[-1].next_offset else 0
+    if unsealed_bytes and entry.segment_append_ms:
+        active = Active(unsealed_bytes, entry.recovery_offset, -1, entry.segment_append_ms)
+    return Kept(entry, sealed, active, sum(segment.size_bytes for segment in sealed) + unsealed_bytes)
+
+
+def plan(
+    catalogue: Catalogue,
+    log: Callable[[str, int], Log],
+    in_use: Callable[[TopicPartition], Log | None],
+    now_ms: int,
+    topic: str | None = None,
+) -> list[ExpiredRecords]:
+    """What ``enforce`` would let go.
+
+    Args:
+        log: Opens one, if need be.
+        in_use: One that is open for writing; of others is known what the last checkpoint said.
+    """
+    found = []
+    for entry in _limited(catalogue, topic):
+        for name in (TopicPartition(entry.name, partition) for partition in range(entry.partition_count)):
+            kept = look(catalogue, name, in_use(name))
+            if kept.expired(entry, now_ms, OFFSET_MAX):
+                gone = kept.expired(entry, now_ms, log(*name).last_stable_offset)
+                found += [kept.report(gone)] if gone else []
+    return found
+
+
+def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
+    """The topics that have a limit, or one of them."""
+    topics = catalogue.topics()
+    return (entry for name, entry in topics.items() if topic in (None, name) and is_limited(entry.config))
+
+
 class Retention:
-    """The retention of one store; ``enforce`` is a task of its housekeeping."""
+    """The retention of one store; in the background two tasks of its housekeeping."""
 
     def __init__(self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, check_interval_ms: int) -> None:
         self._io, self._host, self._catalogue, self._housekeeping = io, host, catalogue, housekeeping
-        housekeeping.add("retention", self.enforce, interval_ms=check_interval_ms, needed=is_limited)
+        self._check_interval_ms = check_interval_ms
+        self._sealed: set[TopicPartition] = set()  # logs of which a segment was sealed since a round looked at them
+        housekeeping.add(_ALL, self._round, interval_ms=check_interval_ms, first_ms=FIRST_ROUND_MS, needed=is_limited)
+        housekeeping.add(
+            _SEALED, self._round_of_sealed, interval_ms=_SEALED_INTERVAL_MS, first_ms=UNTIL_ASKED, needed=lambda _config: False
+        )
 
-    def enforce(self) -> None:
-        """One round over all logs whose topic has a limit.
+    # ------------------------------------------------------------ in the background
 
-        Raises what the first log failed with, after the others were seen to.
+    def sealed(self, name: TopicPartition) -> None:
+        """A segment of a log was sealed: there may be too much of it now."""
+        self._sealed.add(name)
+        self._housekeeping.ask(_SEALED)
+
+    def altered(self) -> None:
+        """A topic has other configs."""
+        self._housekeeping.ask(_ALL)
+
+    def _round(self) -> float:
+        """One round over all logs; returns after how many ms something may be too old."""
+        self.enforce(politely=True)
+        now_ms, rest_ms = self._host.clock_ms(), inf
+        for topic in _limited(self._catalogue, None):
+            for partition in range(topic.partition_count):
+                rest_ms = min(rest_ms, self._rest_ms(topic, partition, now_ms))
+        return UNTIL_ASKED if rest_ms == inf else min(rest_ms, _REST_INTERVALS * self._check_interval_ms)
+
+    def _rest_ms(self, topic: TopicEntry, partition: int, now_ms: int) -> float:
+        """After how many ms a log's oldest segment may be too old; 0 where one is that could not go yet."""
+        name = TopicPartition(topic.name, partition)
+        try:
+            kept = look(self._catalogue, name, self._host.log_in_use(name))
+        except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+            return inf
+        if kept.expired(topic, now_ms, OFFSET_MAX):
+            return 0
+        retention_ms = int(_value(topic.config, "retention.ms"))
+        if retention_ms < 0 or kept.entry.read_only_reason is not None:
+            return inf
+        oldest = kept.sealed[0] if kept.sealed else kept.active
+        return (now_ms if oldest is None else born_ms(oldest)) + retention_ms + 1 - now_ms
+
+    def _round_of_sealed(self) -> float:
+        names, self._sealed = self._sealed, set()
+        for topic in _limited(self._catalogue, None):
+            for name in names & {TopicPartition(topic.name, partition) for partition in range(topic.partition_count)}:
+                self._enforce(topic, name, politely=True)
+        return UNTIL_ASKED
+
+    # ------------------------------------------------------------ now
+
+    def enforce(self, topic: str | None = None, *, until_ms: float = inf, politely: bool = False) -> list[ExpiredRecords]:
+        """Let go of what the topics' limits say; raises what the first log failed with, after the others were seen to.
+
+        Args:
+            topic: One of them; None: all.
+            until_ms: On the monotonic clock: after that no other log is begun with.
+            politely: Leave the disk to others half of the time, and end when the store is closed.
+
+        Returns:
+            What went, by topic and partition.
         """
         failure: LogdbError | None = None
-        for topic in self._catalogue.topics().values():
-            for partition in range(topic.partition_count) if is_limited(topic.config) else ():
-                if self._housekeeping.stopping:
-                    return
+        done: list[ExpiredRecords] = []
+        for entry in _limited(self._catalogue, topic):
+            for partition in range(entry.partition_count):
+                if (politely and self._housekeeping.stopping) or self._io.monotonic_ms() > until_ms:
+                    return done
                 try:
-                    self._enforce(topic, partition)
+                    done += self._enforce(entry, TopicPartition(entry.name, partition), politely=politely)
                 except (UnknownTopic, UnknownPartition):  # deleted meanwhile
                     break
                 except LogdbError as error:
                     failure = failure or error
         if failure is not None:
             raise failure
+        return done
 
-    def _enforce(self, topic: TopicEntry, partition: int) -> None:
-        entry, sealed = self._catalogue.view(topic.name, partition)
-        if entry.read_only_reason is not None or not _to_go(topic, entry, sealed, self._host.clock_ms(), OFFSET_MAX):
-            return
-        log = self._host.log(topic.name, partition)  # only now: a log that keeps all it has need not be opened
-        gone = _to_go(topic, entry, sealed, self._host.clock_ms(), log.last_stable_offset)
-        if gone and log.read_only_reason is None:
-            begun_ms = self._io.monotonic_ms()
-            self._host.begin_at(log, gone)
-            self._housekeeping.pause(self._io.monotonic_ms() - begun_ms)  # the disk is the others' at least half of the time
+    def _enforce(self, topic: TopicEntry, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
+        log = self._host.log_in_use(name)
+        if log is not None and log.take_sealing():
+            self._host.checkpoint([log])
+        if not look(self._catalogue, name, log).expired(topic, self._host.clock_ms(), OFFSET_MAX):
+            return []
+        log = self._host.log(*name)  # only now: a log that keeps all it has need not be opened
+        kept = look(self._catalogue, name, log)
+        gone = kept.expired(topic, self._host.clock_ms(), log.last_stable_offset)
+        if gone and gone[-1] is kept.active:
+            if log.roll(kept.active.next_offset):
+                self._host.checkpoint([log])
+            else:  # it was appended to
+                gone = gone[:-1]
+        if not gone or log.read_only_reason is not None:
+            return []
+        begun_ms = self._io.monotonic_ms()
+        self._host.begin_at(log, gone[-1].next_offset)
+        if politely:
+            self._housekeeping.pause(self._io.monotonic_ms() - begun_ms)
+        return [kept.report(gone)]
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See ``Database.delete_records``."""
@@ -101,17 +271,3 @@ def is_limited(config: Mapping[str, ConfigValue]) -> bool:
 
 def _value(config: Mapping[str, ConfigValue], key: str) -> ConfigValue:
     return config.get(key, TOPIC_CONFIGS[key].default)
-
-
-def _to_go(topic: TopicEntry, entry: LogEntry, sealed: list[SegmentEntry], now_ms: int, limit_offset: int) -> int:
-    """The log start offset that retention asks for; 0 if nothing is to go."""
-    active_bytes = entry.recovery_position if not sealed or entry.recovery_segment >= sealed[-1].next_offset else 0
-    gone = expired(
-        sealed,
-        log_size_bytes=sum(segment.size_bytes for segment in sealed) + active_bytes,
-        now_ms=now_ms,
-        retention_ms=int(_value(topic.config, "retention.ms")),
-        retention_bytes=int(_value(topic.config, "retention.bytes")),
-        limit_offset=limit_offset,
-    )
-    return max(gone[-1].next_offset, entry.start_offset) if gone else 0

@@ -19,18 +19,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from logdb.codec import crc32c, parquet
+from logdb.codec import crc32c
+from logdb.disk import File, sync_directory, write_error
 from logdb.errors import Closed, LogdbError, ReadOnly, UnknownPartition, UnknownTopic
-from logdb.io import IO, pread_exact, pwrite_all
+from logdb.io import IO
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_path, unfinished_sidecar_path
 from logdb.meta import SegmentEntry, Sidecar, WriteTransaction
 from logdb.model import TOPIC_CONFIGS, Buffer, ConfigValue, TopicPartition
-from logdb.segment.files import File, sync_directory, write_error
 from logdb.store.entries import Entries
-from logdb.store.housekeeping import Housekeeping
+from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 from logdb.store.report import Progress
 from logdb.store.state import StoreState
+from logdb.threads import renewed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,7 +75,7 @@ class Sidecars:
         self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
         self.background = Housekeeping(state.io, "logdb-parquet")
         self.background.add("parquet", self._round, interval_ms=_INTERVAL_MS, needed=is_wanted)
-        self._making = threading.Lock()
+        self._making = renewed(threading.Lock())
         self._waiting_count = 0  # callers of ``make``
         self._stopping = False
 
@@ -109,23 +110,33 @@ class Sidecars:
         size_bytes = sum(sidecar.size_bytes for sidecar in there)
         return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
 
-    def _round(self) -> None:
-        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to."""
+    def altered(self) -> None:
+        """A segment of a log that wants sidecars was sealed, or a topic has other configs."""
+        self.background.ask("parquet")
+
+    def _round(self) -> float | None:
+        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to.
+
+        Returns:
+            None where something is still missing: it cannot be made yet.
+        """
         failure: Exception | None = None
+        missing = False
         for topic in self._state.catalogue.topics().values():
             for partition in range(topic.partition_count) if is_wanted(topic.config) else ():
                 try:
                     entry, sealed = self._state.catalogue.view(topic.name, partition)
-                    if entry.read_only_reason is None and any(named.sidecar is None for named in sealed):
-                        self._make_missing(self._log(topic.name, partition))
+                    wanted = sum(named.sidecar is None for named in sealed) if entry.read_only_reason is None else 0
+                    missing |= wanted > 0 and self._make_missing(self._log(topic.name, partition)) < wanted
                 except (UnknownTopic, UnknownPartition):  # deleted meanwhile
                     break
                 except Closed:
-                    return
+                    return None
                 except LogdbError as error:
                     failure = failure or error
         if failure is not None:
             raise failure
+        return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
         """Make the sidecars that the log's segments lack; returns how many."""
@@ -201,9 +212,11 @@ class Sidecars:
 
     def _write(self, log: Log, named: SegmentEntry, path: str, *, hurried: bool) -> Sidecar:
         """Write and sync the file of a segment's records."""
-        io, begin, end = self._io, named.base_offset, named.next_offset
-        file = File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        sink = _Sink(io, file.fd)
+        from logdb.codec import parquet  # few programs need it
+
+        begin, end = named.base_offset, named.next_offset
+        file = File(self._io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        sink = _Sink(file)
         metadata = {
             "logdb.format": 1,
             "logdb.topic": named.topic,
@@ -221,8 +234,8 @@ class Sidecars:
         finally:
             sink.finished = True  # a writer that was cut short writes a footer when it goes
         file.sync()
-        footer_size_bytes = parquet.footer_size(pread_exact(io, file.fd, _END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
-        footer = pread_exact(io, file.fd, footer_size_bytes, sink.size_bytes - footer_size_bytes)
+        footer_size_bytes = parquet.footer_size(file.read(_END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
+        footer = file.read(footer_size_bytes, sink.size_bytes - footer_size_bytes)
         return Sidecar(sink.size_bytes, sink.crc, footer_size_bytes, crc32c(footer), committed_only)
 
     def _paced(self, batches: "Iterator[pyarrow.RecordBatch]", *, hurried: bool) -> "Iterator[pyarrow.RecordBatch]":
@@ -252,8 +265,8 @@ class Sidecars:
 class _Sink:
     """A file that pyarrow writes to, through ``IO``, once and in order; it knows its size and CRC-32C."""
 
-    def __init__(self, io: IO, fd: int) -> None:
-        self._io, self._fd = io, fd
+    def __init__(self, file: File) -> None:
+        self._file = file
         self.size_bytes = self.crc = 0
         self.closed = self.finished = False
 
@@ -261,7 +274,7 @@ class _Sink:
         """Write the next bytes; once ``finished``, nothing."""
         size_bytes = len(data)
         if not self.finished:
-            pwrite_all(self._io, self._fd, data, self.size_bytes)
+            self._file.write(data, self.size_bytes)
             self.crc = crc32c(data, self.crc)
             self.size_bytes += size_bytes
         return size_bytes
@@ -273,7 +286,7 @@ class _Sink:
         """Nothing is held back."""
 
     def close(self) -> None:
-        """The descriptor is another's."""
+        """The file is another's."""
 
 
 # ---------------------------------------------------------------- files of sidecars
@@ -288,15 +301,13 @@ def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
     """What is wrong with a sidecar's file, every byte of which is read; None where it is as it was written."""
     assert named.sidecar is not None
     try:
-        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+        file = File(io, sidecar_path(directory, named), os.O_RDONLY)
     except FileNotFoundError:
         return "the file is missing"
-    try:
+    with file:
         size_bytes = crc = 0
-        while part := io.pread(fd, _CHECK_SIZE_BYTES, size_bytes):
+        for part in file.pieces(_CHECK_SIZE_BYTES):
             size_bytes, crc = size_bytes + len(part), crc32c(part, crc)
-    finally:
-        io.close(fd)
     if (size_bytes, crc) == (named.sidecar.size_bytes, named.sidecar.crc):
         return None
     return f"{size_bytes} bytes with CRC {crc:08x}; the catalogue says {named.sidecar.size_bytes} and {named.sidecar.crc:08x}"
@@ -307,14 +318,12 @@ def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
     assert named.sidecar is not None
     size_bytes, _, footer_size_bytes, footer_crc, _ = named.sidecar
     try:
-        fd = io.open(sidecar_path(directory, named), os.O_RDONLY)
+        file = File(io, sidecar_path(directory, named), os.O_RDONLY)
     except FileNotFoundError:
         return "the file is missing"
-    try:
-        found_bytes = io.size_bytes(fd)
-        found_crc = crc32c(pread_exact(io, fd, footer_size_bytes, max(0, found_bytes - footer_size_bytes)))
-    finally:
-        io.close(fd)
+    with file:
+        found_bytes = file.size_bytes()
+        found_crc = crc32c(file.read(footer_size_bytes, max(0, found_bytes - footer_size_bytes)))
     if (found_bytes, found_crc) == (size_bytes, footer_crc):
         return None
     return f"{found_bytes} bytes and a footer with CRC {found_crc:08x}; the catalogue says {size_bytes} and {footer_crc:08x}"

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from logdb.disk import changing, device, write_file
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.segment.files import write_file
 from logdb.store import frozen as freezing
 from logdb.store import snapshot_file
-from logdb.store.directories import building, check_empty, check_outside, named_errors, remove_tree
+from logdb.store.directories import building, check_empty, check_outside, remove_tree
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot_file import SnapshotFile
@@ -40,7 +40,7 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
     check_outside(target, store.path)
     check_empty(io, target)
     with building(io, target) as path:
-        if store.mode == "a" and io.device(path) != io.device(store.path):
+        if store.mode == "a" and device(io, path) != device(io, store.path):
             with held(store) as frozen:
                 return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)
         with freezing.freeze(store) as current:
@@ -59,7 +59,7 @@ def held(store: "Store") -> Iterator[Frozen]:
             yield current
         return
     io, directory = store.io, os.path.join(store.path, f"{uuid.uuid4()}.tmp")
-    with named_errors(directory):
+    with changing(directory):
         io.mkdir(directory)
     try:
         with freezing.freeze(store) as current:

@@ -16,8 +16,9 @@ same line without the key ``crc``.
 import os
 from typing import NamedTuple
 
+from logdb.disk import read_file
 from logdb.errors import CorruptionError
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.store import json_line
 
 FILE_NAME = "SNAPSHOT"

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Literal
 
+from logdb.disk import exists
 from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import GATE_SEALED, Log
@@ -26,6 +27,7 @@ from logdb.meta.gate import Gate
 from logdb.model import Durability, TopicEvent, TopicPartition
 from logdb.store import topic_file
 from logdb.store.lock import LockFile
+from logdb.threads import renewed
 
 Mode = Literal["a", "r"]
 _states: "weakref.WeakSet[StoreState]" = weakref.WeakSet()
@@ -59,14 +61,14 @@ class StoreState:
         self.sync_failed: SyncFailed | None = None
         self.settle: Callable[[], None] | None = None  # ends what transactions an earlier process left open; of the layer above
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
-        self.checkpoint_lock = threading.Lock()
+        self.checkpoint_lock = renewed(threading.Lock())
         self.renew_locks()
         _states.add(self)
 
     def renew_locks(self) -> None:
         """Locks that a forked child needs, and that nobody holds."""
-        self.topics_lock, self.transaction_gate = threading.RLock(), Gate()
-        self.changes_lock = threading.Lock()
+        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), Gate()
+        self.changes_lock = renewed(threading.Lock())
 
     def clock_ms(self) -> int:
         """Time of day, in ms since 1970."""
@@ -96,7 +98,7 @@ class StoreState:
     def is_of(self, path: str, topic_id: str) -> bool:
         """Whether a partition's directory is there, and that of the topic with the id, not of a later one of the same name."""
         try:
-            return self.io.exists(path) and topic_file.load(self.io, path).topic_id == topic_id
+            return exists(self.io, path) and topic_file.load(self.io, path).topic_id == topic_id
         except (FileNotFoundError, CorruptionError):
             return self.catalogue.topic(os.path.basename(path).rpartition("-")[0]) is None
 
@@ -150,8 +152,8 @@ class StoreState:
 
     def fail(self, error: SyncFailed) -> None:
         """The device failed a sync: from here on nothing is written."""
-        if self.sync_failed is None:
-            self.sync_failed = error
+        if self.sync_failed is None and not self.closed:
+            self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
                 log.refuse(GATE_SEALED)
             if self.lock_file is not None:

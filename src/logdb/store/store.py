@@ -25,12 +25,11 @@ from logdb.log.log import Log
 from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue
 from logdb.meta.gate import Gate
-from logdb.model import DURABILITY_LEVELS, Durability, TopicEvent, TopicInfo, TopicPartition
-from logdb.store import lock, opening, topics
+from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
+from logdb.store import lock, opening, retention, topics
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.open_logs import OpenLogs, TailLogs
 from logdb.store.report import Progress
-from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.state import Mode, StoreState
@@ -56,7 +55,7 @@ class Store:
         linger_ms: int,
         io: IO,
         clock: Callable[[], int] | None,
-        retention_check_ms: int,
+        retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
@@ -76,7 +75,7 @@ class Store:
                 self,
                 opened,
                 linger_ms=linger_ms,
-                retention_check_ms=retention_check_ms,
+                retention_check_interval_ms=retention_check_interval_ms,
                 cleaner_bytes_per_second=cleaner_bytes_per_second,
             )
             self._logs = self._writer.logs
@@ -92,13 +91,10 @@ class Store:
         linger_ms: int = 5,
         io: IO | None = None,
         clock: Callable[[], int] | None = None,
-        retention_check_ms: int = CHECK_INTERVAL_MS,
+        retention_check_interval_ms: int = retention.CHECK_INTERVAL_MS,
         cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
     ) -> "Store":
-        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
-
-        ``retention_check_ms``: how often old records are looked for, in the background.
-        """
+        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors."""
         if mode not in ("a", "r"):
             raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
         if durability not in DURABILITY_LEVELS:
@@ -107,6 +103,8 @@ class Store:
             raise ValueError(f"batch_size {batch_size}: allowed are 101 to 1048576 bytes")
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
+        if retention_check_interval_ms < 1:
+            raise ValueError(f"retention_check_interval_ms {retention_check_interval_ms}: it is to be 1 or more")
         if cleaner_bytes_per_second < 1:
             raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
         return Store(
@@ -117,7 +115,7 @@ class Store:
             linger_ms=linger_ms,
             io=io or IO(),
             clock=clock,
-            retention_check_ms=retention_check_ms,
+            retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
         )
 
@@ -269,6 +267,17 @@ class Store:
         """Move the start of a log; see ``Database.delete_records``."""
         self._state.check_writable()
         return self.writer.retention.delete_records(topic, partition, before_offset)
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """Let go of old records now; see ``Database.enforce_retention``."""
+        if topic is not None:
+            self._state.topic(topic)
+        if dry_run:
+            self._state.check_open()
+            in_use = self._state.logs.get if self._writer is not None else lambda _name: None
+            return retention.plan(self._state.catalogue, self.log, in_use, self.clock_ms(), topic)
+        self._state.check_writable()
+        return self.writer.retention.enforce(topic)
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """Compact now; see ``Database.compact``."""

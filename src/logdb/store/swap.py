@@ -14,10 +14,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from logdb import disk
+from logdb.disk import changing, exists, sync_directory
 from logdb.io import IO
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
-from logdb.segment.files import sync_directory
 from logdb.segment.segment import CLEANED
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Swap(NamedTuple):
 
 def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "Replacement", sidecars: Sequence[str]) -> Intent:
     """The intent of a swap: names of files to be renamed, and of files to be removed, ``sidecars`` among them."""
-    made = [path.removesuffix(CLEANED) for segment in replacement.new for path in segment.paths() if io.exists(path)]
-    old = [path for segment in replacement.old for path in segment.paths() if path not in made and io.exists(path)]
+    made = [path.removesuffix(CLEANED) for segment in replacement.new for path in segment.paths() if exists(io, path)]
+    old = [path for segment in replacement.old for path in segment.paths() if path not in made and exists(io, path)]
     body = {
         "topic_id": topic_id,
         "partition": partition,
@@ -61,17 +62,18 @@ def of(intent: Intent) -> Swap:
 
 
 def rename(io: IO, directory: str, swap: Swap) -> None:
-    """Give the new files their names; those that have them already are left alone.  Raises OSError."""
+    """Give the new files their names; those that have them already are left alone.  Raises DiskFull, WriteFailed."""
     for name in swap.renamed:
         path = os.path.join(directory, name)
-        if io.exists(path + CLEANED):
-            io.rename(path + CLEANED, path)
+        if exists(io, path + CLEANED):
+            with changing(path):
+                io.rename(path + CLEANED, path)
 
 
 def remove(io: IO, directory: str, swap: Swap) -> None:
-    """Remove what was merged into other files, and sync the directory.  Raises OSError."""
+    """Remove what was merged into other files, and sync the directory.  Raises DiskFull, WriteFailed, SyncFailed."""
     for name in swap.removed:
         path = os.path.join(directory, name)
-        if io.exists(path):
-            io.unlink(path)
+        if exists(io, path):
+            disk.remove(io, path)
     sync_directory(io, directory)

@@ -6,15 +6,14 @@ Knows the catalogue, locks, and the logs that are concerned.  Does not know the 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from logdb.errors import LogdbError, SyncFailed, UnknownTopic
+from logdb.disk import sync_directory
+from logdb.errors import DiskFull, LogdbError, SyncFailed, UnknownTopic, WriteFailed
 from logdb.log.log import Log
 from logdb.log.sealed import sealed_segment, sidecar_paths
 from logdb.meta import Intent, LogEntry, SegmentEntry, WriteTransaction
 from logdb.model import TopicPartition
-from logdb.segment.files import sync_directory, write_error
 from logdb.segment.segment import Segment
 from logdb.store import swap
-from logdb.store.directories import named_errors
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 
@@ -96,12 +95,12 @@ class Swaps:
 
     def _rename(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
         """Let readers find the new segments, even if not all of them could be given their names."""
-        failure: list[OSError] = []
+        failure: list[LogdbError] = []
 
         def make() -> list[Segment]:
             try:
                 swap.rename(self._io, log.directory, swap.of(intent))
-            except OSError as error:
+            except (DiskFull, WriteFailed) as error:
                 failure.append(error)
             interval = log.config.index_interval_bytes
             return [
@@ -110,13 +109,12 @@ class Swaps:
 
         log.replace(old, make)
         if failure:
-            raise write_error(log.directory, 0, failure[0]) from failure[0]
+            raise failure[0]
 
     def finish(self, number: int, intent: Intent) -> None:
         """The steps behind the commit; no log need be open."""
         directory = self._state.partition_path(intent.topic, intent.body["partition"])
         if self._state.is_of(directory, intent.body["topic_id"]):
-            with named_errors(directory):
-                swap.rename(self._io, directory, swap.of(intent))
-                swap.remove(self._io, directory, swap.of(intent))
+            swap.rename(self._io, directory, swap.of(intent))
+            swap.remove(self._io, directory, swap.of(intent))
         self._entries.commit(lambda txn: txn.clear_intent(number))

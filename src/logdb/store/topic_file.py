@@ -13,11 +13,11 @@ One line of compact JSON with the keys below, in this order, and a newline:
 import os
 from typing import NamedTuple
 
+from logdb.disk import read_file, replace_file, write_file
 from logdb.errors import CorruptionError, LogdbError, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.meta import TopicEntry
 from logdb.model import ConfigValue, check_config, check_topic_id, check_topic_name
-from logdb.segment.files import replace_file, write_file
 from logdb.store import json_line
 
 FILE_NAME = "topic.json"

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from logdb.codec import compression
+from logdb.disk import changing, exists, names_in, sync_directory
 from logdb.errors import CatalogueDamaged, InvalidConfig, InvalidPartitions, LogdbError, NotADatabase, TopicExists
 from logdb.log.log import Log
 from logdb.meta import Intent, LogEntry, TopicEntry, WriteTransaction
@@ -31,9 +33,8 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.segment.files import sync_directory
 from logdb.store import swap, topic_file
-from logdb.store.directories import UNFINISHED, named_errors, remove_tree
+from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 from logdb.store.swaps import Swaps
@@ -84,8 +85,21 @@ def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> Topi
 class TopicChanges:
     """What creates, alters and deletes the topics of a store that writes."""
 
-    def __init__(self, state: StoreState, entries: Entries, swaps: Swaps, forget: Callable[[Log], None]) -> None:
-        """``forget``: called with an open log whose topic was deleted."""
+    def __init__(
+        self,
+        state: StoreState,
+        entries: Entries,
+        swaps: Swaps,
+        forget: Callable[[Log], None],
+        prepare: Callable[[Mapping[str, ConfigValue]], None],
+    ) -> None:
+        """Change nothing yet.
+
+        Args:
+            forget: Called with an open log whose topic was deleted.
+            prepare: Called with the configs that a topic is to have, before it has them.  What it raises keeps it from that.
+        """
+        self._prepare = prepare
         self._state, self._io, self._entries, self._swaps, self._forget = state, state.io, entries, swaps, forget
         self._interrupted = False  # a change was committed, perhaps, and not finished
 
@@ -107,6 +121,7 @@ class TopicChanges:
                     if if_not_exists:
                         return _info(entry)
                     raise TopicExists(name)
+                self._prepare(parsed)
             from uuid import uuid4
 
             entry = TopicEntry(name, str(uuid4()), partitions, parsed)
@@ -135,6 +150,7 @@ class TopicChanges:
                 self._begin()
                 entry = self._state.topic(name)
                 changed = _changed(entry, config)
+                self._prepare(changed)
             if partitions is not None and partitions != entry.partition_count:
                 _check_partition_count(name, partitions, entry.partition_count)
                 grown = entry._replace(partition_count=partitions)
@@ -178,7 +194,7 @@ class TopicChanges:
                     self._swaps.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
-        for name in self._io.listdir(self._state.path):
+        for name in names_in(self._io, self._state.path):
             if name.endswith(UNFINISHED):
                 remove_tree(self._io, self._state.file(name))
 
@@ -252,12 +268,12 @@ class TopicChanges:
     def _make_partition(self, entry: TopicEntry, partition: int) -> None:
         """Make the directory of one, synced, under the name of unfinished work."""
         path = self._state.partition_path(entry.name, partition)
-        if self._io.exists(path):
+        if exists(self._io, path):
             raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
         temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
-        if self._io.exists(temporary):
+        if exists(self._io, temporary):
             remove_tree(self._io, temporary)
-        with named_errors(temporary):
+        with changing(temporary):
             self._io.mkdir(temporary)
         topic_file.create(self._io, temporary, topic_file.describe(entry, partition, 0))
         sync_directory(self._io, temporary)
@@ -267,8 +283,8 @@ class TopicChanges:
         for partition in range(start, stop):
             path = self._state.partition_path(intent.topic, partition)
             temporary = self._unfinished_path(intent.body["topic_id"], partition, ".tmp")
-            if self._io.exists(temporary):
-                with named_errors(path):
+            if exists(self._io, temporary):
+                with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
@@ -279,11 +295,11 @@ class TopicChanges:
             path = self._state.partition_path(intent.topic, partition)
             doomed.append(self._unfinished_path(intent.body["topic_id"], partition, "-delete"))
             if self._state.is_of(path, intent.body["topic_id"]):
-                with named_errors(path):
+                with changing(path):
                     self._io.rename(path, doomed[-1])
         sync_directory(self._io, self._state.path)
         for path in doomed:
-            if self._io.exists(path):
+            if exists(self._io, path):
                 remove_tree(self._io, path)
         self._entries.commit(lambda txn: txn.clear_intent(number))
 
@@ -295,19 +311,26 @@ class TopicChanges:
 def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """See that there can be such a topic; returns its configs, parsed."""
     check_topic_name(name)
-    parsed = check_config(config)
+    parsed = _given(config)
     _check_policy(name, parsed)
+    compression.check_installed(str(parsed.get("compression.type")))
     _check_partition_count(name, partition_count, 1)
     return parsed
 
 
 def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """The configs that a topic comes to have."""
-    parsed = check_config({key: value for key, value in config.items() if value is not None})
-    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    parsed = _given(config)
     changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
     _check_policy(entry.name, changed)
+    compression.check_installed(str(parsed.get("compression.type")))
     return changed
+
+
+def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """Configs, parsed, without those that are None: they are to have their defaults."""
+    check_config({key: _any_value(key) for key, value in config.items() if value is None})
+    return check_config({key: value for key, value in config.items() if value is not None})
 
 
 def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:

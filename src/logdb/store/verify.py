@@ -8,8 +8,9 @@ Beside a writer, what contradicts the catalogue is looked at again, since it may
 import os
 from collections.abc import Iterator, Sequence
 
+from logdb.disk import File, exists, names_in, read_file
 from logdb.errors import CorruptionError, NotADatabase, UnsupportedFormat
-from logdb.io import IO, read_file
+from logdb.io import IO
 from logdb.meta import Intent, LogEntry, SegmentEntry, TopicEntry, file_checksum
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
@@ -47,10 +48,10 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
 def database_names(io: IO, path: str) -> list[str]:
     """The names in the directory ``path``; raises NotADatabase where they are none of ours."""
     try:
-        names = io.listdir(path)
+        names = names_in(io, path)
     except (FileNotFoundError, NotADirectoryError):
         raise NotADatabase(f"{path} is no directory") from None
-    if not any(name in ("LOCK", "catalogue") or io.exists(os.path.join(path, name, topic_file.FILE_NAME)) for name in names):
+    if not any(name in ("LOCK", "catalogue") or exists(io, os.path.join(path, name, topic_file.FILE_NAME)) for name in names):
         raise NotADatabase(f"{path} holds no logdb database")
     return names
 
@@ -92,7 +93,7 @@ class Verifier:
         return os.path.join(self._path, *names)
 
     def _holds_partition(self, name: str) -> bool:
-        return self._io.exists(self._file(name, topic_file.FILE_NAME))
+        return exists(self._io, self._file(name, topic_file.FILE_NAME))
 
     def _large_files(self) -> Iterator[str]:
         for name in self._names:
@@ -101,13 +102,10 @@ class Verifier:
 
     def _size(self, path: str) -> int:
         try:
-            fd = self._io.open(path, os.O_RDONLY)
+            with File(self._io, path, os.O_RDONLY) as file:
+                return file.size_bytes()
         except FileNotFoundError:
             return 0
-        try:
-            return self._io.size_bytes(fd)
-        finally:
-            self._io.close(fd)
 
     def tell(self, path: str, size_bytes: int) -> None:
         """So many bytes more of ``path`` were looked at."""
@@ -159,7 +157,7 @@ class Verifier:
     def _check_catalogue(self) -> None:
         path, state = self._file("catalogue"), self._state
         data_path = os.path.join(path, "data.mdb")
-        if not self._io.exists(data_path):
+        if not exists(self._io, data_path):
             self._report.add(data_path, -1, "missing", "the catalogue is lost; logdb repair makes it anew")
             return
         found = file_checksum(self._io, path)
@@ -169,7 +167,7 @@ class Verifier:
             reason = f"{found[0]} bytes with CRC {found[1]:08x}; closed with {state.catalogue_size} and {state.catalogue_crc or 0:08x}"
             self._report.add(data_path, 0, "damaged", reason)
         self.dump = read_in_child(path, lock=self.left is Left.WRITTEN_TO)
-        if self.dump.topics and not state.sequence and state.readable and self._io.exists(self._file("LOCK")):
+        if self.dump.topics and not state.sequence and state.readable and exists(self._io, self._file("LOCK")):
             self._report.add(self._file("LOCK"), 0, "damaged", "it is empty, but there are topics")
         newer = self.dump.format is not None and self.dump.format > FORMAT
         for problem in self.dump.problems:
@@ -207,7 +205,7 @@ class Verifier:
     def is_unfinished(self, entry: LogEntry) -> bool:
         """Whether the next opening will put the directory of a new partition in its place."""
         unfinished = any(intent.topic == entry.topic and intent.kind != swap.SWAP for _, intent in self.dump.intents)
-        return unfinished and not self._io.exists(self._directory(entry.topic, entry.partition))
+        return unfinished and not exists(self._io, self._directory(entry.topic, entry.partition))
 
     def _directory(self, topic: str, partition: int) -> str:
         return self._file(str(TopicPartition(topic, partition)))

@@ -3,15 +3,17 @@
 Knows which part does what.  Does not know how.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError
 from logdb.log import host
 from logdb.log.log import GATE_SHUT, Log
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
-from logdb.segment.files import Watcher
+from logdb.store import retention, sidecars
 from logdb.store.background_recovery import BackgroundRecovery
 from logdb.store.checkpoints import Checkpoints
 from logdb.store.cleaner import Cleaner
@@ -30,6 +32,10 @@ from logdb.store.topics import TopicChanges
 if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
 
+logger = logging.getLogger(__name__)
+
+CLOSING_MS = 1_000  # for what retention lets go while the store is closed; with what it is at then it goes on
+
 
 class Writer:
     """The writing half of one store; also what retention and the cleaner ask (``retention.Host``, ``cleaner.Host``)."""
@@ -41,40 +47,53 @@ class Writer:
         opened: Opened,
         *,
         linger_ms: int,
-        retention_check_ms: int,
+        retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
     ) -> None:
         """Nothing is written, and no thread begins, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
-        self.entries = Entries(io, opened.catalogue)
+        self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
-        self.checkpoints = Checkpoints(state, self.entries)
+        self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.swaps = Swaps(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
-        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget)
+        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget, self._consider)
         self.flusher = Flusher(io, linger_ms, self.checkpoint)
         self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
         self.housekeeping = Housekeeping(io)
-        self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_ms)
+        self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
 
     # ------------------------------------------------------------ opening and closing
 
     def begin(self) -> None:
-        """Finish what the last writer had begun, and start the threads that there is something to do for."""
+        """Finish what the last writer had begun, and start the threads that there is something to do for.
+
+        Raises:
+            ThreadUnavailable: One could not be started; the others have ended, and the directory is let go of.
+        """
         try:
             self._replay()
+            topics = self._state.catalogue.topics()
+            self._watcher = Watcher(device(self._state.io, self._state.path), self._state.fail)
         except BaseException:
             self._opened.close()
             raise
-        self._watcher = Watcher(self._state.io.device(self._state.path), self._state.fail)
-        self.flusher.start()
-        if not self._state.clean:
-            self.recovery.start()
-        for topic in self._state.catalogue.topics().values():
-            self._consider(topic.config)
+        try:
+            self.flusher.start()
+            if not self._state.clean:
+                self.recovery.start()
+            for topic in topics.values():
+                self._consider(topic.config)
+        except BaseException:
+            self.stop()
+            for log in self._state.logs.values():
+                log.abandon()
+            self._opened.close()
+            self._state.end()
+            raise
 
     def _replay(self) -> None:
         lock_file = self._opened.lock_file
@@ -85,12 +104,17 @@ class Writer:
         self.entries.load()
 
     def stop(self) -> None:
-        """End the threads, after what they are at."""
-        self.housekeeping.stop()
+        """End the threads, after what they are at, and let go of old records: a program that ends soon has no other time for it."""
+        limited = self.housekeeping.stop()
         self.cleaner.stop()
         self.sidecars.stop()
         self.recovery.join()
         self.flusher.stop()
+        if limited and self._state.sync_failed is None and not self._state.closed:
+            try:
+                self.retention.enforce(until_ms=self._state.io.monotonic_ms() + CLOSING_MS)
+            except LogdbError as error:  # it has time until the next opening
+                logger.warning("retention while %s is closed: %s", self._state.path, error)
 
     def close(self) -> list[tuple[int, str]]:
         """Close every log and, if all went well, leave the marks of a clean close.
@@ -129,9 +153,7 @@ class Writer:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
     ) -> TopicInfo:
-        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
-        self._consider(info.config)
-        return info
+        return self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         return self._topics.check_new(name, partitions, config)
@@ -141,7 +163,9 @@ class Writer:
 
     def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
         info = self._topics.alter(name, config, partitions, go_on)
-        self._consider(info.config)
+        self.retention.altered()
+        self.cleaner.altered()
+        self.sidecars.altered()
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -158,6 +182,18 @@ class Writer:
         self.cleaner.consider(config)
         self.sidecars.consider(config)
 
+    def _sealed(self, log: Log) -> None:
+        """A segment of a log was sealed: what looks at sealed segments may have something to do."""
+        topic = self._state.catalogue.topic(log.topic)
+        if topic is None:  # deleted meanwhile
+            return
+        if retention.is_limited(topic.config):
+            self.retention.sealed(TopicPartition(log.topic, log.partition))
+        if log.config.compacted:
+            self.cleaner.altered()
+        if sidecars.is_wanted(topic.config):
+            self.sidecars.altered()
+
     def _forget(self, log: Log) -> None:
         """Let go of a log whose topic goes; what it has not written does not matter any more."""
         self.flusher.forget(log)
@@ -168,6 +204,9 @@ class Writer:
 
     def log(self, topic: str, partition: int) -> Log:
         return self.logs.log(topic, partition)
+
+    def log_in_use(self, name: TopicPartition) -> Log | None:
+        return self._state.logs.get(name)
 
     def clock_ms(self) -> int:
         return self._state.clock_ms()

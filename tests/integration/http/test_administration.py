@@ -145,6 +145,10 @@ def test_who_may_alter_the_cluster_is_no_super_user_by_that(server):
         db.security.alter_user("bob", quota={"requests": 5})
         db.security.add_acls(READ_T)
         assert db.security.delete_acls(AclFilter(name="t")) == [READ_T]
+        with opened(server, "root") as root:
+            for name, owner in (("roots", "root"), ("bobs", "bob"), ("bobs other", "bob")):
+                root.security.create_token(name, owner)
+        db.security.revoke_tokens("bobs")
         before = security(server)
         for refused in (
             lambda: db.security.add_user("eve", SECRET, super_user=True),
@@ -153,10 +157,20 @@ def test_who_may_alter_the_cluster_is_no_super_user_by_that(server):
             lambda: db.security.alter_user("root", quota={"requests": 1}),
             lambda: db.security.create_token("mine", "root"),
             lambda: db.security.delete_users("bob", "root"),
+            lambda: db.security.revoke_tokens("bobs other", "roots"),
         ):
             with pytest.raises(NotAuthorized, match="User:keeper is not allowed to Alter super user"):
                 refused()
         assert security(server) == before
+
+
+def test_nor_does_a_quota_for_all_hold_up_super_users(server):
+    with opened(server, "keeper") as db:
+        db.security.alter_user(None, quota={"requests": 1})
+    gate = server.server._doors[0].gate
+    assert gate.authentication, "and what is in the file now was read"
+    assert gate.quotas.limits(Principal("User", "alice"))
+    assert not gate.quotas.limits(Principal("User", "root"))
 
 
 def test_what_cannot_be_is_refused(server):

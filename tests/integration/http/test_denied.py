@@ -131,6 +131,7 @@ ASKS = {
     **call("alter_topic", {"name": "{topic}", "partitions": 5}),
     **call("delete_topic", {"name": "{topic}"}),
     **call("delete_records", {**PARTITION, "before_offset": 1}),
+    **call("enforce_retention", {"topic": "{topic}"}),
     **call("compact", {"topic": "{topic}"}),
     **call("flush", {}),
     **call("wait", {"positions": [[PARTITION, 0]], "timeout_ms": 60_000}),
@@ -333,6 +334,13 @@ def test_somebody_who_is_allowed_nothing(s, method, path):
         else:
             assert neutral(body) == neutral(other)
             assert path not in ("/logdb/v1/batches", "/logdb/v1/fetch") or "NotAuthorized" in str(body)
+
+
+@pytest.mark.parametrize("path", [path for method, path in ASKS if method == "GET"])
+def test_head_is_refused_as_get_is(s, path):
+    for one in (s, s.by("mallory", PASSWORD)):
+        got, head = (ask(one, method, ASKS["GET", path], THERE) for method in ("GET", "HEAD"))
+        assert head[0] == got[0] and not head[1]
 
 
 def neutral(body):

@@ -83,8 +83,10 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path, option, text):
 
 
 def test_a_url_without_what_it_needs_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "logdb_http_api.remote", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'logdb\[http\]'"):
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("aiohttp", "logdb_http_api")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ModuleNotFoundError, match="needs the package 'aiohttp': pip install 'aiohttp>="):
         logdb.open("http://127.0.0.1:1")
 
 

@@ -165,8 +165,8 @@ def test_a_base_that_is_none_is_refused(server, tmp_path, spoil, says):
 
 def test_a_list_that_grows_when_it_is_decompressed_is_refused_at_the_limit(server, tmp_path):
     bomb = tmp_path / "bomb"
-    with new_file(IO(), str(bomb)) as fd:
-        writer = BackupWriter(IO(), fd, str(bomb), Info("x", "y", 0, 0, None))
+    with new_file(IO(), str(bomb)) as file:
+        writer = BackupWriter(file, Info("x", "y", 0, 0, None))
         writer.finish({"topics": [" " * (20 << 20)], "logs": []})
     assert bomb.stat().st_size < 10_000
     status, told = server.call("/logdb/v1/backups", bomb.read_bytes(), content_type="application/vnd.logdb.backup")

@@ -95,16 +95,28 @@ def test_credentials_that_are_none_are_refused_with_a_challenge(path, authorizat
         connection.close()
 
 
-def test_health_is_open_to_all_and_metrics_to_this_machine(path):
+def test_health_is_open_to_all_and_metrics_to_who_may_see_them(path):
+    """A proxy on this machine need not say that it is one, and a page's name can be made to lead here."""
     with served(path) as server:
         for open_path in ("/health/live", "/health/ready", "/status/ready"):
             assert status_of(server, open_path) == 200
             assert status_of(server.by("alice", "wrong"), open_path) == 200
+        for headers in ({}, {"X-Forwarded-For": "10.0.0.7"}, {"Host": "evil.example"}):
+            assert status_of(server, "/metrics", headers=headers) == 401
+            assert status_of(server.by("alice", PASSWORD), "/metrics", headers=headers) == 403
+            assert status_of(server.by("root", PASSWORD), "/metrics", headers=headers) == 200
+
+
+def test_a_scraper_on_this_machine_need_not_say_who_it_is_if_an_acl_says_so(path):
+    secure(path, "Allow ANONYMOUS@127.0.0.1 Describe Cluster kafka-cluster", users={"root": PASSWORD})
+    with served(path) as server:
         assert status_of(server, "/metrics") == 200
-        for forwarded in ({"X-Forwarded-For": "10.0.0.7"}, {"Forwarded": "for=10.0.0.7"}, {"Via": "1.1 proxy"}):
-            assert status_of(server, "/metrics", headers=forwarded) == 401
-            assert status_of(server.by("alice", PASSWORD), "/metrics", headers=forwarded) == 403
-            assert status_of(server.by("root", PASSWORD), "/metrics", headers=forwarded) == 200
+        assert status_of(server, "/topics") == 401
+        for headers in (
+            {"X-Forwarded-For": "10.0.0.7"}, {"Forwarded": "for=10.0.0.7"}, {"Via": "1.1 proxy"}, {"X-Real-IP": "10.0.0.7"},
+            {"X-Forwarded-Host": "db"}, {"X-Forwarded-Proto": "https"}, {"Host": "evil.example"}, {"Host": "evil.example:80"},
+        ):  # fmt: skip
+            assert status_of(server, "/metrics", headers=headers) == 401, headers
 
 
 def test_a_user_whose_password_was_changed_or_who_was_deleted_is_out_at_once(path):
@@ -140,6 +152,8 @@ def test_a_flood_of_wrong_passwords_holds_up_nobody_at_another_address(path, mon
         return is_password(mechanism, credential, password)
 
     monkeypatch.setattr("logdb.broker.authentication.is_password", counted)
+    for module in ("logdb.broker.attempts", "logdb_http_api.authentication"):
+        monkeypatch.setattr(f"{module}.machine", str)  # as if each address of the loopback were a machine's of its own
 
     def flood(url, number):
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
@@ -380,9 +394,8 @@ def is_closed(plain):
         return True
 
 
-def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.tls.HANDSHAKE_S", 0.2)
-    with served(path, tls_cert=files.cert, tls_key=files.key) as server:
+def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files):
+    with served(path, tls_cert=files.cert, tls_key=files.key, header_timeout_ms=400) as server:
         url = urlsplit(server.url)
         for begin in (b"", b"\x16\x03\x01\x02\x00"):
             with socket.create_connection((url.hostname, url.port), 30) as plain:
@@ -392,8 +405,8 @@ def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files
 
 
 def test_only_so_many_may_begin_at_once(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.tls.BEGINNING_COUNT_MAX", 3)
-    with served(path, tls_cert=files.cert, tls_key=files.key) as server:
+    monkeypatch.setattr("logdb_http_api.places.EXTRA_COUNT_MAX", 1)
+    with served(path, tls_cert=files.cert, tls_key=files.key, connections_max=2, connections_per_address_max=10) as server:
         url = urlsplit(server.url)
         silent = [socket.create_connection((url.hostname, url.port), 30) for _ in range(3)]
         with socket.create_connection((url.hostname, url.port), 30) as further:

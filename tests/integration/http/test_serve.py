@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import sys
 import pytest
 import trustme
 
-from support.server_process import server_process
+import logdb
+from support.server_process import ServerProcess, server_process
 from support.wire import wire
 
 LOGDB = (sys.executable, "-m", "logdb.cli")
@@ -76,6 +78,18 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
     [
         ((), {}, "which database?"),
         (("db", "--http", "127.0.0.1"), {}, "wanted is host:port"),
+        (("db", "--http", "http://localhost:8082"), {}, "localhost:8082 is one"),
+        (("db", "--http", "https://localhost:8082/"), {}, "localhost:8082 is one"),
+        (("db", "--http", ":8081"), {}, "127.0.0.1:8081, for this machine alone, is one; 0.0.0.0:8081, for all, is one"),
+        (("db", "--http", "8081"), {}, "127.0.0.1:8081"),
+        (("db", "--http", "localhost"), {}, "localhost:8080 is one"),
+        (("db", "--http", "::1:8081"), {}, "[::1]:8081 is one"),
+        (("db", "--http", "localhost:99999"), {}, "the port in [0, 65535]\n"),
+        (("db", "--http", "localhost:http"), {}, "wanted is host:port"),
+        (("db",), {"LOGDB_HTTP": ":8081"}, "127.0.0.1:8081"),
+        (("db", "--port", "8081"), {}, "--http 127.0.0.1:8081"),
+        (("db", "--host", "0.0.0.0"), {}, "--http 0.0.0.0:8080"),
+        (("db", "--listen", "localhost:9"), {}, "--http localhost:9"),
         (("db", "--drain-ms", "x"), {}, "drain-ms"),
         (("db", "--body-bytes-max", "0"), {}, "body_bytes_max=0"),
         (("db", "--topic-config", "no.such=1"), {}, "no.such"),
@@ -94,6 +108,40 @@ def test_what_kafka_s_file_says_in_vain_is_told(tmp_path):
     (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=x\n", encoding="utf-8")
     done = run("--config", "server.properties", "--http", "0.0.0.0:1", cwd=tmp_path)
     assert "server.properties: without effect here: advertised.listeners, num.io.threads" in done.stderr
+
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00 (\w+) ([\w.]+): (.*)")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_all_that_it_logs_has_time_and_level(tmp_path, as_json):
+    """What recovery found, too, and once."""
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        db.log("t").append_many([b"x"])
+    (log,) = (tmp_path / "db").glob("t-0/*.log")
+    server = ServerProcess(tmp_path / "db")
+    with logdb.open(server.url) as db:
+        db.log("t").append_many([b"y" * 1000])
+    server.kill()
+    os.truncate(log, log.stat().st_size - 1)
+    process = subprocess.Popen(
+        [*LOGDB, "serve", str(tmp_path / "db"), "--http", "127.0.0.1:0", *(["--json"] if as_json else [])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    address = process.stdout.readline()
+    url = json.loads(address)["addresses"][0] if as_json else address.strip()
+    with logdb.open(url) as db:
+        assert db.log("t").end_offset == 1
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    if as_json:
+        found = [tuple(json.loads(line)[name] for name in ("level", "logger", "message")) for line in err.splitlines()]
+    else:
+        found = [LINE.fullmatch(line).groups() for line in err.splitlines()]
+    assert sum(level == "WARNING" and "ends at offset 1" in message for level, _, message in found) == 1, found
 
 
 def test_an_idle_server_is_small(tmp_path, record_property):

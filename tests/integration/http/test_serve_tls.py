@@ -74,7 +74,10 @@ def test_tls_is_set_by_variables_and_by_a_file(tmp_path):
         for client, status in ((authority.client("root"), 200), (authority.client("eve"), 403), (None, 401)):
             plain = socket.create_connection((url.hostname, url.port), 30)
             with authority.context(client).wrap_socket(plain, server_hostname=url.hostname) as secured:
-                secured.sendall(b"POST /logdb/v1/calls/create_topic HTTP/1.0\r\nContent-Length: 12\r\n\r\n" + b'{"name":"t"}')
+                secured.sendall(
+                    b"POST /logdb/v1/calls/create_topic HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n"
+                    b'{"name":"t"}'
+                )
                 assert int(secured.recv(4096).split()[1]) == status
 
 

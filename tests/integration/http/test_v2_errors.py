@@ -266,3 +266,27 @@ def test_nobody_writes_to_what_logdb_keeps_for_itself(tmp_path: Path, topic: str
         assert (status, [one["error_code"] for one in told["offsets"]]) == (200, [50002])
         assert "logdb alone writes to it" in told["offsets"][0]["error"]
         assert server.call(f"/topics/{topic}/partitions/0/offsets") == before
+
+
+def test_a_type_that_is_refused_is_not_offered(tmp_path: Path) -> None:
+    """Avro, JSON Schema and Protobuf need a registry: what a client is told to send is taken."""
+    with served(tmp_path / "db") as server:
+        server.database.create_topic("t")
+        status, body = server.call("/topics/t", {"records": [{"value": 1}]}, content_type="text/plain")
+        assert status == 415
+        offered = re.findall(r"application/[\w.+]+", body["message"])
+        assert len(offered) == 2
+        for kind in offered:
+            assert server.call("/topics/t", {"records": [{"value": "MQ=="}]}, content_type=kind)[0] == 200
+        consumer = "/consumers/offered"
+        assert server.call(consumer, {"name": "one"}, content_type=V2)[0] == 200
+        assert (
+            server.call(f"{consumer}/instances/one/assignments", {"partitions": [{"topic": "t", "partition": 0}]}, content_type=V2)[0]
+            == 204
+        )
+        status, body = server.call(f"{consumer}/instances/one/records", headers={"Accept": "text/plain"})
+        assert status == 406
+        offered = re.findall(r"application/[\w.+]+", body["message"])
+        assert len(offered) == 3
+        for kind in offered:
+            assert server.call(f"{consumer}/instances/one/records?timeout=1", headers={"Accept": kind})[0] == 200

@@ -72,10 +72,15 @@ def test_other_addresses_are_not_held_up(attempts):
         ("2001:db8::1", "2001:db8:0:1::1", False),
         ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
         ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("127.0.0.1", "127.9.8.7", True),
+        ("127.0.0.1", "::1", True),
+        ("::1", "::ffff:127.0.0.2", True),
+        ("127.0.0.1", "128.0.0.1", False),
         ("", "unix", False),
     ],
 )
-def test_an_ipv6_network_is_one_address(attempts, one, other, same):
+def test_an_ipv6_network_is_one_address_and_so_is_the_loopback(attempts, one, other, same):
     fail(attempts, FREE_COUNT, one)
     if same:
         with pytest.raises(AuthenticationFailed):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logdb.broker.certificates import principal_of
+from logdb.broker.certificates import expires_ms, principal_of
 from logdb.errors import AuthenticationFailed
 
 
@@ -43,3 +43,7 @@ def test_a_subject_is_a_principal_by_a_rule(rule, subject, principal):
 def test_a_subject_that_names_nobody_for_sure_is_nobody(rule, subject):
     with pytest.raises(AuthenticationFailed, match="certificate"):
         principal_of(subject, rule)
+
+
+def test_when_a_certificate_expires():
+    assert expires_ms({"notAfter": "Jan  5 09:34:43 2018 GMT"}) == 1_515_144_883_000

@@ -8,7 +8,7 @@ import pytest
 import logdb
 from logdb import errors
 from logdb.model import TopicPartition
-from support.faulty_io import FaultyIO
+from support.faulty_io import FaultyIO, concerns
 from support.transactional import Writer
 
 A, B, IN = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("in", 0)
@@ -154,7 +154,7 @@ def test_markers_of_one_transaction_are_not_parted_by_a_snapshot(world):
     entered, left = threading.Event(), []
 
     def before(kind, path):
-        if kind == "pwrite" and "b-0" in path and not entered.is_set():
+        if kind == "pwrite" and concerns("b-0", path) and not entered.is_set():
             entered.set()
             with pytest.raises(TimeoutError):  # nobody gets in alone between two markers
                 _alone_within(world.db._store.transaction_gate, 0.05)

@@ -54,7 +54,7 @@ def test_the_first_user_turns_authentication_on(gate, db):
     secure(db.path, users={"alice": "secret"})
     assert gate.authentication
     assert not gate.allows(ANONYMOUS, HOME, "Describe", "Topic", "t")
-    assert gate.authenticate_password("alice", "secret", HOME) == ALICE
+    assert gate.authenticate_password("alice", "secret", HOME).principal == ALICE
 
 
 def test_the_last_user_that_goes_does_not_turn_it_off(gate, db):

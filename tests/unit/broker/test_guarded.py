@@ -7,13 +7,15 @@ import inspect
 import pytest
 
 import logdb
+from logdb.broker.authentication import Certified, Unasked
 from logdb.broker.gate import Gate
 from logdb.broker.principals import ANONYMOUS, Principal
 from logdb.broker.quotas import Quota
 from logdb.broker.security import Keeper
 from logdb.client.session import PartitionLog, Session
-from logdb.errors import InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
+from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
 from support.security import secure
 from support.session_needs import CALLS, JOINING, ORDERS
@@ -251,25 +253,71 @@ def test_gauges_are_the_broker_as_it_is(opened, broker):
     assert (group.group_id, group.state, group.member_count, dict(group.lag)) == ("readers", "Empty", 0, {ORDERS: 1})
 
 
-@pytest.mark.parametrize(
-    ("principal", "host", "allowed"),
-    [
-        (ANONYMOUS, "127.0.0.1", True),
-        (ANONYMOUS, "::1", True),
-        (ANONYMOUS, "10.0.0.1", False),
-        (ANONYMOUS, "", False),
-        (ALICE, "127.0.0.1", False),
-    ],
-)
-def test_a_scraper_on_this_machine_need_not_say_who_it_is(opened, principal, host, allowed):
-    session = opened()._gate.session(principal, host)
-    if allowed:
-        assert set(session.metrics().gauges.topics) == {"orders", "other", "secret"}
-    else:
+SESSIONS_CALLS = [
+    lambda session: session.changes(None, 0),
+    lambda session: session.check(),
+    lambda session: session.topics(),
+    lambda session: session.flush(),
+    lambda session: session.log("orders"),
+    lambda session: session.may("Read", "Topic", "orders"),
+    lambda session: session.security.users(),
+    lambda session: session.need_backup(),
+]
+
+
+@pytest.mark.parametrize("call", SESSIONS_CALLS)
+def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call):
+    grants = ["Allow alice@* All Topic *", "Allow alice@* All Cluster kafka-cluster"]
+    secure(db.path, *grants, users={"alice": "secret", "bob": "hidden"})
+    gate = Gate(broker)
+    session = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown)
+    call(session)
+    secure(db.path, *grants, users={"alice": "another", "bob": "hidden"})
+    with pytest.raises(AuthenticationFailed, match="what User:alice has shown counts no more"):
+        call(session)
+    assert gate.metrics.counts().refusals == 0
+    gate.close()
+
+
+def test_a_log_and_its_records_are_of_no_use_either(db, broker):
+    secure(db.path, "Allow alice@* All Topic *", users={"alice": "secret"})
+    gate = Gate(broker)
+    db.log("orders").append_many([bytes(1000)] * 3000)
+    log = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown).log("orders")
+    records = iter(log.read(0))
+    next(records)
+    secure(db.path, "Allow alice@* All Topic *")
+    for use in (lambda: list(records), lambda: log.append(b"x"), lambda: log.read_batches(0)):
+        with pytest.raises(AuthenticationFailed):
+            use()
+    gate.close()
+
+
+def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+    gate = Gate(broker)
+    session = gate.session(ANONYMOUS, HOME, Unasked())
+    session.log("orders")
+    secure(db.path, "Allow *@* All Topic *")
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+    gate.close()
+
+
+def test_a_session_that_goes_on_for_another_request_is_from_there(opened):
+    gate = opened("Describe Topic orders")._gate
+    session, asking = gate.session(ALICE, HOME), gate.session(ALICE, "10.0.0.2", Certified(0))
+    session.log("orders")
+    session.go_on_for(asking)
+    assert (session.host, session.shown) == ("10.0.0.2", Certified(0))
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+
+
+def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
+    gate = opened()._gate
+    for principal, host in ((ANONYMOUS, "127.0.0.1"), (ANONYMOUS, "10.0.0.1"), (ALICE, "127.0.0.1")):
         with pytest.raises(NotAuthorized):
-            session.metrics()
-    with pytest.raises(NotAuthorized):
-        session.describe_topic("orders")
+            gate.session(principal, host).metrics()
 
 
 @pytest.mark.parametrize(
@@ -319,3 +367,14 @@ def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(ope
     else:
         with pytest.raises(NotAuthorized, match="alice is not allowed"):
             session.need_any(needs)
+
+
+def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(opened, broker, monkeypatch):
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
+    for name in ("orders", "other"):
+        broker.alter_topic(name, config={"retention.bytes": 0})
+        broker._store.log(name).append_many([b"x"])
+        broker._store.log(name).roll()
+    assert opened().enforce_retention() == []
+    assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
+    assert broker._store.log("other").start_offset == 0

@@ -99,3 +99,13 @@ def test_buckets_have_bounds(quotas):
 def test_a_rate_is_a_whole_number(rate):
     with pytest.raises(ValueError, match=r"quota fetch_bytes=.* a second: allowed are whole numbers from 1 on, or none"):
         Quota(fetch_bytes=rate).check()
+
+
+def test_the_quota_of_all_others_is_not_for_super_users(quotas):
+    """Who may set it need not be one; one of their own holds."""
+    quotas.configure({None: Quota(requests=1)}, {ALICE})
+    assert [quotas.charge(ALICE, "request", 1) for _ in range(3)] == [0, 0, 0]
+    assert quotas.charge(BOB, "request", 2) > 0
+    assert (quotas.limits(ALICE), quotas.limits(BOB)) == (False, True)
+    quotas.configure({None: Quota(requests=1), ALICE: Quota(requests=1)}, {ALICE})
+    assert quotas.charge(ALICE, "request", 2) > 0

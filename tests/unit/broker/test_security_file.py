@@ -12,7 +12,7 @@ from logdb.broker import security_file
 from logdb.broker.principals import Principal
 from logdb.broker.quotas import Quota
 from logdb.broker.security_file import LOOK_MS, Security, Token, Watched, change, decode, encode, load
-from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, UnsupportedFormat
+from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadFailed, UnsupportedFormat
 from logdb.io import IO
 from logdb.store import json_line
 from support.clock import StillIO
@@ -289,7 +289,7 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(io, di
     with monkeypatch.context() as patch:
         patch.setattr(watched._io, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         for _ in range(2):
-            with pytest.raises(OSError, match="Too many"):
+            with pytest.raises(ReadFailed, match="Too many"):
                 look(watched)
     look(watched)
     assert taken[1:] == [Security()]

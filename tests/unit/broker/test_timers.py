@@ -105,6 +105,7 @@ def test_the_thread_fires_and_ends():
     seen = threading.Event()
     timers = Timers(IO(), lambda key: seen.set())
     assert timers._thread is None
+    timers.start()
     timers.set("far", 3_600_000)
     timers.set("near", 1)
     assert seen.wait(30)

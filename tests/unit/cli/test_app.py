@@ -107,7 +107,7 @@ def test_an_error_of_python_s_for_a_program(monkeypatch, error):
     said = json.loads(told.stderr)
     assert told.exit_code == 1
     assert (said["error"], said["fields"]) == (type(error).__name__, {})
-    assert said["message"] in ("[Errno 28] full", "servers need the package 'aiohttp': pip install 'logdb[http]'")
+    assert said["message"] in ("[Errno 28] full", "a server needs the package 'aiohttp': pip install 'aiohttp>=3.14,<3.15'")
 
 
 def test_no_database_named():
@@ -148,10 +148,12 @@ def test_every_error_has_an_exit_code():
     [
         (errors.SyncFailed("f", "EIO"), False, 1, "logdb: syncing f failed"),
         (errors.ReadOnly("why"), False, 2, "logdb: why"),
-        (PermissionError(13, "Permission denied", "x"), False, 1, "Permission denied"),
+        (PermissionError(13, "Permission denied", "x"), False, 1, "logdb: Permission denied: x\n"),
+        (OSError(28, "No space left on device"), False, 1, "logdb: No space left on device\n"),
+        (OSError("as it is"), False, 1, "logdb: as it is\n"),
         (KeyboardInterrupt(), False, 128 + signal.SIGINT, ""),
         (Terminated(), False, 128 + signal.SIGTERM, ""),
-        (KeyboardInterrupt(), True, 0, ""),
+        (KeyboardInterrupt(), True, 128 + signal.SIGINT, ""),
         (Terminated(), True, 0, ""),
     ],
 )
@@ -166,6 +168,15 @@ def test_what_becomes_of_errors(monkeypatch, error, follows, code, words):
     assert (result.exit_code, result.stdout) == (code, "")
     assert words in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_ctrl_c_before_a_verb_begins(monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("logdb.cli.session.checked_directory", fail)
+    result = CliRunner().invoke(cli, ["--data-dir", "x", "topics"])
+    assert (result.exit_code, result.output) == (128 + signal.SIGINT, "")
 
 
 def test_notes_of_an_error_are_shown(monkeypatch):

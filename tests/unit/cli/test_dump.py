@@ -153,7 +153,7 @@ def test_files_of_a_directory_come_segment_by_segment(tmp_path):
 
 def producer_files(directory):
     producers = [Producer(7, 1, (Batch(4, 4, 4), Batch(6, 9, 1)), 99, 3, 8), Producer(8, 0)]
-    producer_snapshot.save(IO(), str(directory), 10, ProducerStates(producers))
+    producer_snapshot.save(IO(), str(directory), 10, ProducerStates(producers), {})
     path = directory / f"{NAME}.txnindex"
     path.write_bytes(transaction_index.encode([AbortedTransaction(7, 3, 8, 9)]))
     return str(path), producer_snapshot.snapshot_path(str(directory), 10)

@@ -24,7 +24,7 @@ def test_none_yet(filled):
     result = filled("groups", "list")
     assert (result.stdout, "no groups yet" in result.stderr) == ("", True)
     assert filled.json("groups") == []
-    assert "unknown group 'a'" in filled("groups", "describe", "a", code=2).stderr
+    assert "unknown group 'a'; there are none" in filled("groups", "describe", "a", code=2).stderr
 
 
 def test_list(grouped):
@@ -82,6 +82,7 @@ def test_a_topic_that_is_gone_has_no_lag(grouped):
         (["--to-datetime", "2001-01-01"], 0),
         (["--to-datetime", "2100-01-01"], 100),
         (["--by-duration", "P1D"], 0),
+        (["--by-duration", "1d"], 0),
         (["--by-duration", "PT0S"], 100),
     ],
 )
@@ -148,7 +149,7 @@ def test_delete_offsets(grouped):
         (["reset-offsets", "a", "-t", "one:x", "--to-latest"], "no partitions"),
         (["reset-offsets", "a", "-t", "nosuch", "--to-latest"], "unknown topic"),
         (["reset-offsets", "a", "-t", "one:5", "--to-latest"], "no partition 5"),
-        (["reset-offsets", "a", "-t", "one", "--by-duration", "1h"], "no duration"),
+        (["reset-offsets", "a", "-t", "one", "--by-duration", "1"], "no duration"),
         (["delete", "nosuch"], "unknown group"),
         (["--describe"], "--group"),
         (["--describe", "--delete", "--group", "a"], "exactly one"),

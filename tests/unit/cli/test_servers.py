@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import logdb
-from logdb.cli.app import cli
+from logdb.cli.app import VERBS, cli
 from logdb.cli.servers import Servers
 from logdb.errors import InvalidTransactionState, ProducerFenced
 from support.serving import served
@@ -149,6 +149,20 @@ def test_what_needs_the_files_says_so(args, words):
     assert words in call("-b", "http://127.0.0.1:1", *args, code=2).stderr
 
 
+LOCAL = ["serve", "dump", "repair", "restore", "parquet", "bench"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_needs_the_files_does_not_offer_a_server(verb):
+    """docs/http.md has the same list."""
+    shown = "--bootstrap-server" in call(verb, "--help").stdout
+    assert shown == (verb not in (*LOCAL, "spark", "completion"))
+    if verb in LOCAL:
+        arguments = {"dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"]}.get(verb, [])
+        for given in (["-b", "http://127.0.0.1:1"], ["--user", "u"]):
+            assert "not with -b, but where the files are" in call(verb, *arguments, *given, code=2).stderr
+
+
 def test_serve_serves_a_directory():
     assert "a server serves a directory" in call("-b", "http://127.0.0.1:1", "serve", "d", code=2).stderr
 
@@ -168,3 +182,19 @@ def test_the_transaction_of_another_client_is_aborted(url):
         tx.send("one", b"x")
         tx.flush()
         assert "is CompleteAbort" in call("-b", url, "transactions", "abort", "live", "--yes").stderr
+
+
+# ---------------------------------------------------------------- a server that is not there
+
+
+def test_a_server_that_is_not_there_is_said_at_once_and_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    first, last = call("-b", url, "topics", "--connect-timeout", "100ms", code=1).stderr.splitlines()
+    assert first.startswith(f"logdb: no server answers at {url}: Connection refused; trying again for 0.")
+    assert last == f"logdb: no server answers at {url}: Connection refused; is 'logdb serve' running there?"
+
+
+def test_times_take_units(url):
+    assert "one" in call("topics", "-b", url, "--connect-timeout", "2", "--request-timeout-ms", "5s").stdout
+    assert "a number alone is s" in call("topics", "-b", url, "--connect-timeout", "soon", code=2).stderr

@@ -49,6 +49,17 @@ def test_the_smaller_unit_counts(tmp_path):
     assert settings.read_file(path).topic_config == {"retention.ms": -1}
 
 
+def test_times_and_sizes_take_units(tmp_path):
+    path = write(tmp_path, "logdb.toml", 'drain_ms = "10s"\nbody_bytes_max = "64MiB"\nwait_ms_max = "5m"\nrequests_max = 7\n')
+    expected = {"drain_ms": 10_000, "body_bytes_max": 67_108_864, "wait_ms_max": 300_000, "requests_max": 7}
+    assert settings.read_file(path).settings == expected
+    variables = {"LOGDB_DRAIN_MS": "10s", "LOGDB_BODY_BYTES_MAX": "64MiB", "LOGDB_WAIT_MS_MAX": "300000", "LOGDB_REQUESTS_MAX": "7"}
+    assert settings.read_variables(variables).settings == expected
+    for variable in ({"LOGDB_REQUESTS_MAX": "7s"}, {"LOGDB_DRAIN_MS": "7MiB"}, {"LOGDB_BODY_BYTES_MAX": "7s"}):
+        with pytest.raises(click.UsageError, match="wanted is a whole number"):
+            settings.read_variables(variable)
+
+
 def test_variables():
     given = settings.read_variables(
         {

@@ -21,4 +21,4 @@ def test_spark_that_is_not_installed_is_named(logdb_command, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.delitem(sys.modules, "pyspark.errors", raising=False)
     refused = logdb_command("spark", "run", __file__, code=1)
-    assert "pip install 'logdb[spark]'" in refused.stderr
+    assert "pip install 'pyspark>=4.2'" in refused.stderr

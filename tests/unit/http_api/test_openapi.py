@@ -96,6 +96,27 @@ def test_every_route_says_what_it_takes_and_gives(door):
         assert not in_path & {parameter.name for parameter in route.takes}, name
 
 
+def test_every_operation_has_a_tag_a_summary_and_a_description_and_so_have_its_parameters(door):
+    document = openapi.document(door[1].routes)
+    tags = {tag["name"] for tag in document["tags"]}
+    used = set()
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            name = f"{method} {path}"
+            assert len(operation["tags"]) == 1 and tags.issuperset(operation["tags"]), name
+            used.update(operation["tags"])
+            assert operation["summary"] and not operation["summary"].endswith("."), name
+            assert len(operation["description"]) > 10 and "``" not in operation["description"], name
+            assert not operation["description"].startswith("See "), name
+            for parameter in operation.get("parameters", ()):
+                assert len(parameter["description"]) > 5, (name, parameter["name"])
+            for status, response in operation["responses"].items():
+                assert response["description"], (name, status)
+    assert used == tags, "no tag is of nothing"
+    assert all(tag["description"].endswith(".") for tag in document["tags"])
+    assert document["info"]["description"]
+
+
 def test_a_handlers_words_and_needs_are_in_it():
     routes = routing.Routes()
 

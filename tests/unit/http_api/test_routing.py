@@ -42,9 +42,16 @@ def test_other_paths_lead_nowhere(path):
 
 
 def test_another_method():
-    with pytest.raises(ApiError, match="takes GET, POST, not DELETE") as caught:
+    with pytest.raises(ApiError, match="takes GET, HEAD, POST, not DELETE") as caught:
         ROUTER.find("DELETE", "/topics/t")
-    assert (caught.value.status, caught.value.headers) == (405, {"Allow": "GET, POST"})
+    assert (caught.value.status, caught.value.headers) == (405, {"Allow": "GET, HEAD, POST"})
+
+
+def test_head_has_the_route_of_get():
+    assert ROUTER.find("HEAD", "/topics/t") == ROUTER.find("GET", "/topics/t")
+    with pytest.raises(ApiError) as caught:
+        Router([route for route in routes.all if route.method == "POST"]).find("HEAD", "/topics/t")
+    assert (caught.value.status, caught.value.headers) == (405, {"Allow": "POST"})
 
 
 def test_the_same_route_twice():

@@ -33,17 +33,17 @@ def producers(draw):
 @given(st.lists(producers(), max_size=5, unique_by=lambda producer: producer.producer_id))
 def test_there_and_back(found):
     states = ProducerStates(found)
-    data = producer_snapshot.encode(states)
+    data = producer_snapshot.encode(states, {})
     assert len(data) == 10 + sum(46 + 24 * max(0, len(producer.batches) - 1) for producer in found)
-    again = producer_snapshot.decode(data, "x")
+    again = producer_snapshot.decode(data, "x").states
     assert again.producers == states.producers
     assert again.first_unstable == states.first_unstable
 
 
 def test_all_of_the_last_batches_are_kept_and_the_last_one_where_kafka_looks(tmp_path):
     known = Producer(7, 1, (Batch(4, 4, 4), Batch(6, 9, 1)), 99, 3, 8, 50)
-    producer_snapshot.save(IO(), str(tmp_path), 10, ProducerStates([known, Producer(8, 0)]))
-    found = producer_snapshot.load(IO(), str(tmp_path), 10).producers
+    producer_snapshot.save(IO(), str(tmp_path), 10, ProducerStates([known, Producer(8, 0)]), {})
+    found = producer_snapshot.load(IO(), str(tmp_path), 10).states.producers
     assert found == {7: known._replace(started_ms=99), 8: Producer(8, 0)}
     data = (tmp_path / f"{10:020d}.snapshot").read_bytes()
     assert struct.unpack(">qhiqiqiq", data[10:56]) == (7, 1, 6, 9, 1, 99, 3, 8)
@@ -96,17 +96,17 @@ def test_random_bytes_are_refused_by_name(data):
 @given(st.binary(max_size=150))
 def test_hostile_bytes_with_a_good_crc_are_refused_or_sound(body):
     try:
-        states = producer_snapshot.decode(sealed(body), "x")
+        states = producer_snapshot.decode(sealed(body), "x").states
     except CorruptionError:
         return
-    assert producer_snapshot.encode(states)[6:] == body
+    assert producer_snapshot.encode(states, {})[6:] == body
 
 
 def test_names_and_what_is_removed(tmp_path):
     io, directory = IO(), str(tmp_path)
     assert producer_snapshot.offsets(["5.snapshot", "0" * 19 + "5.snapshot", "0" * 20 + ".snapshot", "0" * 20 + ".log"]) == [0, 5]
     for offset in (1, 2, 3):
-        producer_snapshot.save(io, directory, offset, ProducerStates())
+        producer_snapshot.save(io, directory, offset, ProducerStates(), {})
     known = [0, 1, 2, 3]  # 0 is gone already: no harm
     producer_snapshot.remove_old(io, directory, known)
     assert known == [2, 3] == producer_snapshot.offsets(io.listdir(directory))

@@ -124,7 +124,7 @@ def test_the_epoch_is_the_checkpoints(segment):
 @pytest.mark.parametrize("how", ["short", "missing"])
 def test_a_file_that_is_not_all_there(segment, how):
     if how == "short":
-        segment.io.truncate(segment.open().fd, position_of(segment, BASE + 22) + 100)
+        segment.open().truncate(position_of(segment, BASE + 22) + 100)
     else:
         segment.io.unlink(segment.path)
         segment.file = None

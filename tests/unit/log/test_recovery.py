@@ -72,6 +72,17 @@ def read_only(db: logdb.Database, reason: str) -> Log:
     return log
 
 
+def test_files_that_never_got_their_names_are_removed(tmp_path):
+    expected = crashed(tmp_path, durable=3, rest=0)
+    for suffix in (".snapshot.tmp", ".txnindex.tmp", ".parquet.tmp"):
+        file_of(tmp_path, 2, suffix).write_bytes(b"half")
+    (tmp_path / "t-0" / "topic.json.tmp").write_bytes(b"{")
+    with logdb.open(tmp_path) as db:
+        assert values(db.log("t")) == expected
+        assert not list((tmp_path / "t-0").glob("*.tmp"))
+    assert logdb.verify(tmp_path).ok
+
+
 # ---------------------------------------------------------------- past the recovery point
 
 

@@ -15,6 +15,7 @@ import lmdb
 import pytest
 
 from logdb import errors
+from logdb.disk import Watcher
 from logdb.io import IO
 from logdb.meta import (
     Catalogue,
@@ -628,6 +629,7 @@ def test_the_whole_file_is_checked_against_its_checksum(path: str) -> None:
     ("call", "number", "expected"),
     [
         ("mkdir", errno.ENOSPC, errors.DiskFull),
+        ("mkdir", errno.EIO, errors.WriteFailed),
         ("mkdir", errno.EROFS, errors.ReadOnly),
         ("fsync_dir", errno.EIO, errors.SyncFailed),
     ],
@@ -726,6 +728,136 @@ def test_a_failed_sync_is_final_until_a_writer_opens_anew(catalogue: Catalogue, 
     with Catalogue.open(path, create=False) as anew:
         anew.write(make_topic("more"))
     assert list(catalogue.topics()) == ["events", "more"]
+
+
+class Panicking:
+    """LMDB whose next commit finds no room for its meta page: it refuses all later ones, until it is opened anew."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._environment = catalogue._environment
+        self._real, self._failed = self._environment._own(), False
+        self._environment._lmdb = self
+        self._environment._own = self._environment._present
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[Any]:
+        with self._real.begin(write=True) as txn:
+            yield txn
+            txn.abort()
+        self._failed = True
+        raise lmdb_error(lmdb.DiskError, errno.ENOSPC)
+
+    def begin(self, *, write: bool = False) -> Any:
+        if not write:
+            return self._real.begin()
+        if self._failed:
+            raise lmdb_error(lmdb.PanicError, -30795)
+        return self._write()
+
+
+class Reopened:
+    """LMDB that was opened anew after a panic, of which a call does something else."""
+
+    def __init__(self, real: Any, **calls: Callable[..., Any]) -> None:
+        self._real, self.synced = real, False
+        self.__dict__.update(calls)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def sync(self, force: bool) -> None:
+        self.synced = force
+        self._real.sync(force)
+
+
+def reopened_as(monkeypatch: pytest.MonkeyPatch, **calls: Callable[..., Any]) -> list[Reopened]:
+    opened, real = [], environment._open_lmdb
+
+    def reopen(*arguments: Any) -> Any:
+        opened.append(Reopened(real(*arguments), **calls))
+        return opened[-1]
+
+    monkeypatch.setattr(environment, "_open_lmdb", reopen)
+    return opened
+
+
+def test_no_room_for_a_meta_page_is_a_full_disk(catalogue: Catalogue, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogue.write(make_topic("events"))
+    told: list[errors.SyncFailed] = []
+    watcher = Watcher(os.stat(path).st_dev, told.append)
+    Panicking(catalogue)
+    opened = reopened_as(monkeypatch)
+    with pytest.raises(errors.DiskFull):
+        catalogue.write(make_topic("more"))
+    assert [each.synced for each in opened] == [True], "a power cut would choose between the two pages"
+    catalogue.write(make_topic("later"))
+    assert list(catalogue.topics()) == ["events", "later"]
+    assert told == []
+    del watcher
+
+
+def fails(*_arguments: Any) -> None:
+    raise lmdb_error(lmdb.DiskError, errno.ENOSPC)
+
+
+@pytest.mark.parametrize("calls", [{"sync": fails}, {"info": lambda: {"last_txnid": 1_000, "map_size": 1 << 20}}])
+def test_a_meta_page_of_which_nothing_is_known_is_a_failed_sync(
+    catalogue: Catalogue, path: str, monkeypatch: pytest.MonkeyPatch, calls: dict[str, Callable[..., Any]]
+) -> None:
+    """It cannot be synced, or it is that of the transaction that was refused."""
+    told: list[errors.SyncFailed] = []
+    watcher = Watcher(os.stat(path).st_dev, told.append)
+    Panicking(catalogue)
+    reopened_as(monkeypatch, **calls)
+    for _ in range(2):
+        with pytest.raises(errors.SyncFailed):
+            catalogue.write(make_topic("more"))
+    assert len(told) == 1
+    del watcher
+
+
+def test_a_catalogue_that_could_not_be_opened_anew_is_opened_later(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the process has no descriptor left for a moment."""
+    catalogue.write(make_topic("events"))
+    Panicking(catalogue)
+
+    def refuse(*_arguments: Any) -> None:
+        raise errors.ReadFailed("catalogue", 0, "Too many open files")
+
+    monkeypatch.setattr(environment, "_open_lmdb", refuse)
+    for _ in range(2):
+        with pytest.raises(errors.ReadFailed, match="open files"):
+            catalogue.write(make_topic("more"))
+    monkeypatch.undo()
+    catalogue.write(make_topic("later"))
+    assert list(catalogue.topics()) == ["events", "later"]
+
+
+def test_a_failed_sync_is_told_to_the_device(catalogue: Catalogue, path: str) -> None:
+    """Of any catalogue: that of a snapshot, or of a restored database, is nobody's who would tell."""
+    told: list[errors.SyncFailed] = []
+    watcher = Watcher(os.stat(path).st_dev, told.append)
+    fail_writes(catalogue, lmdb_error(lmdb.Error, errno.EIO))
+    for _ in range(2):
+        with pytest.raises(errors.SyncFailed) as caught:
+            catalogue.write(make_topic("more"))
+    assert len(told) == 1
+    assert told[0].path == caught.value.path == path
+    del watcher
+
+
+def test_an_opening_that_fails_is_no_failed_sync(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Catalogue.open(path, create=True).close()
+
+    def refuse(*_arguments: Any, **_named: Any) -> None:
+        raise lmdb_error(lmdb.Error, errno.EIO)
+
+    monkeypatch.setattr(lmdb, "open", refuse)
+    with pytest.raises(errors.ReadFailed):
+        Catalogue.open(path, create=False)
 
 
 @pytest.fixture

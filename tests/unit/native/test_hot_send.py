@@ -171,10 +171,10 @@ def test_a_record_larger_than_a_batch_gets_a_buffer_that_holds_it() -> None:
         (("t", b"v"), {"value": b"w"}, "two values for argument 'value'"),
         (("t", "text"), {}, "value must be bytes-like or None, not str: encode it first"),
         (("t", b"v", {}), {}, "key must be bytes-like or None, not dict"),
-        (("t", b"v"), {"partition": "0"}, "cannot be interpreted as an integer"),
+        (("t", b"v"), {"partition": "0"}, "partition must be an int, not str"),
         (("t", b"v"), {"timestamp_ms": "now"}, "timestamp_ms must be an int, not str"),
         (("t", b"v"), {"headers": [("h", "text")]}, r"headers\[0\] must be a pair"),
-        (([], b"v"), {}, "unhashable"),
+        (([], b"v"), {}, "topic must be a str, not list"),
     ],
 )
 def test_what_is_of_the_wrong_type_is_not_taken(arguments: tuple[Any, ...], keywords: dict[str, Any], message: str) -> None:

@@ -1,8 +1,10 @@
+import os
+
 import pytest
 
 from logdb.errors import CorruptionError, DiskFull
 from logdb.segment.segment import Segment
-from support.batches import encode_log
+from support.batches import BASE_TIMESTAMP, encode_batch, encode_log
 from support.faulty_io import FaultyIO
 
 
@@ -70,6 +72,120 @@ def test_resume(segment, io, tmp_path, saved):
     assert again.scanner.index == segment.scanner.index
     again.append(memoryview(encode_log([[b"z"]], base_offset=200)), 201)
     assert again.next_offset == 201
+
+
+INDEXES = ("00000000000000000100.index", "00000000000000000100.timeindex")
+
+
+def grow(segment, count=10):
+    """So many calls, each of two batches and of entries of its own in both indexes."""
+    for at in range(segment.next_offset, segment.next_offset + 10 * count, 10):
+        batches = (encode_batch([b"x" * 50] * 5, base_offset=offset, base_timestamp=BASE_TIMESTAMP + offset) for offset in (at, at + 5))
+        segment.append(memoryview(b"".join(batches)), at + 10)
+
+
+def resumed(segment, io):
+    """The segment as the next opening has it."""
+    again = Segment(io, os.path.dirname(segment.path), 100, writable=True, index_interval_bytes=200)
+    again.size_bytes = segment.size_bytes
+    again.resume(segment.size_bytes, segment.next_offset)
+    assert again.saved_bytes != (0, 0)
+    return again
+
+
+def sync_count(io):
+    return sum(io.count("fdatasync", name) for name in INDEXES)
+
+
+def check_indexes(segment, tmp_path):
+    """The files hold what an opening would make of the log."""
+    again = Segment(FaultyIO(), os.path.dirname(segment.path), 100, writable=False, index_interval_bytes=200)
+    again.size_bytes, again.next_offset = segment.size_bytes, segment.next_offset
+    assert [(tmp_path / name).read_bytes() for name in INDEXES] == [bytes(data) for data in again.rebuild_indexes()]
+
+
+def test_a_save_writes_only_what_came_since_the_last_one(segment, io, tmp_path):
+    grow(segment, 300)
+    segment.save_indexes()
+    before = dict(io.written_bytes)
+    assert all(before[name] > 2_000 for name in INDEXES)
+    grow(segment, 1)
+    segment.save_indexes()
+    assert [0 < io.written_bytes[name] - before[name] <= 48 for name in INDEXES] == [True, True]
+    synced, before = sync_count(io), dict(io.written_bytes)
+    segment.save_indexes()
+    assert (sync_count(io), io.written_bytes) == (synced, before), "nothing came"
+    grow(segment, 1)
+    segment.seal()
+    assert [0 < io.written_bytes[name] - before[name] <= 48 for name in INDEXES] == [True, True]
+    check_indexes(segment, tmp_path)
+
+
+def test_an_opening_goes_on_behind_what_was_saved(segment, io, tmp_path):
+    grow(segment, 300)
+    segment.save_indexes()
+    again = resumed(segment, io)
+    before = dict(io.written_bytes)
+    grow(again, 1)
+    again.seal()
+    assert all(io.written_bytes[name] - before[name] <= 60 for name in INDEXES)
+    check_indexes(again, tmp_path)
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_what_was_only_noted_is_synced_by_the_next_save(segment, io, tmp_path, died):
+    segment.save_indexes()
+    grow(segment)
+    segment.note_indexes()
+    if died:  # by a process that came after the one that noted it
+        segment = resumed(segment, io)
+    for name in INDEXES:
+        assert (tmp_path / name).stat().st_size == len(segment.scanner.index if name == INDEXES[0] else segment.scanner.time_index)
+    before = sync_count(io)
+    segment.save_indexes()
+    assert sync_count(io) == before + 2, "no entry came since, but none is durable"
+    segment.seal()
+    check_indexes(segment, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["0100.index", "0100.timeindex"])
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_short_write_leaves_nothing_behind(segment, io, tmp_path, name, noted):
+    segment.save_indexes()
+    grow(segment)
+    io.room = 13 if name.endswith("timeindex") else len(segment.scanner.time_index) - segment.saved_bytes[1] + 13
+    if noted:
+        segment.note_indexes()
+    else:
+        with pytest.raises(DiskFull, match=name):
+            segment.save_indexes()
+    io.heal()
+    grow(segment)
+    segment.save_indexes()
+    segment.seal()
+    check_indexes(segment, tmp_path)
+
+
+def test_index_files_that_an_earlier_log_left_behind_are_cut(io, tmp_path):
+    for name in INDEXES:
+        (tmp_path / name).write_bytes(b"\xff" * 10_000)
+    made = Segment(io, str(tmp_path), 100, writable=True, index_interval_bytes=200)
+    made.create(5)
+    grow(made)
+    made.save_indexes()
+    made.seal()
+    check_indexes(made, tmp_path)
+
+
+def test_index_files_that_were_removed_are_written_anew(segment, tmp_path):
+    grow(segment)
+    segment.save_indexes()
+    for name in INDEXES:
+        (tmp_path / name).unlink()
+    grow(segment)
+    segment.save_indexes()
+    segment.seal()
+    check_indexes(segment, tmp_path)
 
 
 def test_resume_at_a_wrong_place(segment, io, tmp_path):

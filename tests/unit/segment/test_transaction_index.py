@@ -114,12 +114,12 @@ def test_a_sealed_one_has_to_be_what_was_noted_of_it(io, path):
 def test_what_lies_past_a_recovery_is_cut(io, path):
     filled(io, path).save()
     index = TransactionIndex(io, path)
-    index.load_below(20)
+    index.load_below(20, *transaction_index.summary(transaction_index.encode(ENTRIES[:1])))
     assert index.unsaved and index.search(0, 100) == (ENTRIES[:1], False)
     index.add(AbortedTransaction(9, 15, 20, 21))
     index.save()
     assert transaction_index.load(io, path) == transaction_index.encode([ENTRIES[0], AbortedTransaction(9, 15, 20, 21)])
-    index.load_below(0)
+    index.load_below(0, 0, 0)
     index.save()
     assert transaction_index.load(io, path) == b""
 

@@ -8,6 +8,7 @@ import pytest
 
 from logdb.codec import crc32c
 from logdb.codec.compression import ZSTD, compress
+from logdb.disk import File
 from logdb.errors import BackupDamaged, DiskFull, ReadFailed, UnsupportedFormat
 from logdb.io import IO
 from logdb.store import backup_file
@@ -26,17 +27,13 @@ def example(name):
 
 
 def write(path, files=((NAME, [b"one ", b"two"]),), content=CONTENT, info=INFO, io=None):
-    io = io or IO()
-    fd = io.open(str(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        writer = BackupWriter(io, fd, str(path), info)
+    with File(io or IO(), str(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
+        writer = BackupWriter(file, info)
         for name, pieces in files:
             writer.begin_file(name, sum(len(piece) for piece in pieces))
             for piece in pieces:
                 writer.add(piece)
         return writer.finish(content)
-    finally:
-        io.close(fd)
 
 
 def read(path):

@@ -30,6 +30,7 @@ FULL = ListedLog(
         clean_offset=180,
         delete_horizon_ms=5,
         segment_created_ms=6,
+        segment_append_ms=7,
     ),
     epochs=LeaderEpochs(((0, 0), (3, 170))),
     sealed=SEALED,

@@ -2,6 +2,7 @@ import errno
 import logging
 import os
 import threading
+from math import inf
 
 import pytest
 
@@ -344,6 +345,36 @@ def test_a_record_that_lags_too_much_makes_a_log_due_and_seals_its_segment(kept)
     assert len(kept.log.segments) == 2
     kept.cleaner._round()
     assert not kept.due()
+
+
+def test_the_background_sleeps_until_something_may_be_due(kept):
+    """A segment that is sealed says so itself; so what counts is time alone."""
+    assert kept.cleaner._round() == inf
+    kept.log.append_many([b"v"] * 60, [b"k"] * 60)
+    kept.seal()
+    assert kept.cleaner._round() is None, "it was compacted; perhaps there is more"
+    assert kept.cleaner._round() == inf
+    kept.log.append(None, b"gone")  # a tombstone
+    kept.db.compact("t")
+    (horizon_ms,) = [kept.entry().delete_horizon_ms]
+    assert kept.cleaner._round() == 3_600_000, "the clock may be set before"
+    kept.clock.now_ms = horizon_ms - 1_000
+    assert kept.cleaner._round() == 1_000
+    kept.clock.now_ms = horizon_ms
+    assert kept.cleaner._round() is None
+    assert kept.cleaner._round() == inf
+
+
+@pytest.mark.parametrize(("config", "rest_ms"), [("min.compaction.lag.ms", 15_000), ("max.compaction.lag.ms", 40_000)])
+def test_the_background_looks_again_at_records_that_are_too_young(kept, config, rest_ms):
+    kept.db.alter_topic("t", config={config: 60_000, "min.cleanable.dirty.ratio": 1.0})
+    kept.fill(60)
+    kept.seal()
+    first_ms = kept.log.segments[0].first_timestamp()
+    kept.clock.now_ms = first_ms + 20_001
+    assert kept.cleaner._round() == rest_ms
+    kept.clock.now_ms = first_ms + 60_001
+    assert kept.cleaner._round() is None or config.startswith("min")
 
 
 def test_young_records_wait_for_the_lag(kept):

@@ -20,7 +20,7 @@ def catalogue(tmp_path):
 
 @pytest.fixture
 def entries(catalogue):
-    known = Entries(IO(), catalogue)
+    known = Entries(catalogue)
     known.change(lambda: [LogEntry("t", 0)], lambda _txn: None)
     return known
 
@@ -30,7 +30,7 @@ def test_memory_and_catalogue_change_together(entries, catalogue):
     assert number == 0
     assert entries.names() == [NAME, TopicPartition("t", 1)]
     assert [entries.get(name) for name in entries.names()] == catalogue.logs()
-    again = Entries(IO(), catalogue)
+    again = Entries(catalogue)
     again.load()
     assert again.get(NAME).generation == 3
 

@@ -159,6 +159,21 @@ def test_the_same_process_is_refused_too(machine: Machine, path: str, tmp_path: 
     LockFile.acquire(machine, path).release()
 
 
+@pytest.mark.parametrize("fails", ["unlock", "close"])
+def test_letting_go_is_tried_by_either_way(machine: Machine, path: str, fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = LockFile.acquire(machine, path)
+
+    def failing(fd: int) -> None:
+        if fails == "close":  # which closes all the same
+            os.close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine, fails, failing)
+        lock.release()
+    LockFile.acquire(machine, path).release()
+
+
 def test_unreadable_content_refuses_with_pid_0_only_while_it_is_held(machine: Machine, path: str) -> None:
     with held_elsewhere(path):
         data = Path(path).read_bytes()

@@ -88,17 +88,44 @@ def test_all_is_well(path):
 def test_each_flipped_bit_is_reported_and_put_right(path, tmp_path):
     before, rng = state(path), random.Random(1)
     for file in files(path):
-        counts = file.suffix == ".txnindex" or file == newest(path)
         size = file.stat().st_size
         for at in sorted({0, 1, 2, 5, 9, size - 1, *(rng.randrange(size) for _ in range(3))}):
             there = copy(path, tmp_path / "flipped")
             flip(there / "t-0" / file.name, at)
             report = logdb.verify(there)
             where = f"{file.name}, byte {at}"
-            assert {problem.path for problem in report.problems} == ({str(there / "t-0" / file.name)} if counts else set()), where
-            if counts and at in {0, size - 1}:
+            assert {problem.path for problem in report.problems} == {str(there / "t-0" / file.name)}, where
+            if at in {0, size - 1}:
                 repaired(there)
                 assert state(there) == before, where
+
+
+def test_each_byte_of_an_older_snapshot_is_looked_at(path):
+    older = [file for file in files(path) if file.suffix == ".snapshot" and file != newest(path)]
+    assert older
+    for file in older:
+        for at in range(file.stat().st_size):
+            flip(file, at)
+            assert [(problem.path, problem.kind) for problem in logdb.verify(path).problems] == [(str(file), "damaged")], at
+            flip(file, at)
+    assert logdb.verify(path).ok
+
+
+def test_an_older_snapshot_that_was_made_anew_will_do(path):
+    """A recovery falls back to it when the newest one is damaged."""
+    before = state(path)
+    older = sorted((path / "t-0").glob("*.snapshot"))[-2]
+    content = older.read_bytes()
+    flip(older, 9)
+    repaired(path)
+    offset, directory = int(older.name[:20]), str(path / "t-0")
+    known, whole = producer_snapshot.load(IO(), directory, offset), producer_snapshot.decode(content, str(older))
+    assert {each: state.batches for each, state in known.states.producers.items()} == {
+        each: state.batches for each, state in whole.states.producers.items()
+    }
+    flip(newest(path), 9)
+    assert state(path) == before == state(path, "a")
+    goes_on(path)
 
 
 def test_each_lost_file_is_reported_and_made_anew(path, tmp_path):
@@ -117,7 +144,7 @@ def test_each_lost_file_is_reported_and_made_anew(path, tmp_path):
 
 def test_a_snapshot_that_contradicts_the_log(path, tmp_path):
     io, directory, offset = IO(), str(path / "t-0"), int(newest(path).stem)
-    sound = producer_snapshot.load(io, directory, offset)
+    sound, aborted = producer_snapshot.load(io, directory, offset)
     changes = {
         "sequence": lambda p: p._replace(batches=(p.batches[-1]._replace(last_sequence=77),)),
         "transaction": lambda p: p._replace(first_offset=-1 if p.first_offset >= 0 else 3),
@@ -125,26 +152,26 @@ def test_a_snapshot_that_contradicts_the_log(path, tmp_path):
     for name, change in changes.items():
         states = sound.copy()
         states.put(change(states.producers[60 if name == "transaction" else 50]))
-        producer_snapshot.save(io, directory, offset, states)
+        producer_snapshot.save(io, directory, offset, states, aborted)
         (problem,) = logdb.verify(path).problems
         assert (problem.path, problem.kind) == (str(newest(path)), "contradiction"), name
         repaired(path)
-        assert producer_snapshot.load(io, directory, offset).producers[60].first_offset >= 0
+        assert producer_snapshot.load(io, directory, offset).states.producers[60].first_offset >= 0
     states = sound.copy()
     del states.producers[60]
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert "it lacks producer 60" in logdb.verify(path).problems[0].reason
     states = sound.copy()
     states.put(sound.producers[50]._replace(producer_id=51))
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert "of which the log has no batch" in logdb.verify(path).problems[0].reason
     states = sound.copy()
     states.put(sound.producers[50]._replace(epoch=3, batches=()))  # of a marker that compaction may have taken
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert logdb.verify(path).ok
     states = sound.copy()
     del states.producers[50]  # it may have expired
-    producer_snapshot.save(io, directory, offset, states)
+    producer_snapshot.save(io, directory, offset, states, aborted)
     assert logdb.verify(path).ok
 
 

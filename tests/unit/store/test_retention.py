@@ -1,13 +1,19 @@
 import os
 import threading
+from math import inf
 
 import pytest
 
 import logdb
 from logdb.codec.convert import stamp_producer
 from logdb.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
-from logdb.model import ProducerIdAndEpoch
+from logdb.model import ExpiredRecords, ProducerIdAndEpoch
+from logdb.store.housekeeping import Housekeeping
+from logdb.store.retention import CHECK_INTERVAL_MS
+from logdb.store.writer import CLOSING_MS, Writer
 from support.batches import encode_batch
+from support.builders import until
+from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.power_cut import die, quiet
 
@@ -36,6 +42,12 @@ def db(tmp_path, clock):
         yield quiet(opened)
 
 
+@pytest.fixture
+def idle_background(monkeypatch):
+    """Nothing goes but when it is asked for, and when a database is closed."""
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)
+
+
 def fill(db, topic="t", count=60, *, config=SMALL):
     """A log of several sealed segments and an active one."""
     db.create_topic(topic, config=config, if_not_exists=True)
@@ -46,7 +58,7 @@ def fill(db, topic="t", count=60, *, config=SMALL):
             log.flush()
     log.flush()
     db._store.checkpoint([log])
-    assert len(log.segments) > 4 or count < 60
+    assert len(log.segments) > 4 or count < 59
     return log
 
 
@@ -69,9 +81,12 @@ def check(db, log, *, start, end=60):
 # ---------------------------------------------------------------- by time and by size
 
 
-def test_by_time_sealed_segments_go_and_the_active_one_stays(db, clock):
-    log = fill(db, config={**SMALL, "retention.ms": DAY})
+def test_by_time_sealed_segments_go_and_an_active_one_that_is_younger_stays(db, clock):
+    log = fill(db, count=59, config={**SMALL, "retention.ms": DAY})
     active = log.segments[-1].base_offset
+    clock.now_ms += 1_000
+    log.append_many([b"younger"])
+    assert log.segments[-1].base_offset == active
     clock.now_ms = START + DAY
     db._store.writer.retention.enforce()
     check(db, log, start=0)
@@ -161,18 +176,18 @@ def test_one_log_that_fails_does_not_keep_the_others_waiting(tmp_path, clock):
 
 
 def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
-    store = logdb.store.store.Store.open(tmp_path / "db", clock=clock, retention_check_ms=1)
+    store = logdb.store.store.Store.open(tmp_path / "db", clock=clock, retention_check_interval_ms=1)
     with logdb.client.local.LocalDatabase(store) as db:
         db.create_topic("kept")
         assert store.writer.housekeeping._thread is None
         log = fill(db, config={**SMALL, "retention.ms": DAY})
         assert store.writer.housekeeping._thread.is_alive()
-        active, moved = log.segments[-1].base_offset, threading.Event()
+        moved = threading.Event()
         move = store.writer.begin_at
         store.writer.begin_at = lambda log, start: (move(log, start), moved.set())
         clock.now_ms += DAY + 1
         assert moved.wait(WAIT_S)
-        check(db, log, start=active)
+        check(db, log, start=60)
     assert not store.writer.housekeeping._thread.is_alive()
 
 
@@ -184,6 +199,263 @@ def test_a_database_without_limits_has_no_housekeeper(tmp_path):
         assert db._store.writer.housekeeping._thread is not None
     with logdb.open(tmp_path / "db") as db:
         assert db._store.writer.housekeeping._thread is not None
+
+
+# ---------------------------------------------------------------- programs that end soon
+
+
+def test_a_program_that_is_soon_over_stays_within_its_bytes(tmp_path):
+    """It lives for less than a check interval, again and again."""
+    sizes = []
+    for number in range(30):
+        with logdb.open(tmp_path / "db") as db:
+            db.create_topic("t", config={**SMALL, "retention.bytes": 6_000}, if_not_exists=True)
+            log = db.log("t")
+            for _ in range(10):
+                log.append_many([b"%02d" % number + bytes(300)])
+        with logdb.open(tmp_path / "db", mode="r") as db:
+            sizes.append(db.log("t").size_bytes)
+    assert max(sizes[5:]) < 6_000 + 2 * 2_048
+    assert min(sizes[5:]) >= 6_000
+
+
+def test_a_program_that_is_soon_over_stays_within_its_time(tmp_path, clock):
+    for _ in range(30):
+        with logdb.open(tmp_path / "db", clock=clock) as db:
+            db.create_topic("t", config={**SMALL, "retention.ms": 3 * DAY}, if_not_exists=True)
+            db.log("t").append_many([bytes(1_000)] * 6)
+        clock.now_ms += DAY
+        with logdb.open(tmp_path / "db", mode="r", clock=clock) as db:
+            ages = [clock.now_ms - record.timestamp_ms for record in db.log("t").read(db.log("t").start_offset)]
+            assert len(ages) >= 6
+            assert max(ages) <= 4 * DAY  # as old as the last program let it be, and the day since then
+    assert db.path
+
+
+def test_a_close_is_not_held_up(tmp_path, monkeypatch, idle_background):
+    """What is left when the time is up goes the next time."""
+    io = StillIO()
+    with logdb.open(tmp_path / "db", io=io) as db:
+        quiet(db)
+        for topic in "abc":
+            fill(db, topic)
+            db.alter_topic(topic, config={"retention.bytes": 5_000})
+
+    def slowly(writer, log, start):
+        io.now_ms += CLOSING_MS
+        moved.append(log.topic)
+        move(writer, log, start)
+
+    move = Writer.begin_at
+    monkeypatch.setattr(Writer, "begin_at", slowly)
+    for expected in (["a", "b"], ["c"], []):
+        moved = []
+        with logdb.open(tmp_path / "db", io=io):
+            pass
+        assert moved == expected
+
+
+def test_a_close_does_not_fail_of_it(tmp_path, clock, caplog):
+    io = FaultyIO()
+    with logdb.open(tmp_path / "db", clock=clock, io=io) as db:
+        log = fill(db, config={**SMALL, "retention.ms": DAY})
+        log.append(b"more")
+        clock.now_ms += DAY + 1
+        io.fail("rename", 28, "topic.json")
+        db._store.writer.housekeeping.stop()
+    assert "retention while" in caplog.text
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        assert not db.reports
+        assert db.log("t").start_offset == 0
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        assert db.log("t").start_offset > 0, "it had time when it was closed again"
+
+
+# ---------------------------------------------------------------- in a program that runs on
+
+
+def test_a_roll_makes_room_at_once(tmp_path):
+    with logdb.open(tmp_path / "db", retention_check_interval_ms=DAY) as db:
+        db.create_topic("t", config={**SMALL, "flush.ms": 1, "retention.bytes": 5_000})
+        log = db.log("t")
+        for _ in range(3):
+            begun = log.start_offset
+            while log.size_bytes < 12_000:
+                log.append_many([bytes(500)])
+            until(lambda: log.start_offset > begun, "there is too much")  # noqa: B023 -- it is called here
+            until(lambda: log.size_bytes < 5_000 + 2 * 2_048, "all of it goes")
+
+
+def test_it_sleeps_until_something_may_be_too_old(tmp_path, clock):
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        retention = quiet(db)._store.writer.retention
+        assert retention._round() == inf
+        db.create_topic("large", config={**SMALL, "retention.bytes": 1_000_000})
+        fill(db, "large")
+        assert retention._round() == inf, "a roll would say so"
+        db.create_topic("t", config={**SMALL, "retention.ms": 10 * CHECK_INTERVAL_MS})
+        assert retention._round() == 10 * CHECK_INTERVAL_MS + 1, "it is empty yet"
+        fill(db)
+        clock.now_ms += 4 * CHECK_INTERVAL_MS
+        assert retention._round() == 6 * CHECK_INTERVAL_MS + 1
+        db.create_topic("slow", config={"retention.ms": 1000 * DAY})
+        db.delete_topic("t")
+        assert retention._round() == 12 * CHECK_INTERVAL_MS, "the clock may be set meanwhile"
+
+
+def test_what_is_held_up_is_looked_at_again(db, clock):
+    """By an open transaction, the end of which wakes nobody."""
+    db.create_topic("t", config={**SMALL, "retention.bytes": 3_000})
+    log = db._store.log("t")
+    produce(log, ProducerIdAndEpoch(7, 0), 0, transactional=True)
+    fill(db)
+    assert db._store.writer.retention._round() == 0
+    assert log.start_offset == 0
+
+
+# ---------------------------------------------------------------- the segment that is appended to
+
+
+def test_an_idle_active_segment_expires_as_a_whole(db, clock):
+    db.create_topic("t", config={"retention.ms": DAY})
+    log = db.log("t")
+    log.append_many([b"old"] * 3)
+    clock.now_ms += DAY // 2
+    log.append_many([b"less old"])
+    clock.now_ms += DAY
+    assert db.enforce_retention() == []
+    clock.now_ms += 1
+    size_bytes = log.size_bytes
+    assert db.enforce_retention() == [ExpiredRecords("t", 0, 0, 4, 1, size_bytes)]
+    check(db, log, start=4, end=4)
+    assert db.enforce_retention() == []
+    assert log.append(b"new") == 4
+    log.flush()
+    check(db, log, start=4, end=5)
+
+
+def test_sealed_and_active_expire_together(db, clock):
+    log = fill(db, config={**SMALL, "retention.ms": DAY})
+    clock.now_ms += DAY + 1
+    (gone,) = db.enforce_retention("t")
+    assert (gone.start_offset, gone.new_start_offset, gone.segment_count) == (0, 60, len(files(log)) + gone.segment_count - 1)
+    check(db, log, start=60)
+
+
+def test_by_size_the_active_segment_stays(db):
+    db.create_topic("t", config={"retention.bytes": 0})
+    log = db.log("t")
+    log.append_many([bytes(1_000)])
+    assert db.enforce_retention() == []
+    log.roll()
+    log.append_many([b"x"])
+    (gone,) = db.enforce_retention()
+    assert (gone.new_start_offset, gone.segment_count) == (1, 1)
+
+
+def test_a_segment_that_is_appended_to_meanwhile_stays(db, clock, monkeypatch):
+    db.create_topic("t", config={"retention.ms": DAY})
+    log = db.log("t")
+    log.append_many([b"old"])
+    clock.now_ms += DAY + 1
+    roll = type(log).roll
+
+    def late(self, end_offset=None):
+        self.append_many([b"new"])
+        return roll(self, end_offset)
+
+    monkeypatch.setattr(type(log), "roll", late)
+    assert db.enforce_retention() == []
+    assert offsets(log) == [0, 1]
+
+
+def test_a_record_of_an_open_transaction_keeps_its_active_segment(db, clock):
+    db.create_topic("t", config={"retention.ms": DAY})
+    log, producer = db._store.log("t"), ProducerIdAndEpoch(7, 0)
+    produce(log, producer, 0, transactional=True)
+    clock.now_ms += DAY + 1
+    assert db.enforce_retention() == []
+    log.append_marker(producer, commit=True, coordinator_epoch=0)
+    clock.now_ms += DAY + 1
+    assert [gone.new_start_offset for gone in db.enforce_retention()] == [2]
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_an_idle_segment_grows_old_over_restarts(tmp_path, clock, how, idle_background):
+    """Or one that a program never appends to again would be as young as its last opening."""
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db).create_topic("t", config={"retention.ms": 3 * DAY})
+        log = db.log("t")
+        log.append_many([b"x"])
+        log.flush()
+        db._store.checkpoint([log])
+        if how == "killed":
+            die(db)
+    for day in range(1, 5):
+        clock.now_ms = START + day * DAY
+        with logdb.open(tmp_path / "db", clock=clock) as db:
+            quiet(db)
+            assert db._store.log_in_use("t", 0) is None or how == "killed"
+            gone = db.enforce_retention()
+            assert [found.new_start_offset for found in gone] == ([1] if day == 4 else [])
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_came_after_the_last_checkpoint_is_as_young_as_the_opening(tmp_path, clock, idle_background):
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db).create_topic("t", config={"retention.ms": 3 * DAY})
+        log = db.log("t")
+        log.append_many([b"x"], timestamps_ms=[0])
+        log.flush()
+        db._store.checkpoint([log])
+        clock.now_ms += 2 * DAY
+        log.append_many([b"y"], timestamps_ms=[0])
+        die(db)
+    clock.now_ms += 2 * DAY
+    with logdb.open(tmp_path / "db", clock=clock) as db:
+        quiet(db).log("t")
+        assert db.enforce_retention() == []
+
+
+# ---------------------------------------------------------------- when it is asked for
+
+
+def test_a_dry_run_says_what_would_go(db, clock):
+    log = fill(db, config={**SMALL, "retention.ms": DAY})
+    kept = fill(db, "kept")
+    assert db.enforce_retention(dry_run=True) == []
+    clock.now_ms += DAY + 1
+    planned = db.enforce_retention(dry_run=True)
+    with logdb.open(db.path, mode="r", clock=clock) as reader:
+        assert reader.enforce_retention("t", dry_run=True) == planned
+        with pytest.raises(ReadOnly):
+            reader.enforce_retention()
+    assert (log.start_offset, kept.start_offset) == (0, 0)
+    assert [found.topic for found in planned] == ["t"]
+    assert db.enforce_retention() == planned
+    assert log.start_offset == planned[0].new_start_offset
+    assert db.enforce_retention(dry_run=True) == []
+
+
+def test_one_topic_is_asked_for(db, clock):
+    first, second = (fill(db, name, config={**SMALL, "retention.ms": DAY}) for name in ("a", "b"))
+    clock.now_ms += DAY + 1
+    assert [found.topic for found in db.enforce_retention("b")] == ["b"]
+    assert (first.start_offset, second.start_offset) == (0, 60)
+    with pytest.raises(UnknownTopic):
+        db.enforce_retention("c")
+    assert [found.topic for found in db.enforce_retention()] == ["a"]
+
+
+def test_what_was_rolled_over_and_not_yet_sealed_goes_too(db, clock):
+    db.create_topic("t", config={**SMALL, "retention.bytes": 3_000})
+    log = db.log("t")
+    for _ in range(40):
+        log.append_many([bytes(300)])
+    assert log.take_sealing()
+    (gone,) = db.enforce_retention()
+    assert 3_000 <= log.size_bytes < 3_000 + 2 * 2_048
+    check(db, log, start=gone.new_start_offset, end=40)
 
 
 # ---------------------------------------------------------------- delete_records

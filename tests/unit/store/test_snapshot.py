@@ -14,7 +14,7 @@ from logdb.store.directories import building
 from support import damage
 from support.builders import until
 from support.copying import fill, is_sound
-from support.faulty_io import FaultyIO
+from support.faulty_io import FaultyIO, concerns
 from support.power_cut import die, quiet
 from support.transactions import committed, produce
 
@@ -158,10 +158,10 @@ class TwoDevices(FaultyIO):
     """What has ``elsewhere`` in its path is on another device."""
 
     def device(self, path):
-        return 1 + ("elsewhere" in path)
+        return 1 + concerns("elsewhere", path)
 
     def link(self, old, new):
-        if ("elsewhere" in old) != ("elsewhere" in new):
+        if concerns("elsewhere", old) != concerns("elsewhere", new):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         super().link(old, new)
 

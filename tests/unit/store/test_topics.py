@@ -5,7 +5,17 @@ import threading
 import pytest
 
 import logdb
-from logdb.errors import DiskFull, InvalidConfig, InvalidPartitions, InvalidTopic, ReadOnly, TopicExists, UnknownTopic, WriteFailed
+from logdb.errors import (
+    DiskFull,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    ReadFailed,
+    ReadOnly,
+    TopicExists,
+    UnknownTopic,
+    WriteFailed,
+)
 from support.faulty_io import FaultyIO
 from support.power_cut import die
 
@@ -23,6 +33,23 @@ def test_creation_that_was_cut_off_after_its_commit_is_finished(tmp_path, io):
     die(db)
     with logdb.open(tmp_path / "db") as db:
         assert db.describe_topic("t").partition_count == 2
+        assert db.log("t", 1).append(b"x") == 0
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path, io):
+    """Else the creation would count as finished, without its partitions."""
+    db = logdb.open(tmp_path / "db", io=io)
+    io.fail("rename")
+    with pytest.raises(WriteFailed):
+        db.create_topic("t", partitions=2)
+    die(db)
+    io.heal()
+    io.fail("exists", path="-1.tmp")
+    with pytest.raises(ReadFailed, match=r"-1\.tmp"):
+        logdb.open(tmp_path / "db", io=io)
+    io.heal()
+    with logdb.open(tmp_path / "db", io=io) as db:
         assert db.log("t", 1).append(b"x") == 0
     assert logdb.verify(tmp_path / "db").ok
 

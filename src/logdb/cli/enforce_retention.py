@@ -1,0 +1,48 @@
+"""``logdb enforce-retention``: delete what the limits of topics ask to delete, now instead of in the background."""
+
+from collections.abc import Sequence
+
+import click
+
+import logdb
+from logdb.cli.output import counted, emit, say, size_text, table
+from logdb.cli.params import TOPIC
+from logdb.cli.session import Session, common, pass_session
+from logdb.model import ExpiredRecords, TopicPartition
+
+
+def expired(db: "logdb.Database", names: Sequence[str], *, dry_run: bool) -> dict[TopicPartition, ExpiredRecords]:
+    """What goes, or would go, of some topics, or of all where none is named."""
+    found = [gone for name in names or (None,) for gone in db.enforce_retention(name, dry_run=dry_run)]
+    return {TopicPartition(gone.topic, gone.partition): gone for gone in found}
+
+
+@click.command(short_help="Delete what is too old, or too much; shows it first.")
+@common
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@pass_session
+def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> None:
+    """Delete what topics' retention.ms and retention.bytes ask to delete; shows it first, and deletes with --execute.
+
+    Whole segments go, oldest first.  The same happens whenever the database is
+    opened or closed, and in the background while it is open.
+    """
+    with session.read() as db:
+        found = expired(db, names, dry_run=True)
+    if execute:
+        with session.write() as db:  # which may let go of them already when it is opened
+            found = expired(db, names, dry_run=False) | found
+    rows = sorted(found.values())
+    if session.as_json:
+        emit({"executed": execute, "partitions": [row._asdict() for row in rows]})
+        return
+    shown = [(*row[:-1], size_text(row.size_bytes)) for row in rows]
+    table(("TOPIC", "PARTITION", "START", "NEW START", "SEGMENTS", "SIZE"), shown)
+    given_back = size_text(sum(row.size_bytes for row in rows))
+    if not rows:
+        say("nothing is too old, or too much")
+    elif execute:
+        say(f"deleted from {counted(len(rows), 'partition')}, {given_back} given back")
+    else:
+        say("nothing was deleted; --execute does it")

@@ -1,0 +1,67 @@
+"""What the library logs, on stderr: in words for who called a verb, and line by line with time and level for a server.
+
+Knows forms.  Does not know who logs what.
+"""
+
+import contextlib
+import datetime
+import json
+import logging
+from collections.abc import Iterator
+
+from logdb.cli.output import say, warn
+
+_OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_spark_source"), ""
+
+
+class _Words(logging.Handler):
+    """A warning, as the command's own are shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
+
+
+class _Lines(logging.Handler):
+    """What happened when, how bad it is, and who says so: ``TIME LEVEL LOGGER: MESSAGE``, or an object of JSON."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = {
+            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = logging.Formatter().formatException(record.exc_info)
+        if self._as_json:
+            say(json.dumps(line, ensure_ascii=False))
+        else:
+            say("{time} {level} {logger}: {message}".format_map(line) + (f"\n{line['traceback']}" if "traceback" in line else ""))
+
+
+def words() -> contextlib.AbstractContextManager[None]:
+    """While this lasts, logdb's own warnings are shown in words; those of others go where they went."""
+    return _shown(_Words(), *_OWN)
+
+
+def lines(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
+    """While this lasts, each warning, whoever says it, is a line with time and level."""
+    return _shown(_Lines(as_json=as_json), _ROOT)
+
+
+@contextlib.contextmanager
+def _shown(handler: logging.Handler, *names: str) -> Iterator[None]:
+    """Have what is logged under these names go to ``handler``, in place of the one before it."""
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, (*_OWN, _ROOT)):
+            for other in [one for one in logger.handlers if isinstance(one, _Words | _Lines)]:
+                logger.removeHandler(other)
+                stack.callback(logger.addHandler, other)
+        for logger in map(logging.getLogger, names):
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
+        yield

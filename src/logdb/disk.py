@@ -1,0 +1,389 @@
+"""Files and directories by name: each error of the system becomes one of ours here, and a failed sync is told to its device.
+
+A **failed sync** is an fdatasync or fsync that was called and returned an error, whatever errno it gave.  ENOSPC and EDQUOT
+count: with delayed allocation, and on NFS, they tell of data that was written before.  A sync that was not begun has not
+failed: what could not be opened, created, written, allocated or renamed is ReadFailed, WriteFailed or DiskFull, and may be
+tried again.  (LMDB calls fdatasync by itself: ``meta.environment`` says which of its errors are failed syncs.)
+
+A descriptor lives inside of a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the
+method of ``File`` that uses it holds the ``File``, so the number cannot be another file's by then.
+
+FileNotFoundError and FileExistsError stay what they are where a caller may expect them.
+
+Knows the errors of the system.  Does not know formats, nor which files are open.
+Threading: any function, from any thread.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from errno import EDQUOT, EFBIG, EMFILE, EMLINK, ENFILE, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
+from typing import Self
+
+from logdb.errors import CorruptionError, DiskFull, ReadFailed, SyncFailed, WriteFailed
+from logdb.io import IO, DirectoryNotOpened, pread_exact, pwrite_all
+from logdb.model import Buffer
+from logdb.threads import renewed
+
+logger = logging.getLogger(__name__)
+
+COPY_SIZE_BYTES = 16 << 20  # of one call of the kernel's, so that a test, or a Ctrl-C, gets a word in
+_NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
+_NO_DESCRIPTOR = (EMFILE, ENFILE)
+
+# ---------------------------------------------------------------- errors by name
+
+
+def write_error(path: str, size_bytes: int, error: OSError) -> DiskFull | WriteFailed:
+    """The named error for a write of ``size_bytes``, or a change of a directory, that failed."""
+    if error.errno in (ENOSPC, EDQUOT, EFBIG):
+        return DiskFull(path, size_bytes, error.strerror or str(error))
+    return WriteFailed(path, str(error))
+
+
+@contextlib.contextmanager
+def changing(path: str) -> Iterator[None]:
+    """Raise DiskFull or WriteFailed where the system cannot change ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, 0, error) from error
+
+
+@contextlib.contextmanager
+def looking(path: str) -> Iterator[None]:
+    """Raise ReadFailed where the system cannot look at ``path``; a path that leads nowhere keeps the error of the system."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise ReadFailed(path, 0, str(error)) from error
+
+
+# ---------------------------------------------------------------- devices that failed a sync
+
+_watchers: weakref.WeakSet["Watcher"] = weakref.WeakSet()
+_watchers_lock = renewed(threading.Lock())
+
+
+class Watcher:
+    """Told when the device it stands on failed a sync; one for each store that writes."""
+
+    def __init__(self, device: int, failed: Callable[[SyncFailed], None]) -> None:
+        self.device, self.failed = device, failed
+        with _watchers_lock:
+            _watchers.add(self)
+
+
+def condemn(io: IO, path: str, reason: object) -> SyncFailed:
+    """Tell every store on the device of ``path`` that a sync failed; returns the error to raise."""
+    failure = SyncFailed(path, str(reason))
+    try:
+        device = io.device(os.path.dirname(path))
+    except OSError:
+        device = None
+    with _watchers_lock:
+        told = [watcher for watcher in _watchers if device in (None, watcher.device)]
+    for watcher in told:
+        watcher.failed(failure)
+    return failure
+
+
+def sync_directory(io: IO, path: str) -> None:
+    """fsync a directory.
+
+    Raises:
+        SyncFailed: Final for the device, as for a file.
+        DiskFull, WriteFailed: It could not be opened to be synced; the entries may not be durable yet.
+    """
+    try:
+        try:
+            io.fsync_dir(path)
+        except DirectoryNotOpened as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            _make_way()
+            io.fsync_dir(path)
+    except DirectoryNotOpened as error:
+        raise write_error(path, 0, error) from error
+    except OSError as error:
+        raise condemn(io, os.path.join(path, ""), error) from error
+
+
+# ---------------------------------------------------------------- one open file
+
+_spared: list[Callable[[], None]] = []
+
+
+def on_scarcity(give_way: Callable[[], None]) -> None:
+    """Have ``give_way`` close descriptors that can be opened again when the process has none left."""
+    _spared.append(give_way)
+
+
+def _make_way() -> None:
+    for give_way in _spared:
+        give_way()
+
+
+def _open(io: IO, path: str, flags: int, mode: int) -> int:
+    """Open a file; where the process has no descriptor left, others give theirs up first."""
+    try:
+        return io.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in _NO_DESCRIPTOR:
+            raise
+    _make_way()
+    return io.open(path, flags, mode)
+
+
+class File:
+    """An open file, closed with its last reference, or by ``with``.
+
+    Whoever reads or writes calls it on the ``File``, which therefore stays open for that long.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "indexes", "io", "path", "used")
+
+    def __init__(self, io: IO, path: str, flags: int, mode: int = 0o644) -> None:
+        """Open ``path``; ``flags`` as in os.open.
+
+        Raises:
+            FileNotFoundError, FileExistsError: as they say.
+            DiskFull, WriteFailed: It cannot be made.
+            ReadFailed: It cannot be opened.
+        """
+        self._fd = -1
+        self.io, self.path = io, path
+        try:
+            self._fd = _open(io, path, flags, mode)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError as error:
+            raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, str(error))) from error
+        self.used = True  # since the cache of open files last looked
+        self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once looked at: they go with the file
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor; for whoever alone has the file.  Closing twice is no error."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                self.io.close(fd)
+            except OSError as error:  # what mattered was synced before
+                logger.warning("closing %s: %s", self.path, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ reading; each raises ReadFailed
+
+    def read(self, size_bytes: int, position: int) -> bytes:
+        """New bytes from ``position`` on; fewer only where the file ends."""
+        try:
+            data = self.io.pread(self._fd, size_bytes, position)
+            if len(data) == size_bytes:
+                return data
+            return data + pread_exact(self.io, self._fd, size_bytes - len(data), position + len(data)) if data else data
+        except OSError as error:
+            raise ReadFailed(self.path, position, str(error)) from error
+
+    def pieces(self, size_bytes: int, position: int = 0, *, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes [``position``, ``stop``) as new bytes, ``size_bytes`` at a time; None: up to where the file ends."""
+        while stop is None or position < stop:
+            piece = self.read(size_bytes if stop is None else min(size_bytes, stop - position), position)
+            if not piece:
+                return
+            yield piece
+            position += len(piece)
+
+    def fill(self, view: memoryview, position: int) -> int:
+        """Read into ``view`` until it is full or the file ends; returns the bytes read."""
+        done = 0
+        try:
+            while done < len(view) and (read := self.io.preadinto(self._fd, view[done:], position + done)) > 0:
+                done += read
+        except OSError as error:
+            raise ReadFailed(self.path, position + done, str(error)) from error
+        return done
+
+    def size_bytes(self) -> int:
+        with looking(self.path):
+            return self.io.size_bytes(self._fd)
+
+    def file_id(self) -> tuple[int, int]:
+        """What tells it from another file of the same name."""
+        with looking(self.path):
+            return self.io.file_id(self._fd)
+
+    def drop_cache(self) -> None:
+        """Have the next read be the disk's."""
+        with looking(self.path):
+            self.io.drop_cache(self._fd)
+
+    # ------------------------------------------------------------ writing; each raises DiskFull or WriteFailed
+
+    def write(self, view: Buffer, position: int) -> None:
+        """Write all of ``view`` at ``position``."""
+        try:
+            pwrite_all(self.io, self._fd, view, position)
+        except OSError as error:
+            raise write_error(self.path, len(view), error) from error
+
+    def truncate(self, size_bytes: int) -> None:
+        with changing(self.path):
+            self.io.truncate(self._fd, size_bytes)
+
+    def allocate(self, position: int, size_bytes: int) -> None:
+        """Reserve room ahead."""
+        with changing(self.path):
+            self.io.allocate(self._fd, position, size_bytes)
+
+    def lock(self) -> bool:
+        """Take its flock without waiting; False if someone else holds it."""
+        with changing(self.path):
+            return self.io.lock(self._fd)
+
+    def copy_range(self, source: "File", size_bytes: int, position: int) -> int:
+        """As ``IO.copy_range``, from ``source`` into this file."""
+        with changing(self.path):
+            return self.io.copy_range(source._fd, self._fd, size_bytes, position)
+
+    def sync(self) -> None:
+        """Make what was written durable.
+
+        Raises:
+            SyncFailed: after it, every store on the device is read-only.
+        """
+        try:
+            self.io.fdatasync(self._fd)
+        except OSError as error:
+            raise condemn(self.io, self.path, error) from error
+
+
+# ---------------------------------------------------------------- small files
+
+
+def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
+    """The whole of a small file, at most ``size_bytes_max`` bytes of it.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ReadFailed: The system cannot read it.
+    """
+    with File(io, path, os.O_RDONLY) as file:
+        return file.read(size_bytes_max, 0)
+
+
+def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:
+    """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        position: Where ``data`` begins; what the file holds before it stays, and is not written.
+
+    Raises:
+        DiskFull, WriteFailed: It may hold part of ``data``.
+        SyncFailed: Final for the device.
+    """
+    with changing(path), File(io, path, os.O_RDWR | os.O_CREAT) as file:
+        file.write(data, position)
+        if file.size_bytes() > (end := position + len(data)):
+            file.truncate(end)
+        if sync:
+            file.sync()
+
+
+def replace_file(io: IO, path: str, data: bytes) -> None:
+    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced.
+
+    Raises:
+        DiskFull, WriteFailed: It is as it was; where its directory could not be opened to be synced, perhaps as it should be.
+        SyncFailed: Final for the device.
+    """
+    write_file(io, path + ".tmp", data)
+    with changing(path):
+        io.rename(path + ".tmp", path)
+    sync_directory(io, os.path.dirname(path))
+
+
+def path_id(io: IO, path: str) -> tuple[int, int] | None:
+    """What has a name now, to be told from another file of that name; None where nothing has.  Raises ReadFailed."""
+    with looking(path):
+        return io.path_id(path)
+
+
+def device(io: IO, path: str) -> int:
+    """The number of the device that holds ``path``; raises FileNotFoundError, ReadFailed."""
+    with looking(path):
+        return io.device(path)
+
+
+def exists(io: IO, path: str) -> bool:
+    """Whether something has the name; raises ReadFailed where the system cannot tell."""
+    with looking(path):
+        return io.exists(path)
+
+
+def names_in(io: IO, directory: str) -> list[str]:
+    """The names in a directory; raises FileNotFoundError, NotADirectoryError, ReadFailed."""
+    with looking(directory):
+        return io.listdir(directory)
+
+
+def remove(io: IO, path: str) -> None:
+    """Take a file's name away; raises WriteFailed."""
+    with changing(path):
+        io.unlink(path)
+
+
+def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[[int], None] | None = None) -> None:
+    """Copy the first ``size_bytes`` of a file into a new one, and sync it; its directory entry is the caller's to sync.
+
+    Args:
+        tell: Called with the bytes copied since the last call.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        CorruptionError: ``source`` is shorter than that.
+        ReadFailed, DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of it.
+    """
+    with File(io, source, os.O_RDONLY) as read:
+        with changing(target):
+            written = File(io, target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        with written:
+            position = 0
+            while position < size_bytes:
+                copied = written.copy_range(read, min(COPY_SIZE_BYTES, size_bytes - position), position)
+                if copied <= 0:
+                    raise CorruptionError(source, position, f"the file ends before its {size_bytes} bytes")
+                position += copied
+                if tell is not None:
+                    tell(copied)
+            written.sync()
+
+
+def link_file(io: IO, source: str, target: str) -> bool:
+    """Give a file a second name; False where the system cannot: another device, no right to, too many names, no such file system.
+
+    Raises:
+        FileNotFoundError: There is no ``source``.
+        DiskFull, WriteFailed: as they say.
+    """
+    try:
+        io.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise write_error(target, 0, error) from error
+    return True

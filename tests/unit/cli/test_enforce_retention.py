@@ -1,0 +1,50 @@
+import pytest
+
+import logdb
+from support.power_cut import quiet
+
+
+def starts(command, topic):
+    return [found["start_offset"] for found in command.json("offsets", topic)]
+
+
+@pytest.fixture
+def overdue(filled):
+    """Topic ``one`` is too large, and the database was closed by one that did not care."""
+    with logdb.open(filled.data_dir) as db:
+        quiet(db).alter_topic("one", config={"segment.bytes": 2_000, "retention.bytes": 3_000})
+        log = db.log("one")
+        for _ in range(8):
+            log.append_many([bytes(900)])
+            log.append_many([bytes(900)])
+    return filled
+
+
+@pytest.mark.local
+def test_shows_first_and_deletes_when_told(overdue):
+    shown = overdue("enforce-retention")
+    topic, partition, start, new_start, segments, _ = shown.stdout.splitlines()[1].split()[:6]
+    assert (topic, partition, start) == ("one", "0", "0")
+    assert int(new_start) > 100
+    assert "--execute" in shown.stderr
+    planned = overdue.json("enforce-retention", "one")
+    assert planned["executed"] is False
+    (row,) = planned["partitions"]
+    assert (row["new_start_offset"], row["segment_count"]) == (int(new_start), int(segments))
+    assert starts(overdue, "one") == [0]
+    assert overdue.json("enforce-retention", "three", "--execute") == {"executed": True, "partitions": []}
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("names", [[], ["one"], ["three", "one"]])
+def test_what_the_opening_let_go_is_shown_too(overdue, names):
+    (row,) = overdue.json("enforce-retention")["partitions"]
+    assert overdue.json("enforce-retention", *names, "--yes") == {"executed": True, "partitions": [row]}
+    assert starts(overdue, "one") == [row["new_start_offset"]]
+    assert overdue("verify").exit_code == 0
+
+
+def test_where_nothing_is_to_go(filled):
+    assert "nothing is too old, or too much" in filled("enforce-retention", "--execute").stderr
+    assert filled.json("enforce-retention", "one") == {"executed": False, "partitions": []}
+    assert "none" in filled("enforce-retention", "none", code=2).output

@@ -1,0 +1,54 @@
+"""Where a package of an extra is not installed, an error says what to install, and that works wherever logdb came from."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from logdb import errors
+from logdb.codec.compression import check_installed
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+HIDDEN = "import sys, logdb\nsys.modules['aiohttp'] = None\n"
+
+
+def asked_for(hint: str) -> set[str]:
+    return {word.strip("'") for word in hint.partition("pip install ")[2].split()}
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "click", "fastavro", "pyarrow", "pyspark", "rich"])
+def test_the_hint_asks_for_what_the_extra_does(package: str) -> None:
+    wanted = {words for extra in PROJECT["optional-dependencies"].values() for words in extra}
+    error = errors.missing_package("a thing", f"{package}.part")
+    assert str(error).startswith(f"a thing needs the package {package!r}: ")
+    assert asked_for(str(error)) <= wanted
+    assert any(word.startswith(package) for word in asked_for(str(error)))
+    assert error.name == f"{package}.part"
+
+
+@pytest.mark.parametrize(("codec", "package"), [("snappy", "cramjam"), ("lz4", "lz4"), ("zstd", "zstandard")])
+def test_the_hint_of_a_codec(codec: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (package, f"{package}.frame"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(errors.CodecMissing) as caught:
+        check_installed(codec)
+    assert asked_for(str(caught.value)) == {package}
+
+
+def test_no_hint_names_what_no_index_has() -> None:
+    hints = re.compile(r"pip install '?logdb")
+    sources = [path for where in ("src", "http_api", "spark_source", "docs") for path in (ROOT / where).rglob("*.*")]
+    texts = [path for path in sources if path.suffix in (".py", ".md")]
+    assert len(texts) > 200
+    assert [str(path) for path in texts if hints.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("call", ["logdb.serve(logdb.open(sys.argv[1]), http='127.0.0.1:0')", "logdb.open('http://127.0.0.1:1')"])
+def test_a_server_and_a_url_without_aiohttp(call: str, tmp_path: Path) -> None:
+    program = f"{HIDDEN}try:\n    {call}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(r"aiohttp (the door 'http'|a URL) needs the package 'aiohttp': pip install 'aiohttp>=[\d.,<]+'\n", done.stdout)
