@@ -2,7 +2,7 @@
 # make demo-spark   their delays, hour by hour, by Spark
 # make test    what a contributor runs, a quarter of an hour   make fuzz    SECONDS=60 of random bytes against C; 1,000 kills
 # make check   linters, types, sanitizers, longer runs         make wheel   sdist and wheel in dist/
-# make clean   forget everything that was built              make fault   50 kills of a streaming program, the whole group
+# make clean   forget everything that was built              make fault   SECONDS=60 of faults at libc's calls; 50 kills on Spark
 #
 # Needs Python 3.11 or newer with venv and headers (PYTHON=… chooses it), gcc and make.
 # Everything else goes into .venv, once; a stamp there says what it was made from.
@@ -54,6 +54,7 @@ fuzz: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -n auto tests/fuzz/test_openapi.py
 
 fault: .venv/dev
+	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -n auto --dist loadgroup tests/crash/test_faulty_libc.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest tests/integration/spark/test_stream_kill.py
 
 wheel: .venv/dev

@@ -19,7 +19,7 @@ class Row:
         side: Whose operation ours is: "logdb"; "served" where it is behind a URL, "spark_logdb" where Spark reads it.
         peer: A side and one of its operations; None where the goal is absolute and nothing is like it.
         goal: Least ratio of ours to the peer's at 100 B; none: reported only.
-        limit: Largest value of ours (ms, MB), or the least (M/s), instead of a ratio.
+        limit: Largest value of ours (ms, MB, B/B), or the least (M/s), instead of a ratio.
         count: Records by size of values, where it is not COUNTS; a size that is not named is left out.
         peer_count: Records of a peer that would take too long for as many; it is the rates that are compared.
     """
@@ -202,6 +202,23 @@ ROWS = (
     Row(name="memory", work="memory of 1,000 open partitions", ours="memory", limit=100, count={100: 1}),
     Row(name="import", work="import logdb", ours="import_", limit=50, count={100: 1}),
     Row(name="import-uncompiled", work="… where no compiled files are kept", ours="import_uncompiled", count={100: 1}),
+    *(
+        Row(
+            name=f"wear-{level}{rate and f'-{rate}'}",
+            work=f"bytes to the disk for a byte in a log of 900 MB, {said} at {level}; in an empty one",
+            ours=f"wear_{level}_{rate or 0}_large",
+            peer=("logdb", f"wear_{level}_{rate or 0}_small"),
+            goal=None if limit else 0.9,
+            limit=limit,
+            count={100: count},
+        )
+        for level in ("interval", "fsync")
+        for rate, said, limit, count in (
+            ("", "flat out", 1.3, 1_000_000),
+            (10, "10 calls of 5 KB a second", None, 8_000),
+            (1, "one such call a second", None, 800),
+        )
+    ),
     Row(
         name="url-many",
         work="over HTTP: append_many, 64,000 a call; in the process",

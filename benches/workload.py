@@ -29,7 +29,7 @@ Values = list[bytes]
 
 
 class Measure(NamedTuple):
-    """What one operation of one side came to; ``unit`` is "M/s" (more is better), "ms" or "MB"."""
+    """What one operation of one side came to; ``unit`` is "M/s" (more is better), "ms", "MB" or "B/B": bytes for each byte."""
 
     value: float
     unit: str

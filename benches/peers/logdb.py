@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from benches.peers import not_importable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _READY_COUNT = 100
 _READ_SIZE_BYTES = 1 << 20
 _MEMORY_PARTITIONS = 1_000
+_TRICKLE_COUNT = 40  # records a call: 5 KB
 _IMPORT_COUNT = 11
 
 
@@ -594,6 +596,48 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+# ---------------------------------------------------------------- what reaches the disk
+
+
+def _wear(level: "Durability", calls_per_second: int, segment_size_bytes: int, work: Work) -> Measure:
+    """Bytes written to the disk for each byte that the log grows, by ``/proc/self/io``.
+
+    Args:
+        calls_per_second: Of 40 records; 0: 1,000 records a call, as fast as it goes.
+        segment_size_bytes: How large the active segment is when it begins.
+    """
+    import logdb
+
+    path = str(work.directory / "db")
+    with logdb.open(path, durability="os") as db:
+        db.create_topic("t", config={"segment.bytes": 2**31 - 1})
+        log, piece = db.log("t"), [bytes(1_000)] * 10_000
+        while log.size_bytes < segment_size_bytes:
+            log.append_many(piece)
+    batches = list(work.batches(_TRICKLE_COUNT if calls_per_second else BATCH_COUNT))
+    with logdb.open(path, durability=level) as db:
+        log = db.log("t")
+        log.append_many([b"first"])
+        log.flush()
+        began_s, log_bytes, end_offset = work.start(), log.size_bytes, log.end_offset
+        began_bytes = _written_bytes()
+        for number, (keys, values) in enumerate(batches):
+            log.append_many(values, keys=keys)
+            if calls_per_second:
+                time.sleep(max(0.0, began_s + (number + 1) / calls_per_second - time.perf_counter()))
+        log.flush()
+        written, grown = _written_bytes() - began_bytes, log.size_bytes - log_bytes
+        if log.end_offset - end_offset != work.count:
+            raise Wrong(f"the log grew by {log.end_offset - end_offset} records instead of {work.count}")
+        return Measure(written / grown, "B/B", f"{written / work.count:.0f} B for a record of {grown / work.count:.0f} B in the log")
+
+
+def _written_bytes() -> int:
+    """What this process has had written to disks: each page that became dirty, once until it was written."""
+    with open("/proc/self/io") as file:
+        return int(file.read().partition("write_bytes: ")[2].split()[0])
+
+
 def import_(work: Work) -> Measure:
     """What `import logdb` adds to a process: the median of 11 pairs, with it and without.  Compiled files may be kept."""
     return _added({name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"})
@@ -651,4 +695,10 @@ _ALL: tuple[Callable[[Work], Measure], ...] = (
     import_,
     import_uncompiled,
 )
-OPERATIONS = {operation.__name__: operation for operation in _ALL}
+OPERATIONS: dict[str, Callable[[Work], Measure]] = {operation.__name__: operation for operation in _ALL}
+OPERATIONS |= {
+    f"wear_{level}_{calls_per_second}_{size}": partial(_wear, level, calls_per_second, size_bytes)
+    for level in ("interval", "fsync")
+    for calls_per_second in (0, 10, 1)
+    for size, size_bytes in (("small", 0), ("large", 900 << 20))
+}

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import logdb
+from logdb.threads import renewed
 
 _CONNECT_TIMEOUT_MS = 30_000  # a server that starts again fails no task
 _Identity = tuple[int, int, int] | None
@@ -28,8 +29,7 @@ class _Opened(NamedTuple):
 
 
 _opened: "dict[Place, _Opened]" = {}
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+_lock = renewed(threading.Lock())
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,11 @@ class File:
         with changing(self.path):
             return self.io.lock(self._fd)
 
+    def unlock(self) -> None:
+        """Give the flock up, for a child that was forked meanwhile too."""
+        with changing(self.path):
+            self.io.unlock(self._fd)
+
     def copy_range(self, source: "File", size_bytes: int, position: int) -> int:
         """As ``IO.copy_range``, from ``source`` into this file."""
         with changing(self.path):

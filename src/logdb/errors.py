@@ -15,7 +15,7 @@ class LogdbError(Exception):
 
 
 _REQUIREMENTS = {
-    "aiohttp": "'aiohttp>=3.14,<3.15'",
+    "aiohttp": "'aiohttp>=3.14,<3.15' 'google-re2>=1.1'",
     "click": "'click>=8.1' 'rich>=13'",
     "fastavro": "'fastavro>=1.9'",
     "pyarrow": "'pyarrow>=17'",

@@ -29,6 +29,17 @@ _COPY_SIZE_BYTES = 1 << 20
 _F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves the data in the drive's cache
 
 
+def mode_in(directory: str, mode: int) -> int:
+    """The mode of a new file or directory: it is closed to whom the directory that it is made in is closed to.
+
+    So all that is made in a directory with ``security.json``, by whichever part of the library, is its owner's only.
+    """
+    try:
+        return mode & (os.stat(directory or ".").st_mode | 0o700)
+    except OSError:
+        return mode  # what makes it says why it cannot
+
+
 class DirectoryNotOpened(OSError):
     """A directory could not be opened in order to be synced: unlike a sync that failed, this says nothing of what the disk holds."""
 
@@ -39,7 +50,9 @@ class IO:
     # ------------------------------------------------------------ files
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """Open a file; ``flags`` as in os.open, close-on-exec is added."""
+        """Open a file; ``flags`` as in os.open, close-on-exec is added; ``mode``: see ``mode_in``."""
+        if flags & os.O_CREAT:
+            mode = mode_in(os.path.dirname(path), mode)
         return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def close(self, fd: int) -> None:
@@ -140,8 +153,16 @@ class IO:
             return False
         return True
 
-    def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+    def mkdir(self, path: str, *, apart: bool = False) -> None:
+        """Make a directory; ``apart``: it is not closed to others because the one that it is made in is (``mode_in``)."""
+        os.mkdir(path, 0o777 if apart else mode_in(os.path.dirname(path), 0o777))
+
+    def mode(self, path: str) -> int:
+        """The kind of a file or directory and who may do what with it, as in ``os.stat``."""
+        return os.stat(path).st_mode
+
+    def chmod(self, path: str, mode: int) -> None:
+        os.chmod(path, mode)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)

@@ -325,6 +325,7 @@ class LogConfig(NamedTuple):
     log_append_time: bool = False
     timestamp_before_max_ms: int = _LONG
     timestamp_after_max_ms: int = 3_600_000
+    retention_ms: int = -1
 
     @staticmethod
     def of(config: Mapping[str, ConfigValue], durability: Durability) -> "LogConfig":
@@ -349,6 +350,7 @@ class LogConfig(NamedTuple):
             log_append_time=full["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=int(full["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(full["message.timestamp.after.max.ms"]),
+            retention_ms=int(full["retention.ms"]) if "delete" in str(full["cleanup.policy"]) else -1,
         )
 
 

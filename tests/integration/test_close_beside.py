@@ -1,7 +1,6 @@
 """``db.close()`` beside threads that use the database: each returns, by an error of ours at most, and nothing stays open."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ import pytest
 import logdb
 from logdb.errors import Closed, LogdbError, ProducerFenced, TransactionAborted, WriteFailed
 from support.builders import until
+from support.open_files import open_below
 
 COMPACTED = {"cleanup.policy": "compact"}
 ENDED_S = 30
@@ -17,19 +17,6 @@ ENDED_S = 30
 
 def ours() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("logdb-")}
-
-
-def descriptors(path) -> list[str]:
-    """The files below a directory that this process has open, or mapped."""
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:
-            continue  # that of the listing
-    with open("/proc/self/maps") as maps:
-        found += [line.split(maxsplit=5)[-1].strip() for line in maps]
-    return [name for name in found if name.startswith(f"{path}/")]
 
 
 class User:
@@ -139,12 +126,12 @@ def test_nothing_hangs_and_nothing_stays_open(tmp_path, attempt):
         assert not user.thread.is_alive(), f"{name} hangs after close() has returned"
         assert isinstance(user.error, Closed), f"{name} ended by {user.error!r}"
     assert ours() - before == set()
-    assert descriptors(path) == []
+    assert open_below(path) == []
     with logdb.open(path) as again:  # while the old database, and its tables, are there still
         assert again.table("k").get(b"a") == b"v"
         assert again.reports == ()
     assert logdb.verify(path).ok
-    assert descriptors(path) == []
+    assert open_below(path) == []
 
 
 # ---------------------------------------------------------------- one moment at a time
@@ -160,7 +147,7 @@ def test_a_table_after_the_close(tmp_path):
     for use in (lambda: table[b"a"], lambda: len(table), table.refresh, table.positions, lambda: list(table), lambda: db.table("k")):
         with pytest.raises(Closed):
             use()
-    assert descriptors(tmp_path) == []
+    assert open_below(tmp_path) == []
     with logdb.open(tmp_path / "db") as again:
         assert again.table("k")[b"a"] == b"v"
 
@@ -184,7 +171,7 @@ def test_a_table_between_the_close_of_the_views_and_that_of_the_files(tmp_path):
     db._broker.close = lambda: (beside(), close())  # the views are closed by then, the files are not
     db.close()
     assert len(found) == 4
-    assert descriptors(tmp_path) == []
+    assert open_below(tmp_path) == []
 
 
 def test_a_transaction_that_begins_when_the_coordinators_have_ended(tmp_path):

@@ -1,7 +1,6 @@
 """A thread that cannot be started: an error by name, nothing half done, and the next try works."""
 
 import asyncio
-import os
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ import logdb
 from logdb import aio
 from logdb.errors import ThreadUnavailable
 from support.builders import until
+from support.open_files import open_below
 from support.places import opened
 from support.power_cut import die
 from support.thread_start import refused
@@ -26,23 +26,12 @@ def ours() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("logdb-")}
 
 
-def descriptors(path) -> list[str]:
-    """The files below a directory that this process has open."""
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:
-            continue  # that of the listing
-    return [name for name in found if name.startswith(str(path))]
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path):
     before = ours()
     yield
     until(lambda: ours() <= before, "all threads have ended")
-    assert descriptors(tmp_path) == []
+    assert open_below(tmp_path) == []
 
 
 def check_open(path) -> None:
@@ -66,7 +55,7 @@ def test_opening(tmp_path, thread):
     die(db)
     with refused(thread), pytest.raises(ThreadUnavailable, match=thread):
         logdb.open(path)
-    assert ours() == set() and descriptors(path) == []
+    assert ours() == set() and open_below(path) == []
     with logdb.open(path) as db:
         assert [record.value for record in db.log("t").read(0)] == [b"v", b"w"]
     check_open(path)

@@ -141,9 +141,9 @@ class FaultyIO(IO):
         self._step("exists", path)
         return super().exists(path)
 
-    def mkdir(self, path):
+    def mkdir(self, path, **how):
         self._step("mkdir", path)
-        super().mkdir(path)
+        super().mkdir(path, **how)
 
     def rename(self, old, new):
         self._step("rename", old)

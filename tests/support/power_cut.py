@@ -139,9 +139,9 @@ class PowerCutIO(IO):
 
     # ------------------------------------------------------------ directories
 
-    def mkdir(self, path):
+    def mkdir(self, path, **how):
         self._die_or("mkdir", path)
-        super().mkdir(path)
+        super().mkdir(path, **how)
         parent, name = self._parent(path)
         if parent is not None:
             self._enter(parent, name, DirNode())

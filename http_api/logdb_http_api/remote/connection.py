@@ -209,6 +209,11 @@ class Connections:
         """The first URL over which others may read along: it is neither https nor this machine."""
         return next((one.url for one in self._addresses if not (one.tls or one.host == "localhost" or is_loopback(one.host))), None)
 
+    @property
+    def private(self) -> bool:
+        """Whether what comes over them is not for everybody on this machine: it is asked for by somebody, or over TLS."""
+        return bool(self._security.headers()) or any(one.tls for one in self._addresses)
+
     def __repr__(self) -> str:
         return f"<Connections to {', '.join(self.urls)}>"
 

@@ -11,7 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from logdb.client import local
-from logdb.disk import File
+from logdb.disk import File, exists
 from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
 from logdb.io import IO
 from logdb.store.backup import new_file
@@ -32,10 +32,10 @@ _MAKING_MS = 86_400_000
 def backup(connections: "Connections", io: IO, path: str, progress: Progress | None, base: str | None = None) -> Copied:
     """Have a backup made, and download it to the new file ``path``; see ``Database.backup``."""
     path = os.path.abspath(path)
-    if io.exists(path):
+    if exists(io, path):
         raise TargetNotEmpty(path)
     outline = None if base is None else _outline(io, base)
-    with new_file(io, path) as file:
+    with new_file(io, path, private=connections.private) as file:
         try:
             made = connections.request("POST", _PATH, outline, {"Content-Type": BACKUP}, safe=False, patience_ms=_MAKING_MS)
         except BackupMismatch as error:
@@ -83,6 +83,8 @@ def snapshot(connections: "Connections", io: IO, path: str, progress: Progress |
     path = os.path.abspath(path)
     check_empty(io, path)
     beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-", dir=os.path.dirname(path))
+    if not connections.private:
+        os.chmod(beside, 0o755)  # noqa: S103 -- the snapshot is as closed as what it is made from
     try:
         file, directory = os.path.join(beside, "backup"), os.path.join(beside, "restored")
         written_bytes = backup(connections, io, file, progress).written_bytes

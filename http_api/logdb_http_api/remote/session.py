@@ -110,7 +110,6 @@ class RemoteSession:
     describe_topic = _calling(Session.describe_topic)
     flush = _calling(Session.flush)
     compact = _calling(Session.compact)
-
     init_producer_id = _calling(Session.init_producer_id)
     add_partitions = _calling(Session.add_partitions)
     add_offsets = _calling(Session.add_offsets)
@@ -210,9 +209,9 @@ class RemoteSession:
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
+        """The topic as it is now, or was a moment ago."""
         if not isinstance(topic, str):
             raise wrong_type("topic", topic, (str,))
-        """The topic as it is now, or was a moment ago."""
         self.check_open()
         info, until = self._infos.get(topic, (None, 0.0))
         if info is None or time.monotonic() >= until:

@@ -37,6 +37,7 @@ from logdb.broker.security_file import Security
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.store.directories import is_private, make_private
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ class Gate:
     Attributes:
         metrics: What is counted.
         quotas: What is charged.
-        partitions: What may be made.
         change_count: How often users, tokens and ACLs were another set.
+        partitions: What may be made.
     """
 
     def __init__(
@@ -78,6 +79,17 @@ class Gate:
         self.change_count = 0
         self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
+        if self._file.is_there:
+            self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        """Make a directory its owner's only that was secured before changes of the file did so."""
+        io, directory = self._broker.io, self._broker.directory
+        try:
+            if not is_private(io, directory):
+                make_private(io, directory)
+        except LogdbError as error:
+            logger.warning("%s may be read by others on this machine: %s", directory, error)
 
     @property
     def directory(self) -> str:

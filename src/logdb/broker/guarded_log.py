@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from logdb.codec import Record, RecordIterator, arrow
+from logdb.codec import Record, RecordIterator, arrow, convert, split
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.log import Log
@@ -190,7 +191,9 @@ class GuardedLog:
             batches, offset = self.read_batches(offset)
             if not batches:
                 return
-            yield batches
+            compressed = any(batch.attributes & CODEC_MASK for _, batch in convert.headers(batches))
+            for part in split(batches, 1) if compressed else (batches,):  # one at a time: the bound is a batch's
+                yield convert.decompress_batches(part, BATCH_SIZE_BYTES_MAX)
 
     def read_arrow(
         self,

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 from logdb.broker.principals import Principal
 from logdb.errors import InvalidPartitions
+from logdb.threads import renewed
 
 Counts: TypeAlias = Callable[[], Mapping[str, int]]
 """Says how many partitions each topic has."""
@@ -43,7 +44,7 @@ class Partitions:
     """What was made, and what is being made."""
 
     def __init__(self, limits: PartitionLimits) -> None:
-        self._limits, self._lock = limits.check(), threading.Lock()
+        self._limits, self._lock = limits.check(), renewed(threading.Lock())
         self._made: dict[tuple[str, Principal], int] = {}  # by topic and who made them
         self._coming: Counter[Principal] = Counter()
 

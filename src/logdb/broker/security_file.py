@@ -3,7 +3,8 @@
 Knows the file, how it is changed, and how a change is noticed.  Does not know what it means: ``acls``, ``credentials`` and
 ``quotas`` do.
 
-One line of compact JSON with its CRC (``store.security_line``; docs/format.md has an example), readable by its owner only.  It is
+One line of compact JSON with its CRC (``store.security_line``; docs/format.md has an example), readable by its owner only, as all
+of the directory is from the first change on.  It is
 replaced as a whole, synced, so there is the old one or the new one.  Whoever changes it holds the lock of ``security.lock``, in
 whatever process; readers need none.  Where it is there, authentication is on.  What is damaged is an error, never taken for empty.
 
@@ -26,6 +27,7 @@ from logdb.disk import File, changing, looking, read_file, replace_file
 from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, LogdbError, ReadFailed
 from logdb.io import IO
 from logdb.store import security_line
+from logdb.store.directories import is_private, make_private
 from logdb.store.security_line import FILE_NAME, LOCK_NAME, SIZE_BYTES_MAX
 from logdb.threads import renewed
 
@@ -157,6 +159,8 @@ def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T
         data = encode(content)
         if len(data) > SIZE_BYTES_MAX:
             raise InvalidSecurity(f"{path} would have {len(data)} bytes: allowed are {SIZE_BYTES_MAX}")
+        if not is_private(io, directory):
+            make_private(io, directory)
         with changing(path):
             File(io, path + ".tmp", os.O_RDWR | os.O_CREAT, 0o600).close()
         replace_file(io, path, data)
@@ -164,27 +168,20 @@ def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T
     return result
 
 
-def _lock(io: IO, fd: int, path: str) -> bool:
-    with changing(path):
-        return io.lock(fd)
-
-
 @contextlib.contextmanager
 def _locked(io: IO, path: str) -> Iterator[None]:
     with changing(path):
-        fd = io.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+        file = File(io, path, os.O_RDWR | os.O_CREAT, 0o600)
+    with file:
         until = time.monotonic() + _LOCK_WAIT_S
-        while not _lock(io, fd, path):
+        while not file.lock():
             if time.monotonic() >= until:
                 raise DirectoryLocked(path, pid=0, host="", since="")
             time.sleep(_LOCK_POLL_S)
         try:
             yield
         finally:
-            io.unlock(fd)
-    finally:
-        io.close(fd)
+            file.unlock()
 
 
 class Watched:
@@ -231,6 +228,11 @@ class Watched:
                 raise
             finally:
                 self._looked_ms = now_ms
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was a file when it was looked for."""
+        return self._file is not None
 
     def _read(self) -> Security | None:
         self._let_go()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 import logdb
+from logdb.cli.actions import names
 from logdb.cli.output import counted, emit, say, size_text, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Session, common, pass_session
@@ -19,7 +20,7 @@ def expired(db: "logdb.Database", names: Sequence[str], *, dry_run: bool) -> dic
 
 @click.command(short_help="Delete what is too old, or too much; shows it first.")
 @common
-@click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@names("[TOPIC]...", "--topic", kind=TOPIC)
 @click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
 @pass_session
 def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> None:

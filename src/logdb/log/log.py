@@ -34,6 +34,7 @@ from logdb.log.group_commit import GroupCommit
 from logdb.log.host import End, Host
 from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.retention import born_ms
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment import transaction_index
@@ -178,10 +179,10 @@ class Log(AppendableLog):
                     self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(self._end.offset, now_ms)
+                segment.append_ms = now_ms  # first: retention, which may look at any moment, finds no new end with an old age
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
-            segment.append_ms = now_ms
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake_syncer(self)
@@ -266,6 +267,7 @@ class Log(AppendableLog):
         return segment.size_bytes > 0 and (
             segment.size_bytes + size_bytes > config.segment_bytes
             or now_ms - segment.created_ms >= config.segment_ms
+            or 0 <= config.retention_ms < now_ms - born_ms(segment)  # all of it may go, unless this keeps it young
             or next_offset - segment.base_offset > 2**31 - 1
             or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
         )

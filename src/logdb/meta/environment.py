@@ -29,7 +29,7 @@ import lmdb
 
 from logdb.disk import condemn, looking
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
-from logdb.io import IO
+from logdb.io import IO, mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
 from logdb.meta.gate import Gate
 
@@ -305,6 +305,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
             path,
             map_size=-(-map_size_bytes // _MAP_UNIT_BYTES) * _MAP_UNIT_BYTES,
             create=False,
+            mode=mode_in(path, 0o644),
             readonly=access < Access.WRITE,
             lock=access > Access.NO_LOCK,
             max_readers=READER_COUNT_MAX,

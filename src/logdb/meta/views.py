@@ -44,7 +44,7 @@ import lmdb
 from logdb.codec.batch import crc32c
 from logdb.disk import File, condemn, read_file, replace_file
 from logdb.errors import Closed, DiskFull, Forked, LogdbError, WriteFailed
-from logdb.io import IO
+from logdb.io import IO, mode_in
 from logdb.meta.environment import DAMAGE
 from logdb.threads import renewed
 
@@ -116,7 +116,8 @@ class View:
             DiskFull, WriteFailed: It could not be made.
         """
         with _named_errors(path):
-            os.makedirs(path, exist_ok=True)
+            for one in (os.path.dirname(path), path):
+                os.makedirs(one, mode_in(os.path.dirname(one), 0o777), exist_ok=True)
         if not (kept and _is_believed(path, io)):
             _remove_files(path)
         try:
@@ -397,6 +398,7 @@ def _open_lmdb(path: str) -> lmdb.Environment:
         try:
             return lmdb.open(
                 path,
+                mode=mode_in(path, 0o644),
                 map_size=size_bytes,
                 max_dbs=2,
                 max_readers=_READER_COUNT_MAX,

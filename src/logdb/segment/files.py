@@ -77,8 +77,9 @@ def _close(victims: list[tuple["FileHolder", File]]) -> None:
 class FileHolder:
     """What opens its one file when it is needed, and lets the cache take it away.
 
-    ``dirty``: written to since the last sync began; true until that sync has ended, so whoever needs it to be durable and
-    finds it clean need not wait.  It outlives the ``File``: the cache may take that away in the middle of a write.
+    ``dirty``: written to since the last sync began, or while it did; true until a sync has ended that began after the write had
+    ended, so whoever needs it to be durable and finds it clean need not wait.  It outlives the ``File``: the cache may take that
+    away in the middle of a write.
     """
 
     __slots__ = ("__weakref__", "file", "file_id", "io", "path", "retired", "synced_count", "writable", "write_count")
@@ -88,7 +89,7 @@ class FileHolder:
         self.file: File | None = None
         self.file_id: tuple[int, int] | None = None  # once it was open
         self.retired = False
-        self.write_count = 0  # counted before each write, by the one thread that writes at a time
+        self.write_count = 0  # counted before each write and after it, by the one thread that writes at a time
         self.synced_count = 0  # what it was when the last sync began that has ended well
 
     @property

@@ -141,6 +141,7 @@ class Segment(FileHolder):
             self._preallocate(file, end)
         self.write_count += 1
         file.write(batches, end - size_bytes)
+        self.write_count += 1  # a sync that began meanwhile may have come too early
         self.whole = False
         status = scanner.scan(batches, size_bytes)
         if status is not Status.OK or scanner.next_offset != next_offset:
@@ -172,6 +173,7 @@ class Segment(FileHolder):
         if file.size_bytes() != self.size_bytes:
             self.write_count += 1
             file.truncate(self.size_bytes)
+            self.write_count += 1
         self.room_bytes = self.size_bytes
 
     def save_indexes(self, *, final: bool = False) -> None:

@@ -91,7 +91,7 @@ class TransactionIndex:
         """Take over what the file says of markers below ``offset``; the rest is yet to be found in the log.
 
         Args:
-            count, crc: What a snapshot of producers says of these entries, as ``checksum`` does.
+            count, crc: What a snapshot of producers says of these entries, as ``summary`` does.
 
         Raises:
             CorruptionError: They are others, or the file contradicts itself.  A search raises it too, until ``rebuilt``.

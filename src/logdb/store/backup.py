@@ -24,6 +24,7 @@ from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 from logdb.store import backup_list
 from logdb.store.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
 from logdb.store.backup_list import ListedLog, LogKey, Part
+from logdb.store.directories import is_private
 from logdb.store.frozen import FrozenLog, check_tail
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot import held
@@ -45,7 +46,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
                 raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
             onto = reader.info.backup_id, reader.checksum
-    with held(store) as frozen, new_file(io, path) as file:
+    with held(store) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
         plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
         info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
         writer = BackupWriter(file, info)
@@ -151,11 +152,15 @@ def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def new_file(io: IO, path: str) -> Iterator[File]:
-    """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is."""
+def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
+    """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is.
+
+    Args:
+        private: It is its owner's only, as what it is made from.
+    """
     name = temporary = f"{path}.tmp"
     with changing(temporary):
-        file = File(io, temporary, os.O_RDWR | os.O_CREAT)
+        file = File(io, temporary, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o644)
     with file:
         if not file.lock():
             raise DirectoryLocked(temporary, pid=0, host="", since="")

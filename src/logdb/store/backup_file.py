@@ -172,9 +172,9 @@ class BackupReader:
 
     def outline(self) -> bytes:
         """The backup without its files: what an increment onto it has to know.  Format: docs/backup.md, Outline."""
-        stored = int.from_bytes(self._read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
-        info = self._read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
-        frames = self._read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
+        stored = int.from_bytes(self._opened.read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
+        info = self._opened.read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
+        frames = self._opened.read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
         list_position = HEADER_SIZE + len(info)
         return encode_header() + info + frames + encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
 
@@ -183,7 +183,7 @@ class BackupReader:
 
         What is left of a file's bytes is read before the next one is given.
         """
-        digest = hashlib.sha256(self._read(HEADER_SIZE, 0))
+        digest = hashlib.sha256(self._opened.read(HEADER_SIZE, 0))
         frames = _Frames(self._frames(HEADER_SIZE, self._trailer.list_position, digest=digest))
         for position, kind, data in frames:
             if kind == _LIST:
@@ -213,7 +213,7 @@ class BackupReader:
     # ------------------------------------------------------------ the parts
 
     def _check_header(self) -> None:
-        header = self._read(HEADER_SIZE, 0)
+        header = self._opened.read(HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE or header[:8] != _MAGIC or crc32c(header[:12]) != int.from_bytes(header[12:], "big"):
             raise self.damaged(0, "it is no backup of logdb's, or its header is damaged")
         found = int.from_bytes(header[8:12], "big")
@@ -222,7 +222,7 @@ class BackupReader:
 
     def _read_trailer(self) -> Trailer:
         position = self._size_bytes - TRAILER_SIZE
-        data = self._read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
+        data = self._opened.read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
         trailer = Trailer(int.from_bytes(data[4:12], "big"), int.from_bytes(data[12:20], "big"), data[20:52])
         if not data or encode_trailer(trailer) != data:
             raise self.damaged(max(position, 0), "it does not end in a whole trailer: it was cut short, or is damaged there")
@@ -272,12 +272,12 @@ class BackupReader:
     ) -> Iterator[tuple[int, bytes, bytes]]:
         """Position, kind and content of the frames in [position, stop), each checked; their bytes are added to ``digest``."""
         while position < stop:
-            head = self._read(_FRAME_HEADER_SIZE, position)
+            head = self._opened.read(_FRAME_HEADER_SIZE, position)
             kind, size_bytes, stored = head[:4], int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:12], "big")
             ends = position + _FRAME_HEADER_SIZE + stored
             if len(head) < _FRAME_HEADER_SIZE or stored > _STORED_SIZE_BYTES_MAX or size_bytes > PIECE_SIZE_BYTES or ends > stop:
                 raise self.damaged(position, f"a frame of {stored} bytes, {size_bytes} when decompressed, cannot be")
-            payload = self._read(stored, position + _FRAME_HEADER_SIZE)
+            payload = self._opened.read(stored, position + _FRAME_HEADER_SIZE)
             computed, wanted = crc32c(payload, crc32c(head[:12])), int.from_bytes(head[12:], "big")
             if digest is not None:
                 digest.update(head)
@@ -297,9 +297,6 @@ class BackupReader:
         if len(data) != size_bytes:
             raise self.damaged(position, f"a frame holds {len(data)} bytes and says {size_bytes}")
         return data
-
-    def _read(self, size_bytes: int, position: int) -> bytes:
-        return self._opened.read(size_bytes, position)
 
 
 class _Frames:

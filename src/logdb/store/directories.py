@@ -10,13 +10,14 @@ a process that is killed leaves nothing under the name.  While it is built it ho
 import contextlib
 import os
 from collections.abc import Iterator
-from stat import S_ISDIR
+from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
 
 from logdb.disk import File, changing, exists, looking, sync_directory
 from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 
 UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
+_OTHERS = S_IRWXG | S_IRWXO
 _BUILDING = "BUILDING.tmp"
 
 
@@ -27,7 +28,7 @@ def make_directory(io: IO, path: str) -> None:
         return
     make_directory(io, parent)
     with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
-        io.mkdir(path)
+        io.mkdir(path, apart=True)
     try:
         sync_directory(io, parent)
     except (DiskFull, WriteFailed):  # else the next try would take it for durable
@@ -51,11 +52,35 @@ def remove_tree(io: IO, path: str) -> None:
             io.unlink(path)
 
 
+def is_private(io: IO, path: str) -> bool:
+    """Whether a file or directory is its owner's only."""
+    with looking(path):
+        return not io.mode(path) & _OTHERS
+
+
+def make_private(io: IO, path: str) -> None:
+    """Take from others all they may do with a directory and what is in it; first with itself, so that what is made meanwhile is private.
+
+    Raises:
+        WriteFailed: It is somebody else's.
+    """
+    names: list[str] = []
+    with changing(path), contextlib.suppress(FileNotFoundError):  # it went meanwhile
+        mode = io.mode(path)
+        io.chmod(path, S_IMODE(mode) & ~_OTHERS)
+        names = io.listdir(path) if S_ISDIR(mode) else []
+    for name in names:
+        make_private(io, os.path.join(path, name))
+
+
 @contextlib.contextmanager
-def building(io: IO, target: str) -> Iterator[str]:
+def building(io: IO, target: str, *, private: bool = False) -> Iterator[str]:
     """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
 
     What lies directly in it is synced here; directories in it are the caller's to sync.
+
+    Args:
+        private: It is its owner's only, as what it is made from.
 
     Raises:
         TargetNotEmpty: ``target``, or the name it is built under, is taken by something else.
@@ -65,7 +90,7 @@ def building(io: IO, target: str) -> Iterator[str]:
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
     make_directory(io, parent)
-    with _begin(io, temporary):
+    with _begin(io, temporary, private=private):
         try:
             yield temporary
             sync_directory(io, temporary)
@@ -108,7 +133,7 @@ def check_empty(io: IO, target: str) -> None:
         raise TargetNotEmpty(target)
 
 
-def _begin(io: IO, temporary: str) -> File:
+def _begin(io: IO, temporary: str, *, private: bool) -> File:
     """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
     if exists(io, temporary):
@@ -120,7 +145,9 @@ def _begin(io: IO, temporary: str) -> File:
             with changing(temporary):
                 io.rmdir(temporary)
     with changing(temporary):
-        io.mkdir(temporary)
+        io.mkdir(temporary, apart=True)
+        if private:
+            io.chmod(temporary, S_IMODE(io.mode(temporary)) & ~_OTHERS)
     try:
         locked = _lock(io, mark)
     except BaseException:

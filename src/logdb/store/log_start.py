@@ -8,12 +8,13 @@ Knows the steps.  Does not know why a log is to begin later: retention says so, 
 
 import contextlib
 import logging
+from collections.abc import Mapping
 
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_paths
 from logdb.meta import WriteTransaction
-from logdb.model import TopicPartition
+from logdb.model import ConfigValue, TopicPartition
 from logdb.segment.segment import Segment
 from logdb.store import topic_file
 from logdb.store.checkpoints import Checkpoints
@@ -30,13 +31,22 @@ class LogStarts:
     def __init__(self, state: StoreState, entries: Entries, checkpoints: Checkpoints) -> None:
         self._state, self._entries, self._checkpoints = state, entries, checkpoints
 
-    def move(self, log: Log, start_offset: int) -> None:
-        """Let a log begin at ``start_offset``, durably, and remove the sealed segments wholly below it."""
+    def move(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
+        """Let a log begin at ``start_offset``, durably, and remove the sealed segments wholly below it.
+
+        Args:
+            config: Only if its topic still has these configs; None: whatever it has.
+
+        Returns:
+            Whether that was done.
+        """
         name, state = TopicPartition(log.topic, log.partition), self._state
         with state.topics_lock, state.checkpoint_lock:
             state.check_writable()
             if state.logs.get(name) is not log:
                 raise UnknownTopic(log.topic)  # deleted meanwhile
+            if config is not None and state.topic(log.topic).config != config:
+                return False
             below = [named for named in state.catalogue.segments(*name) if named.next_offset <= start_offset]
             if start_offset > log.start_offset:
                 self._commit(name, log, start_offset)
@@ -44,11 +54,12 @@ class LogStarts:
         for segment in gone:
             with state.checkpoint_lock:
                 if state.closed or state.logs.get(name) is not log:
-                    return  # what has the file's name by now may be another topic's
+                    return True  # what has the file's name by now may be another topic's
                 _remove(segment, start_offset)
         with state.checkpoint_lock:
             if not state.closed and state.logs.get(name) is log:
                 remove_files(state.io, sidecar_paths(log.directory, below))
+        return True
 
     def _commit(self, name: TopicPartition, log: Log, start_offset: int) -> None:
         topic, io = self._state.topic(name.topic), self._state.io

@@ -24,7 +24,7 @@ from logdb.store import frozen as freezing
 from logdb.store.backup import listed
 from logdb.store.backup_file import BackupReader, FileName
 from logdb.store.backup_list import ListedLog, Part
-from logdb.store.directories import building
+from logdb.store.directories import building, is_private
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.lock import LockFile
 from logdb.store.report import Copied, Progress
@@ -46,7 +46,7 @@ def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progre
 def _restore_directory(io: IO, source: str, target: str, progress: Progress | None) -> Copied:
     store = Store.open(source, mode="r", io=io)
     try:
-        with freezing.freeze(store) as frozen, building(io, target) as path:
+        with freezing.freeze(store) as frozen, building(io, target, private=is_private(io, source)) as path:
             done, total = 0, sum(log.size_bytes for log in frozen.logs)
 
             def tell(file: str, size_bytes: int) -> None:
@@ -140,7 +140,8 @@ class Restoration:
 
     def run(self, target: str) -> Copied:
         wanted = self._wanted()
-        with building(self._io, target) as path:
+        private = any(is_private(self._io, reader.path) for reader in self._chain)
+        with building(self._io, target, private=private) as path:
             for log in self._logs:
                 directory = os.path.join(path, _name(log))
                 with changing(directory):

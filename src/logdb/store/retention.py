@@ -48,8 +48,15 @@ class Host(Protocol):
     def checkpoint(self, logs: list[Log]) -> None:
         """Seal what was rolled over."""
 
-    def begin_at(self, log: Log, start_offset: int) -> None:
-        """Move a log's start, durably, and remove the sealed segments wholly below it."""
+    def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
+        """Move a log's start, durably, and remove the sealed segments wholly below it.
+
+        Args:
+            config: Only if its topic still has these configs.
+
+        Returns:
+            Whether that was done.
+        """
 
 
 class Active(NamedTuple):
@@ -188,7 +195,9 @@ class Retention:
         names, self._sealed = self._sealed, set()
         for topic in _limited(self._catalogue, None):
             for name in names & {TopicPartition(topic.name, partition) for partition in range(topic.partition_count)}:
-                self._enforce(topic, name, politely=True)
+                if self._housekeeping.stopping:
+                    return UNTIL_ASKED
+                self._enforce(name, politely=True)
         return UNTIL_ASKED
 
     # ------------------------------------------------------------ now
@@ -211,7 +220,7 @@ class Retention:
                 if (politely and self._housekeeping.stopping) or self._io.monotonic_ms() > until_ms:
                     return done
                 try:
-                    done += self._enforce(entry, TopicPartition(entry.name, partition), politely=politely)
+                    done += self._enforce(TopicPartition(entry.name, partition), politely=politely)
                 except (UnknownTopic, UnknownPartition):  # deleted meanwhile
                     break
                 except LogdbError as error:
@@ -220,7 +229,10 @@ class Retention:
             raise failure
         return done
 
-    def _enforce(self, topic: TopicEntry, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
+    def _enforce(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
+        topic = self._catalogue.topic(name.topic)  # as it is by now: a round may have begun long ago
+        if topic is None or not is_limited(topic.config):
+            return []
         log = self._host.log_in_use(name)
         if log is not None and log.take_sealing():
             self._host.checkpoint([log])
@@ -237,7 +249,8 @@ class Retention:
         if not gone or log.read_only_reason is not None:
             return []
         begun_ms = self._io.monotonic_ms()
-        self._host.begin_at(log, gone[-1].next_offset)
+        if not self._host.begin_at(log, gone[-1].next_offset, topic.config):
+            return []  # it was altered meanwhile, and is looked at anew for that
         if politely:
             self._housekeeping.pause(self._io.monotonic_ms() - begun_ms)
         return [kept.report(gone)]

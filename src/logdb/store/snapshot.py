@@ -23,7 +23,7 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.store import frozen as freezing
 from logdb.store import snapshot_file
-from logdb.store.directories import building, check_empty, check_outside, remove_tree
+from logdb.store.directories import building, check_empty, check_outside, is_private, remove_tree
 from logdb.store.frozen import Frozen, FrozenLog
 from logdb.store.report import Copied, Progress
 from logdb.store.snapshot_file import SnapshotFile
@@ -39,7 +39,7 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
     io, target = store.io, os.path.abspath(target)
     check_outside(target, store.path)
     check_empty(io, target)
-    with building(io, target) as path:
+    with building(io, target, private=is_private(io, store.path)) as path:
         if store.mode == "a" and device(io, path) != device(io, store.path):
             with held(store) as frozen:
                 return _write(io, frozen, path, store.clock_ms(), progress)._replace(path=target)

@@ -88,7 +88,7 @@ class Writer:
             for topic in topics.values():
                 self._consider(topic.config)
         except BaseException:
-            self.stop()
+            self._end_threads()
             for log in self._state.logs.values():
                 log.abandon()
             self._opened.close()
@@ -104,17 +104,27 @@ class Writer:
         self.entries.load()
 
     def stop(self) -> None:
-        """End the threads, after what they are at, and let go of old records: a program that ends soon has no other time for it."""
-        limited = self.housekeeping.stop()
-        self.cleaner.stop()
-        self.sidecars.stop()
-        self.recovery.join()
-        self.flusher.stop()
+        """Take no more records, end the threads, after what they are at, and let go of old records.
+
+        A program that ends soon has no other time for the last.  While records come, the threads might never be through.
+        """
+        for log in list(self._state.logs.values()):
+            log.refuse(GATE_SHUT)
+        limited = self._end_threads()
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:
                 self.retention.enforce(until_ms=self._state.io.monotonic_ms() + CLOSING_MS)
             except LogdbError as error:  # it has time until the next opening
                 logger.warning("retention while %s is closed: %s", self._state.path, error)
+
+    def _end_threads(self) -> bool:
+        """Returns whether that of retention had begun."""
+        begun = self.housekeeping.stop()
+        self.cleaner.stop()
+        self.sidecars.stop()
+        self.recovery.join()
+        self.flusher.stop()
+        return begun
 
     def close(self) -> list[tuple[int, str]]:
         """Close every log and, if all went well, leave the marks of a clean close.
@@ -153,7 +163,9 @@ class Writer:
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, object], *, if_not_exists: bool, go_on: Callable[[], None]
     ) -> TopicInfo:
-        return self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        info = self._topics.create(name, partitions, config, if_not_exists=if_not_exists, go_on=go_on)
+        self._altered()
+        return info
 
     def check_new_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
         return self._topics.check_new(name, partitions, config)
@@ -163,9 +175,7 @@ class Writer:
 
     def alter_topic(self, name: str, config: Mapping[str, object], partitions: int | None, go_on: Callable[[], None]) -> TopicInfo:
         info = self._topics.alter(name, config, partitions, go_on)
-        self.retention.altered()
-        self.cleaner.altered()
-        self.sidecars.altered()
+        self._altered()
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -181,6 +191,12 @@ class Writer:
         self.housekeeping.consider(config)
         self.cleaner.consider(config)
         self.sidecars.consider(config)
+
+    def _altered(self) -> None:
+        """There is a topic that the background has not seen yet, or not with these configs."""
+        self.retention.altered()
+        self.cleaner.altered()
+        self.sidecars.altered()
 
     def _sealed(self, log: Log) -> None:
         """A segment of a log was sealed: what looks at sealed segments may have something to do."""
@@ -237,8 +253,8 @@ class Writer:
 
     # ------------------------------------------------------------ what retention and the cleaner ask
 
-    def begin_at(self, log: Log, start_offset: int) -> None:
-        self._log_starts.move(log, start_offset)
+    def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
+        return self._log_starts.move(log, start_offset, config)
 
     def entry(self, name: TopicPartition) -> LogEntry:
         return self.entries.get(name)

@@ -240,3 +240,22 @@ def test_a_write_that_ctrl_c_cut_off_is_done_once(db, tmp_path, monkeypatch, cut
     assert sum(file.stat().st_size for file in (tmp_path / "db" / "t-0").glob("*.log")) == log.size_bytes
     db.flush()
     assert db.verify().ok
+
+
+@pytest.mark.local
+def test_a_sync_in_the_middle_of_a_write_is_none_of_it(db, io):
+    log = made(db, flush_ms=3_600_000)
+    log.append_many([b"a"])
+    segment, calls = log.segments[-1], []
+
+    def before(call, path):
+        if path == segment.path and call in ("pwrite", "fdatasync"):
+            calls.append(call)
+            if calls == ["pwrite"]:
+                segment.sync()  # the syncer's, or that of the cache of open files
+
+    io.before = before
+    log.append_many([b"b"])
+    log.flush()
+    io.before = lambda call, path: None
+    assert calls == ["pwrite", "fdatasync", "fdatasync"]

@@ -394,6 +394,9 @@ def let_read_only(path: str, tmp_path: Path) -> None:
         for directory in (tmp_path, *tmp_path.parents):  # pytest makes them for their owner alone
             if directory.stat().st_mode & 0o005 == 0:
                 directory.chmod(0o755)
+        os.chmod(path, 0o755)
+        for name in os.listdir(path):  # made in pytest's directory, as closed as that was
+            os.chmod(os.path.join(path, name), 0o644)
     else:
         for name in os.listdir(path):
             os.chmod(os.path.join(path, name), 0o444)

@@ -8,6 +8,7 @@ import logdb
 from logdb.codec.convert import stamp_producer
 from logdb.errors import DiskFull, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.model import ExpiredRecords, ProducerIdAndEpoch
+from logdb.segment.segment import Segment
 from logdb.store.housekeeping import Housekeeping
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.writer import CLOSING_MS, Writer
@@ -175,6 +176,56 @@ def test_one_log_that_fails_does_not_keep_the_others_waiting(tmp_path, clock):
         assert first.start_offset > 0
 
 
+@pytest.mark.usefixtures("idle_background")
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_round_goes_by_what_a_topic_says_by_then(db, clock, monkeypatch, anew):
+    for name in ("a", "b"):
+        fill(db, name, config={**SMALL, "retention.ms": DAY})
+    clock.now_ms += DAY + 1
+    move = Writer.begin_at
+
+    def change(writer, log, *rest):
+        if anew:
+            db.delete_topic("b")
+            fill(db, "b")
+            clock.now_ms += DAY + 1
+        else:
+            db.alter_topic("b", config={"retention.ms": None})
+        monkeypatch.setattr(Writer, "begin_at", move)
+        return move(writer, log, *rest)
+
+    monkeypatch.setattr(Writer, "begin_at", change)
+    assert [gone.topic for gone in db.enforce_retention()] == ["a"]
+    assert db.log("b").start_offset == 0
+
+
+@pytest.mark.usefixtures("idle_background")
+def test_what_a_topic_keeps_from_the_last_moment_on_is_kept(db, clock, monkeypatch):
+    log = fill(db, config={**SMALL, "retention.ms": DAY})
+    clock.now_ms += DAY + 1
+    move = Writer.begin_at
+    monkeypatch.setattr(Writer, "begin_at", lambda *what: (db.alter_topic("t", config={"retention.ms": None}), move(*what))[1])
+    assert db.enforce_retention() == []
+    assert log.start_offset == 0
+
+
+@pytest.mark.usefixtures("idle_background")
+def test_a_segment_that_is_just_being_appended_to_is_not_idle(db, clock, monkeypatch):
+    log = fill(db, config={**SMALL, "retention.ms": DAY}, count=1)
+    clock.now_ms += DAY + 1
+    append, found = Segment.append, []
+
+    def look_behind(segment, *what, **how):
+        append(segment, *what, **how)
+        found.extend(db.enforce_retention(dry_run=True))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "append", look_behind)
+        log.append(b"history, loaded now", timestamp_ms=1)
+        log.flush(sync=False)
+    assert found == []
+
+
 def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
     store = logdb.store.store.Store.open(tmp_path / "db", clock=clock, retention_check_interval_ms=1)
     with logdb.client.local.LocalDatabase(store) as db:
@@ -184,7 +235,7 @@ def test_the_housekeeper_does_it_by_itself(tmp_path, clock):
         assert store.writer.housekeeping._thread.is_alive()
         moved = threading.Event()
         move = store.writer.begin_at
-        store.writer.begin_at = lambda log, start: (move(log, start), moved.set())
+        store.writer.begin_at = lambda *what: (move(*what), moved.set())
         clock.now_ms += DAY + 1
         assert moved.wait(WAIT_S)
         check(db, log, start=60)
@@ -232,6 +283,19 @@ def test_a_program_that_is_soon_over_stays_within_its_time(tmp_path, clock):
     assert db.path
 
 
+def test_what_is_appended_keeps_nothing_that_has_expired(tmp_path, clock, idle_background):
+    """The first append comes before the first look at retention, and into a segment that is far from full."""
+    for _ in range(5):
+        with logdb.open(tmp_path / "db", clock=clock) as db:
+            quiet(db)
+            log = db.create_topic("t", config={"retention.ms": DAY}, if_not_exists=True) and db.log("t")
+            log.append_many([b"x"] * 10)
+            log.append_many([b"x"] * 10)
+        clock.now_ms += DAY + 1
+    with logdb.open(tmp_path / "db", mode="r", clock=clock) as db:
+        assert (db.log("t").start_offset, db.log("t").end_offset) == (80, 100)
+
+
 def test_a_close_is_not_held_up(tmp_path, monkeypatch, idle_background):
     """What is left when the time is up goes the next time."""
     io = StillIO()
@@ -241,10 +305,10 @@ def test_a_close_is_not_held_up(tmp_path, monkeypatch, idle_background):
             fill(db, topic)
             db.alter_topic(topic, config={"retention.bytes": 5_000})
 
-    def slowly(writer, log, start):
+    def slowly(writer, log, start, configs):
         io.now_ms += CLOSING_MS
         moved.append(log.topic)
-        move(writer, log, start)
+        return move(writer, log, start, configs)
 
     move = Writer.begin_at
     monkeypatch.setattr(Writer, "begin_at", slowly)

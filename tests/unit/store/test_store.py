@@ -2,6 +2,7 @@ import pytest
 
 import logdb
 from logdb.errors import Closed
+from logdb.store.housekeeping import Housekeeping
 from support.faulty_io import FaultyIO, concerns
 
 
@@ -38,6 +39,23 @@ def test_who_appends_while_the_database_is_being_closed_is_told_so(tmp_path):
 
         io.before = append
     assert told == [f"the database {tmp_path / 'db'} is closed"]
+
+
+def test_a_close_takes_no_records_before_it_waits_for_the_threads(tmp_path, monkeypatch):
+    """With 24 threads that appended, there was always one more segment to seal, and the close did not end."""
+    told, stop = [], Housekeeping.stop
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+
+        def stopped(self):
+            with pytest.raises(Closed, match="is closed"):
+                log.append_many([b"x"])
+            told.append(self)
+            return stop(self)
+
+        monkeypatch.setattr(Housekeeping, "stop", stopped)
+    assert told
 
 
 def test_a_topic_that_is_deleted_meanwhile_keeps_no_other_from_being_flushed(tmp_path):
