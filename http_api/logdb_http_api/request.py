@@ -165,26 +165,34 @@ class Request:
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
 
     async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call what may wait for a disk, off the loop.  Where the request is cancelled, its thread is not free before it is done."""
-        threads, owner = self.door.threads, self.owner
-        await threads.take(1, owner)
-        work: Future[R] | None = None
+        """Call what may wait for a disk, off the loop."""
+        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
+
+    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
+        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
+
+    async def _in_thread(self, function: Callable[[], R], *shares: "Shares") -> R:
+        """Call in a thread, with one of each that is shared; where the request is cancelled, they are taken until the thread is done."""
+        owner, taken = self.owner, list["Shares"]()
         try:
-            work = self.door.executor.submit(partial(function, *args, **kwargs))
+            for one in shares:
+                await one.take(1, owner)
+                taken.append(one)
+            work = self.door.executor.submit(function)
+        except BaseException:
+            _give_back(taken, owner)
+            raise
+        try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
             self.session.give_up()
             raise
         finally:
-            if work is None or work.done():
-                threads.give_back(1, owner)
+            if work.done():
+                _give_back(taken, owner)
             else:
-                work.add_done_callback(partial(_give_back, asyncio.get_running_loop(), threads, owner))
-
-    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
-        async with self.share(self.door.changing):
-            return await self.call(function, *args, **kwargs)
+                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
 
     async def take_memory(self, size_bytes: int) -> None:
         """Take some of the memory that all requests share, until this one is answered.
@@ -379,7 +387,8 @@ class Request:
 
         That is with what the path names, or with anything.  Whether they may do what the body asks, the session says.
         """
-        if 0 <= (-1 if self.http.content_length is None else self.http.content_length) <= _PARSED_ON_LOOP_BYTES_MAX:
+        length = self.http.content_length
+        if length is not None and length <= _PARSED_ON_LOOP_BYTES_MAX and "Content-Encoding" not in self.http.headers:
             return
         needs = []
         for need in self._needs:
@@ -446,8 +455,7 @@ class Request:
             return parse(data)
         if len(data) <= PARSED_BESIDE_OTHERS_BYTES_MAX:
             return await self.call(parse, data)
-        async with self.share(self.door.decoding):
-            return await self.call(parse, data)
+        return await self._in_thread(partial(parse, data), self.door.decoding, self.door.threads)
 
     async def decoded(self, kind: Any) -> Any:
         """The body as a value of that type, from JSON as ``wire`` has it.
@@ -463,9 +471,14 @@ def owner_of(session: "GuardedSession") -> "Owner":
     return network(session.host) if session.principal == ANONYMOUS else session.principal
 
 
-def _give_back(loop: asyncio.AbstractEventLoop, threads: "Shares", owner: "Owner", _work: "Future[Any]") -> None:
+def _give_back(taken: "Iterable[Shares]", owner: "Owner") -> None:
+    for one in taken:
+        one.give_back(1, owner)
+
+
+def _give_back_later(loop: asyncio.AbstractEventLoop, taken: "Iterable[Shares]", owner: "Owner", _work: "Future[Any]") -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(threads.give_back, 1, owner)
+        loop.call_soon_threadsafe(_give_back, taken, owner)
 
 
 def _decoded(kind: Any, value: Any) -> Any:

@@ -56,9 +56,11 @@ class Subscription:
 
 
 def _compiled(pattern: "str | re.Pattern[str] | None") -> "re.Pattern[str] | None":
-    if pattern is None or isinstance(pattern, re.Pattern):
-        return pattern
+    if pattern is None:
+        return None
     if not isinstance(pattern, str):
+        if hasattr(pattern, "fullmatch"):  # of ``re``, or of an engine that is like it
+            return pattern
         raise TypeError(f"pattern={pattern!r}: allowed is a str or a compiled pattern")
     try:
         return re.compile(pattern)

@@ -121,10 +121,10 @@ class TopicChanges:
                     if if_not_exists:
                         return _info(entry)
                     raise TopicExists(name)
+                self._prepare(parsed)
             from uuid import uuid4
 
             entry = TopicEntry(name, str(uuid4()), partitions, parsed)
-            self._prepare(parsed)
             self._make_partitions(entry, range(partitions), "create", go_on)
             return _info(entry)
 

@@ -27,7 +27,7 @@ def test_a_token_is_printed_once_and_is_its_owner(logdb_command):
     assert one.expires_ms - one.created_ms == 90 * DAY_MS
     authentication = Authentication(StillIO(one.created_ms))
     authentication.configure(kept(logdb_command))
-    assert authentication.token(token) == Principal("User", "alice")
+    assert authentication.token(token).principal == Principal("User", "alice")
     assert token not in logdb_command.out("tokens") + logdb_command.out("tokens", "--json")
     with open(os.path.join(logdb_command.data_dir, "security.json"), encoding="utf-8") as file:
         assert token not in file.read()

@@ -103,6 +103,30 @@ def test_a_thread_is_not_free_before_it_is_done_whatever_becomes_of_the_request(
     run(story)
 
 
+def test_a_large_body_that_is_parsed_for_nobody_keeps_its_turn() -> None:
+    """Who hangs up and comes again would have as many parsed at once as there are threads."""
+
+    async def story(door: Door) -> None:
+        began, go_on = threading.Event(), threading.Event()
+
+        def parse(_: Any) -> None:
+            began.set()
+            go_on.wait(30)
+
+        door.decoding = Shares(2, "bodies")
+        task = asyncio.ensure_future(of(door).parsed(bytes(100_000), parse))
+        await asyncio.to_thread(began.wait, 30)
+        task.cancel()
+        await asyncio.wait((task,))
+        assert not door.decoding.has_room(1, ANN)
+        assert await of(door, BEN).parsed(bytes(100_000), len) == 100_000
+        go_on.set()
+        while door.threads.taken:
+            await asyncio.sleep(0)
+
+    run(story)
+
+
 def test_memory_is_kept_down_to_what_is_held() -> None:
     async def story(door: Door) -> None:
         request = of(door)
