@@ -133,7 +133,7 @@ class Root(click.Group):
                 formatter.write(f"  {click.style('$', fg='bright_black')} {line}\n")
         click.Command.format_options(self, ctx, formatter)  # the group's own would list the verbs once more
         with formatter.section(heading("Exit codes")):
-            formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call · 130 Ctrl-C · 143 SIGTERM (0: serve, --follow)\n")
+            formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call · 130 Ctrl-C · 143 SIGTERM\n")
 
     def invoke(self, ctx: click.Context) -> None:
         session = ctx.ensure_object(Session)
