@@ -70,9 +70,9 @@ def _of_descriptor(name: str):
 
 
 def _of_path(name: str):
-    def call(self, path, *arguments):
+    def call(self, path, *arguments, **options):
         self.step(name, arguments[0] if name == "link" else path)
-        return getattr(IO, name)(self, path, *arguments)
+        return getattr(IO, name)(self, path, *arguments, **options)
 
     return call
 
