@@ -50,7 +50,7 @@ NOT_PROVOKED = {
     **dict.fromkeys(("TargetNotEmpty", "TargetInside", "BackupDamaged"), "of files where the client is; a server is told 422 of a base"),
     **dict.fromkeys(("Forked", "UnsupportedPlatform"), "no server runs there"),
     **dict.fromkeys(("MemberIdRequired", "GroupFull", "CoordinatorFenced"), "of Kafka's wire, or of a coordinator that was replaced"),
-    **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing"), "of a moment, or a package that is not there"),
+    **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing", "ThreadUnavailable"), "of a moment, or what is not there"),
     **dict.fromkeys(("LogdbError", "CloseIncomplete", "Closed"), "never raised itself; at the end, when nobody is answered"),
     "InvalidRecord": "a client's own; raw batches are told InvalidBatch, v2 and v3 have codes of their own",
     **dict.fromkeys(("ReadFailed", "WriteFailed"), "a disk's; unit tests of the segments provoke them"),

@@ -27,7 +27,7 @@ CHANGING = {"date", "transfer-encoding", "content-length"}  # of /metrics, the l
 @pytest.fixture
 def s(tmp_path):
     with served(tmp_path / "db") as s:
-        s.database.create_topic("t", config={"retention.ms": 5})
+        s.database.create_topic("t", config={"retention.ms": 600_000})
         s.database.log("t").append_many([b"1", b"2"])
         assert s.call("/consumers/g", {"name": "one", "format": "json", "auto.offset.reset": "earliest"}, content_type=V2)[0] == 200
         assert s.call(f"{GROUP}/subscription", {"topics": ["t"]}, content_type=V2)[0] == 204
