@@ -7,15 +7,12 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.client.serving import TOPIC_CONFIG
 from logdb.errors import Closed
 from support.places import opened
 
 
 def told(events):
-    """What they say, but for the config that a server gives to all topics."""
-    of_server = TOPIC_CONFIG.items()
-    return [(event.kind, event.topic.name, event.topic.partition_count, dict(event.topic.config.items() - of_server)) for event in events]
+    return [(event.kind, event.topic.name, event.topic.partition_count, dict(event.topic.config)) for event in events]
 
 
 STORY = [

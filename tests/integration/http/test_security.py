@@ -427,7 +427,7 @@ def test_a_client_whose_certificate_is_not_trusted_does_not_try_until_its_time_i
         plain = server.url.replace("https:", "http:")
         with pytest.raises(LogdbError, match="this port speaks TLS"):
             logdb.open(plain, timeout_ms=3_600_000)
-    with served(tmp_path / "plain") as server, pytest.raises(ServerUnavailable, match=r"(?i)wrong.version.number"):
+    with served(tmp_path / "plain") as server, pytest.raises(ServerUnavailable, match=r"no TLS is spoken there"):
         logdb.open(server.url.replace("http:", "https:"), ca_file=authority.file, timeout_ms=3_600_000)
 
 
