@@ -12,9 +12,9 @@ def test_a_new_directory_is_durable_in_those_that_hold_it(tmp_path):
         def __init__(self) -> None:
             self.calls: list[tuple[str, str]] = []
 
-        def mkdir(self, path: str) -> None:
+        def mkdir(self, path: str, **how: bool) -> None:
             self.calls.append(("mkdir", path))
-            super().mkdir(path)
+            super().mkdir(path, **how)
 
         def fsync_dir(self, path: str) -> None:
             self.calls.append(("fsync_dir", path))
