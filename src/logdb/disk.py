@@ -140,6 +140,14 @@ def _open(io: IO, path: str, flags: int, mode: int) -> int:
     return io.open(path, flags, mode)
 
 
+def close(io: IO, path: str, fd: int) -> None:
+    """Close the descriptor ``fd`` of ``path``.  An error of the system is only logged: what mattered was synced before."""
+    try:
+        io.close(fd)
+    except OSError as error:  # Linux has closed it all the same
+        logger.warning("closing %s: %s", path, error)
+
+
 class File:
     """An open file, closed with its last reference, or by ``with``.
 
@@ -174,10 +182,7 @@ class File:
         """Let go of the descriptor; for whoever alone has the file.  Closing twice is no error."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            try:
-                self.io.close(fd)
-            except OSError as error:  # what mattered was synced before
-                logger.warning("closing %s: %s", self.path, error)
+            close(self.io, self.path, fd)
 
     def __enter__(self) -> Self:
         return self

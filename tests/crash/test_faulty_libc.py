@@ -5,7 +5,8 @@ the process met named errors alone, nothing hung, and nothing was acknowledged a
 What passes goes on as before, without an opening anew.  What the library under the processes does not see, its source says:
 faulty_libc.c.
 
-A part of it each time, spread over all kinds of calls and files; ``make fault SECONDS=…`` does as much as there is time for.
+``make test`` does a part, the same each time, spread over all kinds of calls and files.  ``make fault SECONDS=…`` does as much
+as there is time for, by another seed each time.
 """
 
 import json
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") i
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 SECONDS = int(os.environ.get("LOGDB_FAULT_SECONDS", "0"))  # in all; of it each story has its share
-SEED = int(os.environ.get("LOGDB_FAULT_SEED", "0")) or random.randrange(1, 1 << 30)
+SEED = int(os.environ.get("LOGDB_FAULT_SEED", "0")) or (random.randrange(1, 1 << 30) if SECONDS else 1)
 LEVELS = ("os", "interval", "fsync")
 THOROUGH = {"fresh"}  # of the files that any story has
 

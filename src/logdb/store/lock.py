@@ -45,7 +45,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logdb.codec.batch import crc32c
-from logdb.disk import condemn, looking, read_file, sync_directory
+from logdb.disk import close, condemn, looking, read_file, sync_directory
 from logdb.errors import Closed, DirectoryLocked, DiskFull, Forked, LogdbError, ReadOnly, UnsupportedFormat, WriteFailed
 from logdb.io import IO, pread_exact, pwrite_all
 
@@ -193,7 +193,7 @@ def writer_alive(io: IO, path: str) -> bool | None:
         with looking(path):
             return _mark_is_held(fd)
     finally:
-        io.close(fd)
+        close(io, path, fd)
 
 
 # flock cannot be asked about without trying it, which would refuse a writer that comes at that moment.
@@ -265,7 +265,7 @@ class LockFile:
             lock = LockFile(io, path, fd)
             check_format(path, lock.previous)
         except BaseException as error:
-            io.close(fd)
+            close(io, path, fd)
             if isinstance(error, OSError):
                 raise _write_error(path, error) from error
             raise
@@ -309,18 +309,18 @@ class LockFile:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
                 _mark(fd, fcntl.F_UNLCK)
-                for let_go in (self._io.unlock, self._io.close):
-                    try:
-                        let_go(fd)
-                    except OSError as error:  # all is said and synced by now, and the other one of the two lets the lock go
-                        _log.warning("letting go of %s: %s", self.path, error)
+                try:
+                    self._io.unlock(fd)
+                except OSError as error:  # all is said and synced by now, and to close it unlocks it, too
+                    _log.warning("letting go of %s: %s", self.path, error)
+                close(self._io, self.path, fd)
 
     def after_fork_in_child(self) -> None:
         """Drop the descriptor that the child inherited, or the lock would outlive the parent."""
         self._forked, self._guard = True, threading.Lock()
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            self._io.close(fd)
+            close(self._io, self.path, fd)
 
     def _boot_id_to_claim(self) -> str:
         """This boot's id if the page cache is known to hold all that was written, else empty."""

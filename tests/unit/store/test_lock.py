@@ -207,6 +207,21 @@ def test_asking_for_a_writer_disturbs_none(machine: Machine, path: str) -> None:
     machine.close(asking)
 
 
+def test_asking_for_a_writer_goes_on_after_a_close_that_failed(path: str) -> None:
+    class Broken(Machine):
+        def close(self, fd: int) -> None:
+            super().close(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    machine = Broken()
+    lock = LockFile.acquire(machine, path)
+    assert writer_alive(machine, path)
+    with pytest.raises(errors.DirectoryLocked):
+        LockFile.acquire(machine, path)
+    lock.release()
+    assert writer_alive(machine, path) is False
+
+
 def test_a_lock_that_may_not_be_written_is_read_only(path: str) -> None:
     class ReadOnlyDisk(Machine):
         def open(self, path: str, flags: int, mode: int = 0o644) -> int:
