@@ -1,17 +1,28 @@
 """Every exception of logdb.
 
-Knows nothing else and imports nothing.  Each class says whether the same call
+Knows nothing else of logdb and imports none of it.  Each class says whether the same call
 may succeed later (``retriable``), and its instances carry the numbers that
 the message shows.  How HTTP and Kafka spell them is a table at the doors.
 
 A value that is not bytes-like is Python's own ``TypeError``.
 """
 
+import contextlib
+
 
 class LogdbError(Exception):
     """The root: whatever logdb refuses or reports derives from it."""
 
     retriable = False
+
+
+def release_frames(error: BaseException) -> None:
+    """Clear the local variables of the calls that raised ``error``, for an object that keeps it: they hold files open."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        with contextlib.suppress(RuntimeError):  # the call still runs
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
 
 
 _REQUIREMENTS = {

@@ -3,6 +3,7 @@
 import ast
 import errno
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 import logdb
 from logdb import disk
 from logdb.disk import File, Watcher, copy_file, link_file, read_file, replace_file, sync_directory, write_file
-from logdb.errors import DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed
+from logdb.errors import DiskFull, LogdbError, ReadFailed, SyncFailed, WriteFailed, release_frames
+from logdb.io import IO
 from support.faulty_io import FaultyIO
 
 NOT_OF_THE_DISK = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES]  # of an open; none says what the disk holds
@@ -245,3 +247,20 @@ def test_no_other_call_is_a_failed_sync(io, tmp_path, told, number, call):
             replace_file(io, str(tmp_path / "x"), b"other")
     assert isinstance(caught.value, (DiskFull, WriteFailed))
     assert told == []
+
+
+def test_an_error_that_is_kept_keeps_no_file_open(tmp_path):
+    class Full(IO):
+        def pwrite(self, fd, view, position):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = File(Full(), str(tmp_path / "file"), os.O_RDWR | os.O_CREAT)
+    try:
+        file.write(b"data", 0)
+    except DiskFull as error:
+        kept = error
+    gone = weakref.ref(file)
+    del file
+    assert gone() is not None
+    release_frames(kept)
+    assert gone() is None

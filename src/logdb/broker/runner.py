@@ -40,7 +40,7 @@ from logdb.coordinator.effects import (
     TimerFired,
     TimerKey,
 )
-from logdb.errors import LogdbError, SyncFailed
+from logdb.errors import LogdbError, SyncFailed, release_frames
 from logdb.log.log import Log
 from logdb.model import Durability, ProducerIdAndEpoch
 from logdb.threads import renewed
@@ -317,6 +317,7 @@ class Shard(Generic[C]):
             self.log.flush()
 
     def _note_failure(self, effects: Effects, error: LogdbError) -> None:
+        release_frames(error)
         self._answer(effects, error)
         if isinstance(error, SyncFailed):
             self._failed = error

@@ -23,7 +23,7 @@ from logdb import codec
 from logdb.client.accumulator import Accumulator, Delivery
 from logdb.client.session import Session
 from logdb.codec import convert
-from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted
+from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, release_frames
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
 from logdb.threads import renewed, started
@@ -299,6 +299,7 @@ class Sender:
             self._check(delivery, now)
             offsets = self._produce(accumulator, delivery)
         except LogdbError as error:
+            release_frames(error)
             delivery.attempts += 1
             if error.retriable and delivery.attempts <= self._options.retries:
                 delivery.last_error, delivery.kept = error, getattr(error, "offsets", delivery.kept)
