@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from logdb.model import Buffer
-from logdb_http_api import documents
+from logdb_http_api.door import documents
 from logdb_http_api.errors import ApiError
 
 HEADER_BYTES_MAX = 1 << 16

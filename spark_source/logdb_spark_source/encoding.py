@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from logdb.client.batches import BATCHES_MAX, Batches
-from logdb.client.partitioner import partition_for_key
+from logdb.client.producer.partitioner import partition_for_key
 from logdb.codec import convert
 from logdb.errors import InvalidTopic, UnknownPartition, UnknownTopic
 from logdb.model import COMPRESSION_TYPES, INTERNAL_TOPICS, PARTITION_COUNT_MAX, LogConfig, TopicInfo, TopicPartition

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from logdb_spark_source import columns as kinds
-from logdb_spark_source.place import Place
+from logdb_spark_source.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def scan(
         UnknownTopic, NotADatabase: as they say.
     """
     names = kinds.chosen(columns, headers=False)
-    place = Place(path=os.path.abspath(path))
+    place = Location(path=os.path.abspath(path))
     tiers = place.open().topic_tiers(topic, isolation_level=isolation_level)
     frames = [_of_files(spark, tiers.files, names)] if tiers.files else []
     frames += [_of_log(spark, place, topic, layer, names, isolation_level) for layer in layers(tiers.ranges)]
@@ -84,7 +84,7 @@ def _of_files(spark: "SparkSession", files: "Sequence[ParquetFile]", names: Sequ
 
 
 def _of_log(
-    spark: "SparkSession", place: Place, topic: str, ranges: "Sequence[LogRange]", names: Sequence[str], isolation_level: str
+    spark: "SparkSession", place: Location, topic: str, ranges: "Sequence[LogRange]", names: Sequence[str], isolation_level: str
 ) -> DataFrame:
     def by_partition(values: dict[int, Any]) -> str:
         return json.dumps({topic: {str(partition): value for partition, value in values.items()}})

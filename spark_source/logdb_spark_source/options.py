@@ -18,8 +18,8 @@ from logdb.errors import InvalidConfig
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import OFFSET_MAX
 from logdb_spark_source import columns
+from logdb_spark_source.location import Location
 from logdb_spark_source.offsets import EARLIEST, LATEST, Bound, parse_offsets, parse_partitions, parse_timestamp, parse_timestamps
-from logdb_spark_source.place import Place
 from logdb_spark_source.selection import Selection
 
 PLACE = ("path", "url")
@@ -55,7 +55,7 @@ _DELAY_MS = 15 * 60_000
 class ReadOptions:
     """What is to be read, from where, and how.  Attributes are the options of these names."""
 
-    place: Place
+    place: Location
     selection: Selection
     starting: Bound | None
     ending: Bound | None
@@ -203,7 +203,7 @@ class Given:
         return int(found[1]) * _UNITS_MS[found[2]]
 
 
-def place_of(options: Given) -> Place:
+def place_of(options: Given) -> Location:
     """Where the database is, by the options ``path`` and ``url``.
 
     Raises:
@@ -215,7 +215,7 @@ def place_of(options: Given) -> Place:
     name = given[0]
     value = (options.text(name) or "").strip()
     if name == "path":
-        return Place(path=directory_of(name, value))
+        return Location(path=directory_of(name, value))
     urls = _listed(value)
     for url in urls or [value]:
         parts = urlsplit(url)
@@ -224,7 +224,7 @@ def place_of(options: Given) -> Place:
             raise InvalidConfig(name, f"{parts.scheme}://…@{parts.hostname}", f"allowed is {reason}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidConfig(name, value, "allowed are http://host:port or https://host:port, several separated by commas")
-    return Place(urls=tuple(urls))
+    return Location(urls=tuple(urls))
 
 
 def directory_of(name: str, value: str) -> str:

@@ -11,8 +11,8 @@ import logdb
 from logdb.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
 from logdb_spark_source.columns import Converter, log_columns
+from logdb_spark_source.location import Location
 from logdb_spark_source.loss import lost
-from logdb_spark_source.place import Place
 from logdb_spark_source.planning import Range, Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TaskReader:
     """How all tasks of a plan read; it travels to them."""
 
-    place: Place
+    place: Location
     columns: tuple[str, ...]
     isolation_level: IsolationLevel
     fail_on_data_loss: bool

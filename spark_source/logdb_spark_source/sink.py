@@ -29,7 +29,7 @@ from logdb.errors import DirectoryLocked, InvalidConfig, LogdbError, NotADatabas
 from logdb_spark_source import noted, staging
 from logdb_spark_source.commit import commit
 from logdb_spark_source.encoding import Encoder
-from logdb_spark_source.place import Place
+from logdb_spark_source.location import Location
 from logdb_spark_source.staging import Staged, StagingFile
 from logdb_spark_source.write_options import WriteOptions, check_schema
 
@@ -165,7 +165,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 @contextlib.contextmanager
-def opened(place: Place, lock_timeout_ms: int) -> Iterator[Session]:
+def opened(place: Location, lock_timeout_ms: int) -> Iterator[Session]:
     """The session to commit through; a directory is open for writing as long as this lasts.
 
     Raises:

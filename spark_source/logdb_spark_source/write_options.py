@@ -13,8 +13,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 from logdb.errors import InvalidConfig
 from logdb.model import INTERNAL_TOPICS, OFFSET_MAX
 from logdb_spark_source.encoding import Target
+from logdb_spark_source.location import Location
 from logdb_spark_source.options import PLACE, Given, directory_of, place_of
-from logdb_spark_source.place import Place
 
 WRITING = (
     *PLACE,
@@ -43,7 +43,7 @@ class WriteOptions:
         write_id, batch_id: A batch write with both is done once; None without.
     """
 
-    place: Place
+    place: Location
     topic: str | None
     staging: str
     lock_timeout_ms: int
@@ -81,7 +81,7 @@ class WriteOptions:
 
         Raises:
             InvalidConfig: There is no topic of the option's name.
-            NotADatabase, ServerUnavailable, AuthenticationFailed: as ``Place.open``.
+            NotADatabase, ServerUnavailable, AuthenticationFailed: as ``Location.open``.
         """
         database = self.place.open()
         targets = {info.name: Target.of(info) for info in database.topics()}
@@ -100,7 +100,7 @@ def _topic(options: Given) -> str | None:
     return topic
 
 
-def _staging(options: Given, place: Place) -> str:
+def _staging(options: Given, place: Location) -> str:
     given = options.text("stagingPath")
     if given is not None:
         return directory_of("stagingPath", given.strip())

@@ -34,23 +34,23 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.store.report import Checked, Copied, Problem, Report
+from logdb.store.check.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:
     from logdb import aio, serde
-    from logdb.broker.security import Users
+    from logdb.access.security import Users
     from logdb.client.administration import GroupOffset
-    from logdb.client.assignors import Assignor
-    from logdb.client.consumer import Consumer
-    from logdb.client.consumer_config import ConsumerConfig
-    from logdb.client.group_membership import GroupMetadata
-    from logdb.client.interceptor import Interceptor, OutgoingRecord
-    from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.consumer.assignors import Assignor
+    from logdb.client.consumer.config import ConsumerConfig
+    from logdb.client.consumer.consumer import Consumer
+    from logdb.client.consumer.membership import GroupMetadata
+    from logdb.client.producer.interceptor import Interceptor, OutgoingRecord
+    from logdb.client.producer.producer import Producer, ProducerOptions
+    from logdb.client.producer.transaction import Transaction, TransactionalProducer
     from logdb.client.records import AnyRecord, ConsumedRecord
     from logdb.client.security_admin import SecurityAdmin
     from logdb.client.serving import Server, serve
-    from logdb.client.table import Table, TableEntry
-    from logdb.client.transaction import Transaction, TransactionalProducer
+    from logdb.client.table.table import Table, TableEntry
     from logdb.client.watching import Watch
     from logdb.codec import SendFuture
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
@@ -120,32 +120,32 @@ __all__ = [
 
 _HOMES = {
     "AnyRecord": "client.records",
-    "Assignor": "client.assignors",
+    "Assignor": "client.consumer.assignors",
     "ConsumedRecord": "client.records",
-    "Consumer": "client.consumer",
-    "ConsumerConfig": "client.consumer_config",
+    "Consumer": "client.consumer.consumer",
+    "ConsumerConfig": "client.consumer.config",
     "GroupInfo": "coordinator.events",
-    "GroupMetadata": "client.group_membership",
+    "GroupMetadata": "client.consumer.membership",
     "GroupOffset": "client.administration",
     "GroupSummary": "coordinator.events",
-    "Interceptor": "client.interceptor",
+    "Interceptor": "client.producer.interceptor",
     "LogRange": "store.tiers",
     "MadeSidecars": "store.sidecars",
     "MemberInfo": "coordinator.events",
-    "OutgoingRecord": "client.interceptor",
+    "OutgoingRecord": "client.producer.interceptor",
     "ParquetFile": "store.tiers",
-    "Producer": "client.producer",
-    "ProducerOptions": "client.producer",
+    "Producer": "client.producer.producer",
+    "ProducerOptions": "client.producer.producer",
     "SecurityAdmin": "client.security_admin",
     "SendFuture": "codec",
     "Server": "client.serving",
-    "Table": "client.table",
-    "TableEntry": "client.table",
+    "Table": "client.table.table",
+    "TableEntry": "client.table.table",
     "TopicTiers": "store.tiers",
-    "Transaction": "client.transaction",
+    "Transaction": "client.producer.transaction",
     "TransactionInfo": "coordinator.events",
-    "TransactionalProducer": "client.transaction",
-    "Users": "broker.security",
+    "TransactionalProducer": "client.producer.transaction",
+    "Users": "access.security",
     "Watch": "client.watching",
     "serve": "client.serving",
 }

@@ -20,7 +20,7 @@ import pytest
 import logdb
 from benches.peers.kafka.jars import TOOLS
 from logdb.cli import dump_producers
-from logdb.client.partitioner import partition_for_key
+from logdb.client.producer.partitioner import partition_for_key
 from logdb.codec import control
 from logdb.codec.batch import CONTROL, TRANSACTIONAL, Scanner, Status
 from logdb.coordinator.consumer_protocol import Assignment, Subscription

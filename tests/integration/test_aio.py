@@ -12,11 +12,11 @@ import pytest
 import logdb
 import logdb.aio
 from logdb.aio.security import SecurityAdmin
-from logdb.client import consumer as consumers
-from logdb.client import producer as producers
 from logdb.client import security_admin
-from logdb.client import table as tables
-from logdb.client import transaction as transactions
+from logdb.client.consumer import consumer as consumers
+from logdb.client.producer import producer as producers
+from logdb.client.producer import transaction as transactions
+from logdb.client.table import table as tables
 from logdb.errors import Closed, CorruptionError, OffsetOutOfRange, ReadOnly, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_http_api.remote import connection

@@ -333,7 +333,7 @@ def test_automatic_commits_say_once_that_a_topic_is_gone(stopped, caplog):
     stopped.create_topic("gone")
     partitions = [T[0], TopicPartition("gone", 0)]
     consumer = stopped.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=True, auto_commit_interval_ms=0)
-    with consumer, caplog.at_level("WARNING", "logdb.client.commits"):
+    with consumer, caplog.at_level("WARNING", "logdb.client.consumer.commits"):
         consumer.assign(partitions)
         for partition in partitions:
             stopped.log(*partition).append_many([b"0", b"1"])

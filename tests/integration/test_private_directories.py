@@ -9,9 +9,9 @@ import threading
 import pytest
 
 import logdb
-from logdb.broker import security_file
-from logdb.broker.gate import Gate
-from logdb.broker.security import FileKeeper
+from logdb.access import security_file
+from logdb.access.access_control import AccessControl
+from logdb.access.security import FileCredentialStore
 from logdb.errors import LogdbError
 from logdb.io import IO
 from support.builders import until
@@ -74,7 +74,7 @@ def test_so_does_a_change_beside_a_process_that_has_it_open(tmp_path):
         thread = threading.Thread(target=append)
         thread.start()
         until(lambda: len(appended) > 5, "some segments")
-        FileKeeper(IO(), str(tmp_path / "db")).add_user("alice", {}, super_user=True)
+        FileCredentialStore(IO(), str(tmp_path / "db")).add_user("alice", {}, super_user=True)
         count = len(appended)
         until(lambda: len(appended) > count + 5, "and some more")
         stop.set()
@@ -109,7 +109,7 @@ def test_what_cannot_be_closed_is_said(tmp_path, caplog):
             raise PermissionError(1, "somebody else's")
 
     with logdb.open(tmp_path / "db", io=Strange()) as db, caplog.at_level(logging.WARNING):
-        Gate(db._session).close()
+        AccessControl(db._session).close()
         assert "may be read by others on this machine" in caplog.text
         with pytest.raises(LogdbError):
             security_file.change(Strange(), db.path, lambda content: (content, None))

@@ -112,7 +112,7 @@ def test_a_producers_thread(tmp_path, place):
 
 
 def test_syncs_side_by_side_are_made_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("logdb.broker.endings._SLOW_SYNC_S", -1.0)
+    monkeypatch.setattr("logdb.broker.marker_writer._SLOW_SYNC_S", -1.0)
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", partitions=3)
         with refused("logdb-sync", 2), db.transaction("x") as tx:

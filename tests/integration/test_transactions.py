@@ -8,7 +8,7 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.client.transaction import TransactionalProducer
+from logdb.client.producer.transaction import TransactionalProducer
 from logdb.model import TopicPartition
 from support.builders import until
 from support.faulty_io import FaultyIO

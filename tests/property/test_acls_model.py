@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.broker.acls import OPERATIONS, Acl, Authorizer
-from logdb.broker.principals import Principal
+from logdb.access.acls import OPERATIONS, Acl, Authorizer
+from logdb.access.principals import Principal
 
 NAMES = ["*", "a", "ab", "abc", "b", "a*", "**"]
 PRINCIPALS = [Principal("User", name) for name in ("*", "alice", "bob")] + [Principal("Robot", "alice")]

@@ -48,7 +48,7 @@ class Note(NamedTuple):
     what: str
 
 
-class Keeper:
+class CredentialStore:
     """A dict whose changes are records."""
 
     def __init__(self) -> None:

@@ -10,28 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import logdb
-from logdb.broker.gate import Gate
+from logdb.access.access_control import AccessControl
 from logdb.cli.settings import SETTINGS
-from logdb_http_api.door import HttpDoor
-from logdb_http_api.routing import Route
+from logdb_http_api.door.door import HttpDoor
+from logdb_http_api.door.routing import Route
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
-_PART = re.compile(r"(<!-- (routes|settings)(?:: ([\w ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- (routes|settings)(?:: ([\w. ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def all_routes() -> Sequence[Route]:
     """Of a door that is not open."""
     with tempfile.TemporaryDirectory() as path, logdb.open(path) as db:
-        return HttpDoor(Gate(db._session), "127.0.0.1:0").routes
+        return HttpDoor(AccessControl(db._session), "127.0.0.1:0").routes
 
 
 def modules(page: str) -> list[str]:
     """The modules whose routes the page has tables of."""
     return [module for part in _PART.finditer(page) for module in (part[3] or "").split()]
-
-
-def module_of(route: Route) -> str:
-    return route.handler.__module__.rpartition(".")[2]
 
 
 def written(page: str, routes: Sequence[Route]) -> str:
@@ -49,7 +45,7 @@ def routes_table(routes: Sequence[Route], names: Sequence[str]) -> str:
         f"| {route.method} | `{route.path}` | {route.summary} | {', '.join(route.needs) or '-'} |"
         for name in names
         for route in routes
-        if module_of(route) == name
+        if route.module == name
     ]
     return "\n".join(["| method | path | what | needs |", "|---|---|---|---|", *rows])
 

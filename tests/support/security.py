@@ -1,10 +1,10 @@
 """Users, tokens and ACLs for tests of whatever stands before a broker."""
 
-from logdb.broker import security_file
-from logdb.broker.acls import Acl
-from logdb.broker.credentials import MECHANISMS, scram_credential
-from logdb.broker.principals import Principal
-from logdb.broker.security_file import Security
+from logdb.access import security_file
+from logdb.access.acls import Acl
+from logdb.access.credentials import MECHANISMS, scram_credential
+from logdb.access.principals import Principal
+from logdb.access.security_file import Security
 from logdb.io import IO
 
 

@@ -1,6 +1,6 @@
 """Every call of a session and of a log, and what it needs: what tests of the gate, and of doors, go through."""
 
-from logdb.broker.acls import AclFilter
+from logdb.access.acls import AclFilter
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from support.produced import batch
 

@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from logdb.broker import security_file
-from logdb.broker.acls import Acl
-from logdb.broker.credentials import is_password, token_hash
-from logdb.broker.principals import Principal
-from logdb.broker.quotas import Quota
-from logdb.broker.security_file import Token
+from logdb.access import security_file
+from logdb.access.acls import Acl
+from logdb.access.credentials import is_password, token_hash
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
+from logdb.access.security_file import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import producer_snapshot, recovery_point
 from logdb.log.producers import Batch, Producer, ProducerStates
@@ -16,8 +16,10 @@ from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
-from logdb.store import mend, snapshot_file, topic_file
-from logdb.store.snapshot_file import SnapshotFile
+from logdb.store import topic_file
+from logdb.store.check import segment_rewrite as mend
+from logdb.store.copy import snapshot_file
+from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
 from support.batches import varint
 

@@ -28,7 +28,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from logdb.broker.attempts import is_loopback
+from logdb.access.attempts import is_loopback
 from logdb.errors import Closed, Forked, InvalidAnswer, ServerUnavailable
 from logdb.threads import renewed
 from logdb_http_api.remote.answers import Answer, is_refused_unread, refusal

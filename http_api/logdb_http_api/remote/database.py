@@ -8,18 +8,18 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.client.addresses import path_of
 from logdb.client.database import Database
 from logdb.client.opening import Place
-from logdb.client.places import path_of
 from logdb.client.security_admin import SecurityAdmin
-from logdb.client.table_view import TopicViews
+from logdb.client.table.view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
 from logdb.log.isolation import IsolationLevel
-from logdb.store.report import Copied, Progress, Report
+from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb_http_api.remote.connection import Connections, Security, credentials_of
-from logdb_http_api.remote.session import RemoteKeeper, RemoteSession
+from logdb_http_api.remote.session import RemoteCredentialStore, RemoteSession
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -55,7 +55,7 @@ class RemoteDatabase(Database):
 
     @property
     def security(self) -> SecurityAdmin:
-        return SecurityAdmin(RemoteKeeper(self._remote), self._remote.connections.open_url)
+        return SecurityAdmin(RemoteCredentialStore(self._remote), self._remote.connections.open_url)
 
     def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server tells only when it is done
         return self._remote.verify()

@@ -14,11 +14,11 @@ from logdb.client import local
 from logdb.disk import File, exists
 from logdb.errors import BackupMismatch, InvalidAnswer, TargetNotEmpty
 from logdb.io import IO
-from logdb.store.backup import new_file
-from logdb.store.backup_file import BackupReader
+from logdb.store.check.report import Copied, Progress
+from logdb.store.copy.backup import new_file
+from logdb.store.copy.backup_file import BackupReader
 from logdb.store.directories import check_empty
-from logdb.store.report import Copied, Progress
-from logdb_http_api.downloads import BACKUP, Offer
+from logdb_http_api.door.downloads import BACKUP, Offer
 from logdb_http_api.remote.connection import Exchange
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange:
 
 def snapshot(connections: "Connections", io: IO, path: str, progress: Progress | None) -> Copied:
     """Make a snapshot in the directory ``path`` of a backup; see ``Database.snapshot``."""
-    from logdb.store.restore import restore  # few programs need it
+    from logdb.store.copy.restore import restore  # few programs need it
 
     path = os.path.abspath(path)
     check_empty(io, path)

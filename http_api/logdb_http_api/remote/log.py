@@ -29,7 +29,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.threads import renewed
-from logdb_http_api.partitions import Epoch, Found, PartitionState, Transactions
+from logdb_http_api.door.partitions import Epoch, Found, PartitionState, Transactions
 from logdb_http_api.remote.answers import Answer
 from logdb_http_api.remote.reading import DECOMPRESSED_SIZE_BYTES_MAX, FIRST_SIZE_BYTES, SIZE_BYTES, Chunk, Source
 from logdb_http_api.remote.writing import REQUEST_BATCHES_MAX, Identity, Memory, Upload

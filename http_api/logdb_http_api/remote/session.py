@@ -15,8 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from logdb import codec
-from logdb.broker.security import Keeper
-from logdb.client.pace import SELDOM_MS
+from logdb.access.security import CredentialStore
+from logdb.client.consumer.pace import SELDOM_MS
 from logdb.client.session import Session
 from logdb.errors import (
     InvalidTransactionState,
@@ -32,16 +32,16 @@ from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
 from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
 from logdb.pools import Pool
-from logdb.store.report import Copied, Progress, Report
+from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started
 from logdb_http_api import wire
-from logdb_http_api.batches import BATCHES
-from logdb_http_api.calls import PATH, SHAPES
-from logdb_http_api.downloads import Verified
-from logdb_http_api.events import COUNT_MAX, WATCH
+from logdb_http_api.door.batches import BATCHES
+from logdb_http_api.door.calls import PATH, SHAPES
+from logdb_http_api.door.downloads import Verified
+from logdb_http_api.door.events import COUNT_MAX, WATCH
 from logdb_http_api.remote import downloading
 from logdb_http_api.remote.connection import Connections, Exchange
-from logdb_http_api.remote.ends import Ends
+from logdb_http_api.remote.end_offsets import EndOffsets
 from logdb_http_api.remote.log import RemoteLog
 from logdb_http_api.remote.watching import Watching
 from logdb_http_api.remote.writing import Appended
@@ -71,7 +71,7 @@ def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenat
     """The method of that name as a call of the server's session."""
     name, signature = method.__name__, inspect.signature(method)
 
-    def call(self: "RemoteSession | RemoteKeeper", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: "RemoteSession | RemoteCredentialStore", /, *args: P.args, **kwargs: P.kwargs) -> R:
         given = signature.bind(self, *args, **kwargs).arguments
         del given["self"]
         result: R = self.call(name, given)
@@ -81,20 +81,20 @@ def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenat
     return call
 
 
-class RemoteKeeper:
-    """See ``broker.security.Keeper``."""
+class RemoteCredentialStore:
+    """See ``broker.security.CredentialStore``."""
 
-    users = _calling(Keeper.users)
-    add_user = _calling(Keeper.add_user)
-    set_password = _calling(Keeper.set_password)
-    alter_user = _calling(Keeper.alter_user)
-    delete_users = _calling(Keeper.delete_users)
-    tokens = _calling(Keeper.tokens)
-    add_token = _calling(Keeper.add_token)
-    revoke_tokens = _calling(Keeper.revoke_tokens)
-    acls = _calling(Keeper.acls)
-    add_acls = _calling(Keeper.add_acls)
-    delete_acls = _calling(Keeper.delete_acls)
+    users = _calling(CredentialStore.users)
+    add_user = _calling(CredentialStore.add_user)
+    set_password = _calling(CredentialStore.set_password)
+    alter_user = _calling(CredentialStore.alter_user)
+    delete_users = _calling(CredentialStore.delete_users)
+    tokens = _calling(CredentialStore.tokens)
+    add_token = _calling(CredentialStore.add_token)
+    revoke_tokens = _calling(CredentialStore.revoke_tokens)
+    acls = _calling(CredentialStore.acls)
+    add_acls = _calling(CredentialStore.add_acls)
+    delete_acls = _calling(CredentialStore.delete_acls)
 
     def __init__(self, session: "RemoteSession") -> None:
         self.call = session.call
@@ -128,7 +128,7 @@ class RemoteSession:
 
     def __init__(self, connections: Connections, *, batch_size: int, clock: Callable[[], int] | None = None) -> None:
         self.connections, self._batch_size, self.clock = connections, batch_size, clock
-        self.ends = Ends(connections, self.describe_topic)
+        self.ends = EndOffsets(connections, self.describe_topic)
         self.watching = Watching(self.ends)
         self._logs: dict[TopicPartition, RemoteLog] = {}
         self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that

@@ -13,7 +13,7 @@ from logdb.model import Signal, TopicPartition
 from logdb.threads import renewed, started
 
 if TYPE_CHECKING:
-    from logdb_http_api.remote.ends import Ends
+    from logdb_http_api.remote.end_offsets import EndOffsets
 
 _POLL_MS = 250  # until those who came meanwhile are counted in
 _IDLE_S = 2.0  # a thread that ends with each look would cost more than it waits
@@ -22,7 +22,7 @@ _IDLE_S = 2.0  # a thread that ends with each look would cost more than it waits
 class Watching:
     """The events of one session."""
 
-    def __init__(self, ends: "Ends") -> None:
+    def __init__(self, ends: "EndOffsets") -> None:
         self._ends = ends
         self._events: dict[TopicPartition, list[Signal]] = {}
         self._changed = renewed(threading.Condition())

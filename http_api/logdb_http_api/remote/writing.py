@@ -16,7 +16,7 @@ from logdb.client.batches import BATCHES_MAX
 from logdb.codec import convert
 from logdb.errors import InvalidAnswer, LogdbError, OutOfOrderSequence, UnexpectedOffset
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch
-from logdb_http_api.batches import BATCHES
+from logdb_http_api.door.batches import BATCHES
 from logdb_http_api.remote.connection import Connections, Exchange
 
 _REQUESTS_MAX = 2

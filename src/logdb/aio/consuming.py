@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, R, Threads, Wake, at_once, in_thread, listened
-from logdb.client import consumer as consumers
-from logdb.client.assignment import Listener as SyncListener
+from logdb.client.consumer import consumer as consumers
+from logdb.client.consumer.assignment import Listener as SyncListener
 from logdb.client.records import AnyRecord
 from logdb.model import TopicPartition
 
@@ -17,7 +17,7 @@ Listener: TypeAlias = Callable[[list[TopicPartition]], Awaitable[object] | None]
 
 
 class Consumer(Mirror[consumers.Consumer]):
-    """As ``logdb.client.consumer.Consumer``.  Made by ``Database.consumer``; an asynchronous context manager and iterator.
+    """As ``logdb.client.consumer.consumer.Consumer``.  Made by ``Database.consumer``; an asynchronous context manager and iterator.
 
     Its calls are carried out one after the other.  While ``poll`` waits for records, no thread does.
     """

@@ -15,11 +15,11 @@ from logdb.aio.tables import Table
 from logdb.aio.watching import Watch
 from logdb.client import database as databases
 from logdb.client import opening as openings
-from logdb.client import transaction
+from logdb.client.producer import transaction
 from logdb.store.state import Mode
 
 if TYPE_CHECKING:
-    from logdb.client.producer import ProducerOptions
+    from logdb.client.producer.producer import ProducerOptions
 
 
 class Database(Mirror[databases.Database]):

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, Self
 
 from logdb.aio.consuming import Consumer
 from logdb.aio.mirror import Mirror, P, Threads, Wake, in_thread
-from logdb.client import producer as producers
-from logdb.client import transaction as transactions
+from logdb.client.producer import producer as producers
+from logdb.client.producer import transaction as transactions
 from logdb.codec import SendFuture as SyncSendFuture
 from logdb.model import RecordMetadata
 
@@ -61,7 +61,7 @@ def sending(method: Callable[Concatenate[Any, P], SyncSendFuture]) -> Callable[C
 
 
 class Producer(Mirror[producers.Producer]):
-    """As ``logdb.client.producer.Producer``.  Made by ``Database.producer``; an asynchronous context manager."""
+    """As ``logdb.client.producer.producer.Producer``.  Made by ``Database.producer``; an asynchronous context manager."""
 
     send = sending(producers.Producer.send)
     flush = in_thread(producers.Producer.flush)

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 from logdb.aio.mirror import Mirror, in_thread, stream
-from logdb.client import table as tables
+from logdb.client.table import table as tables
 
 
 class Table(Mirror[tables.Table]):
-    """As ``logdb.client.table.Table``.  Made by ``Database.table``.
+    """As ``logdb.client.table.table.Table``.  Made by ``Database.table``.
 
     ``await table[key]``, ``await table.get(key)``; ``contains`` and ``count`` are its ``in`` and ``len``; keys by ``async for``.
     """

@@ -57,7 +57,7 @@ class _Bell:
 
 
 class Waits:
-    """All waits of one event loop; made by ``Gate.waits``."""
+    """All waits of one event loop; made by ``AccessControl.waits``."""
 
     def __init__(self, find: Callable[[str, int], Log], *, lingers_ms: int | None) -> None:
         """Nobody waits yet.

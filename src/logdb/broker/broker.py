@@ -16,8 +16,8 @@ from typing import Any
 
 from logdb.broker import decisions
 from logdb.broker.async_waiting import Waits
-from logdb.broker.endings import Endings
-from logdb.broker.leftovers import Leftovers
+from logdb.broker.dangling_transactions import DanglingTransactions
+from logdb.broker.marker_writer import MarkerWriter
 from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
@@ -75,7 +75,7 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
-from logdb.store.report import Copied, Report
+from logdb.store.check.report import Copied, Report
 from logdb.store.store import Store
 from logdb.store.topics import always
 from logdb.threads import renewed
@@ -94,7 +94,7 @@ class Broker:
         self._store, self._owner = store, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(store.io, _fire)
-        self._endings = Endings(store, self._append_offsets_marker, self._decision)
+        self._endings = MarkerWriter(store, self._append_offsets_marker, self._decision)
         self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
         self._transactions = Shards(
             store,
@@ -104,7 +104,7 @@ class Broker:
             act=self._endings.act,
             while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
-        self._leftovers = Leftovers(store, self._transactions, self._endings)
+        self._leftovers = DanglingTransactions(store, self._transactions, self._endings)
         store.settle_by(self._settle)
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
@@ -152,12 +152,12 @@ class Broker:
         return tuple(self._store.reports)
 
     def verify(self) -> Report:
-        from logdb.store.verify import verify  # few programs need it
+        from logdb.store.check.verify import verify  # few programs need it
 
         return verify(self._store.path, io=self._store.io)
 
     def backup(self, path: str, base: str | None = None) -> Copied:
-        from logdb.store.backup import backup  # few programs need it
+        from logdb.store.copy.backup import backup  # few programs need it
 
         return backup(self._store, path, base)
 

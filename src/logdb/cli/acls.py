@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
-from logdb.broker.acls import ANY, CLUSTER, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, spelled
-from logdb.broker.principals import Principal
+from logdb.access.acls import ANY, CLUSTER, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, spelled
+from logdb.access.principals import Principal
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TOPIC

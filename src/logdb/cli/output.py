@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from logdb.store.report import Progress
+from logdb.store.check.report import Progress
 
 
 def say(text: str) -> None:

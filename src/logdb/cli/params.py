@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from logdb.cli.session import Session
 from logdb.cli.units import Kind
-from logdb.client.places import path_of
+from logdb.client.addresses import path_of
 
 
 class TopicName(Kind):

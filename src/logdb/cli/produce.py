@@ -27,10 +27,10 @@ from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.errors import InvalidTopic, LogdbError, UnknownTopic
 from logdb.model import DURABILITY_LEVELS, Durability, RecordMetadata
-from logdb.store.report import Progress
+from logdb.store.check.report import Progress
 
 if TYPE_CHECKING:
-    from logdb.client.transaction import Transaction
+    from logdb.client.producer.transaction import Transaction
 
 CHUNK_SIZE = 1 << 20
 TRANSACTION_TIMEOUT_MS = 900_000  # as long as may be: input may be slow

@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator
 
 import logdb
-from logdb.broker.security import FileKeeper
+from logdb.access.security import FileCredentialStore
 from logdb.cli.output import say
 from logdb.cli.session import Session
 from logdb.client.security_admin import SecurityAdmin
 from logdb.io import IO
-from logdb.store.verify import database_names
+from logdb.store.check.verify import database_names
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def opened(session: Session) -> Iterator[SecurityAdmin]:
         return
     io, path = IO(), session.place
     database_names(io, path)
-    yield SecurityAdmin(FileKeeper(io, path))
+    yield SecurityAdmin(FileCredentialStore(io, path))
 
 
 @contextlib.contextmanager

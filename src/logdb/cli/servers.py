@@ -13,7 +13,7 @@ import click
 
 import logdb
 from logdb.cli.units import Duration
-from logdb.client.places import url_meant
+from logdb.client.addresses import url_meant
 from logdb.errors import AuthenticationFailed, ServerUnavailable
 
 Function = TypeVar("Function", bound=Callable[..., Any])

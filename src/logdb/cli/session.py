@@ -15,7 +15,7 @@ import logdb
 from logdb import errors
 from logdb.cli import servers
 from logdb.cli.servers import BOOTSTRAP_VARIABLE, Servers
-from logdb.client.places import path_of, url_meant, without_credentials
+from logdb.client.addresses import path_of, url_meant, without_credentials
 
 DATA_DIR_VARIABLE = "LOGDB_DATA_DIR"
 

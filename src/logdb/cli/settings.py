@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from logdb.broker.certificates import PRINCIPAL_RULES
+from logdb.access.certificates import PRINCIPAL_RULES
 from logdb.cli.units import MILLISECONDS, SIZE, parse_duration, parse_size
 from logdb.errors import InvalidConfig
 from logdb.model import DURABILITY_LEVELS, check_config

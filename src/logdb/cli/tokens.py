@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from logdb.broker.security import TokenInfo
+from logdb.access.security import TokenInfo
 from logdb.cli import secured
 from logdb.cli.output import emit, say, table
 from logdb.cli.session import Session, common, pass_session

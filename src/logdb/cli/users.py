@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from logdb.broker.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERATION_COUNT_MIN
-from logdb.broker.principals import Principal
-from logdb.broker.quotas import Quota
-from logdb.broker.security import UserInfo, Users
+from logdb.access.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERATION_COUNT_MIN
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
+from logdb.access.security import UserInfo, Users
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Function, Session, common, pass_session

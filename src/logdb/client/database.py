@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from logdb.client import partitioner as partitioners
 from logdb.client.administration import Administration
-from logdb.client.partitioner import Partitioner
+from logdb.client.producer import partitioner as partitioners
+from logdb.client.producer.partitioner import Partitioner
 from logdb.client.session import Base, PartitionLog, Session
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
@@ -29,18 +29,18 @@ from logdb.threads import renewed
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-    from logdb.client.assignors import Assignor
-    from logdb.client.consumer import Consumer
-    from logdb.client.consumer_config import OffsetReset
-    from logdb.client.interceptor import Interceptor
-    from logdb.client.producer import Producer, ProducerOptions
+    from logdb.client.consumer.assignors import Assignor
+    from logdb.client.consumer.config import OffsetReset
+    from logdb.client.consumer.consumer import Consumer
+    from logdb.client.producer.interceptor import Interceptor
+    from logdb.client.producer.producer import Producer, ProducerOptions
+    from logdb.client.producer.transaction import Transaction, TransactionalProducer, Transactions
     from logdb.client.security_admin import SecurityAdmin
-    from logdb.client.table import Table
-    from logdb.client.table_view import TopicViews
-    from logdb.client.transaction import Transaction, TransactionalProducer, Transactions
+    from logdb.client.table.table import Table
+    from logdb.client.table.view import TopicViews
     from logdb.client.watching import Watch
     from logdb.serde import Deserializer
-    from logdb.store.report import Copied, Progress, Report
+    from logdb.store.check.report import Copied, Progress, Report
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.state import Mode
     from logdb.store.tiers import TopicTiers
@@ -324,13 +324,13 @@ class Database(Administration):
         """
         if transactional_id is not None:
             return self._transactional_producer(transactional_id=transactional_id, **options)
-        from logdb.client.producer import Producer
+        from logdb.client.producer.producer import Producer
 
         return self._open_producer(Producer, options)
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
         """A producer of a kind, which is told of changes of topics and closed with the database."""
-        from logdb.client.producer import ProducerOptions
+        from logdb.client.producer.producer import ProducerOptions
 
         known = ProducerOptions.__annotations__.keys() | {"transactional_id"}
         if unknown := options.keys() - (known | {"transaction_timeout_ms"} if "transactional_id" in options else known):
@@ -374,13 +374,13 @@ class Database(Administration):
             record from being written: the transaction was aborted.
         """
         if self._transactions is None:
-            from logdb.client.transaction import Transactions
+            from logdb.client.producer.transaction import Transactions
 
             self._transactions = Transactions(self._transactional_producer)
         return self._transactions.transaction(transactional_id, {"transaction_timeout_ms": transaction_timeout_ms, **options})
 
     def _transactional_producer(self, **options: Any) -> "TransactionalProducer":
-        from logdb.client.transaction import TransactionalProducer
+        from logdb.client.producer.transaction import TransactionalProducer
 
         return self._open_producer(TransactionalProducer, options)
 
@@ -414,9 +414,9 @@ class Database(Administration):
             InvalidConfig: An option cannot be so; it names it.
             UnknownTopic: One of the topics does not exist.
         """
-        from logdb.client.consumer import Consumer
-        from logdb.client.consumer_config import ConsumerConfig
-        from logdb.client.interceptor import checked
+        from logdb.client.consumer.config import ConsumerConfig
+        from logdb.client.consumer.consumer import Consumer
+        from logdb.client.producer.interceptor import checked
 
         try:
             strategy = (
@@ -500,7 +500,7 @@ class Database(Administration):
         Raises:
             UnknownTopic: There is none of that name.
         """
-        from logdb.client.table import Table  # few programs need it
+        from logdb.client.table.table import Table  # few programs need it
 
         self._base.partition_count(topic)
         with self._parts_lock:

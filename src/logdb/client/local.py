@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.client.addresses import path_of
 from logdb.client.database import Database
 from logdb.client.offline import verify
-from logdb.client.places import path_of
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
 from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Durability
+from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
-from logdb.store.report import Copied, Progress, Report
 from logdb.store.retention import CHECK_INTERVAL_MS
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from logdb.broker.broker import Broker
     from logdb.client.security_admin import SecurityAdmin
-    from logdb.client.table_view import TopicViews
+    from logdb.client.table.view import TopicViews
     from logdb.store.tiers import TopicTiers
 
 
@@ -91,7 +91,7 @@ class LocalDatabase(Database):
         return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
 
     def _open_views(self) -> "TopicViews":
-        from logdb.client.table_view import TopicViews
+        from logdb.client.table.view import TopicViews
 
         store = self._store
         directory = os.path.join(store.path, "views") if store.mode == "a" else None
@@ -99,10 +99,10 @@ class LocalDatabase(Database):
 
     @property
     def security(self) -> "SecurityAdmin":
-        from logdb.broker.security import FileKeeper  # few programs need it
+        from logdb.access.security import FileCredentialStore  # few programs need it
         from logdb.client.security_admin import SecurityAdmin
 
-        return SecurityAdmin(FileKeeper(self._store.io, self.path))
+        return SecurityAdmin(FileCredentialStore(self._store.io, self.path))
 
     @door
     def verify(self, progress: Progress | None = None) -> Report:
@@ -110,7 +110,7 @@ class LocalDatabase(Database):
 
     @door
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
-        from logdb.store.snapshot import snapshot  # few programs need it
+        from logdb.store.copy.snapshot import snapshot  # few programs need it
 
         return snapshot(self._store, path_of(path), progress)
 
@@ -118,7 +118,7 @@ class LocalDatabase(Database):
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
-        from logdb.store.backup import backup  # few programs need it
+        from logdb.store.copy.backup import backup  # few programs need it
         from logdb.store.directories import check_outside
 
         check_outside(os.path.abspath(target := path_of(path)), self.path)
@@ -138,7 +138,7 @@ class LocalDatabase(Database):
 
     @door
     def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
-        from logdb.client.datasets import topic_dataset  # few programs need it
+        from logdb.client.table.datasets import topic_dataset  # few programs need it
 
         return topic_dataset(self, topic, isolation_level)
 

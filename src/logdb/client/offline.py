@@ -6,9 +6,9 @@ Knows nothing itself: what does the work is imported when it is called, since fe
 import os
 from collections.abc import Iterable
 
-from logdb.client.places import path_of
+from logdb.client.addresses import path_of
 from logdb.io import IO
-from logdb.store.report import Copied, Progress, Report
+from logdb.store.check.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
@@ -27,7 +27,7 @@ def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Prog
     Raises:
         NotADatabase: There is none.
     """
-    from logdb.store.verify import verify as work
+    from logdb.store.check.verify import verify as work
 
     return work(path_of(path), io=io, progress=progress)
 
@@ -61,7 +61,7 @@ def restore(
         ReadFailed: A source is not there, or cannot be read.
         DiskFull, WriteFailed, SyncFailed: There is no database.
     """
-    from logdb.store.restore import restore as work
+    from logdb.store.copy.restore import restore as work
 
     if isinstance(sources, (str, os.PathLike)):
         sources = (sources,)
@@ -83,6 +83,6 @@ def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None
         ReadOnly: It is a snapshot.
         NotADatabase: There is none.
     """
-    from logdb.store.repair import repair as work
+    from logdb.store.check.repair import repair as work
 
     return work(path_of(path), execute=execute, io=io, progress=progress)

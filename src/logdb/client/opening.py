@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 from logdb.client import local
+from logdb.client.addresses import directory_or_urls, without_credentials
 from logdb.client.database import Database
-from logdb.client.places import directory_or_urls, without_credentials
 from logdb.errors import missing_package
 from logdb.io import IO
 from logdb.mistakes import OF_THE_CALL

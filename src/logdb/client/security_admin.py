@@ -6,9 +6,9 @@ here, or at a server.
 
 from collections.abc import Mapping, Sequence
 
-from logdb.broker.acls import Acl, AclFilter
-from logdb.broker.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
-from logdb.broker.security import Credentials, Keeper, TokenInfo, Users
+from logdb.access.acls import Acl, AclFilter
+from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
+from logdb.access.security import Credentials, CredentialStore, TokenInfo, Users
 from logdb.errors import InsecureConnection, InvalidSecurity
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
@@ -24,7 +24,7 @@ class SecurityAdmin:
     on while nobody could log in, and DiskFull, WriteFailed, SyncFailed or CorruptionError where the file can't be changed.
     """
 
-    def __init__(self, keeper: Keeper, open_url: str | None = None) -> None:
+    def __init__(self, keeper: CredentialStore, open_url: str | None = None) -> None:
         """Of what ``keeper`` keeps; ``open_url`` is the URL of it over which others may read along, if it has one."""
         self._keeper, self._open_url = keeper, open_url
 

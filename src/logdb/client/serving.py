@@ -14,9 +14,9 @@ from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from logdb.broker.gate import Gate
-from logdb.broker.partition_limits import PartitionLimits
-from logdb.broker.principals import Principal
+from logdb.access.access_control import AccessControl
+from logdb.access.partition_limits import PartitionLimits
+from logdb.access.principals import Principal
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import InsecureAddress, InvalidCertificate, LocalOnly, missing_package
@@ -46,7 +46,9 @@ class Door(Protocol):
 class Server:
     """Doors of one database."""
 
-    def __init__(self, gate: Gate, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any) -> None:
+    def __init__(
+        self, gate: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
+    ) -> None:
         """Not open yet.
 
         Args:
@@ -220,7 +222,7 @@ def make_server(
     broker = database._session
     required = authentication or options.get("tls_client_ca") is not None
     limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
-    gate = Gate(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
+    gate = AccessControl(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
     broker.serve_topics(check_config(topic_config or {}))
     return Server(gate, doors, **options)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from logdb.codec import Record, RecordIterator
     from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.isolation import IsolationLevel
-    from logdb.store.report import Copied, Report
+    from logdb.store.check.report import Copied, Report
 
 
 class PartitionLog(Protocol):

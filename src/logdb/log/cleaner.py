@@ -24,9 +24,9 @@ from logdb.codec.compaction import Copy, KeyMap
 from logdb.disk import write_error
 from logdb.errors import LogdbError
 from logdb.io import IO
+from logdb.log.aborted_ranges import AbortedRanges, LastBatch
 from logdb.log.log import Log
-from logdb.log.reader import SegmentReader
-from logdb.log.verdicts import LastBatch, Verdicts
+from logdb.log.segment_reader import SegmentReader
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
 from logdb.segment.segment import CLEANED, Segment
@@ -129,7 +129,7 @@ class Compaction:
         """
         self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
         self._spend, self._key_map_size_bytes = spend, key_map_size_bytes
-        self._verdicts: Verdicts | None = None  # no batch has a producer
+        self._verdicts: AbortedRanges | None = None  # no batch has a producer
         self.end_offset = work.clean_offset
         self.delete_horizon_ms: int | None = None
 
@@ -147,7 +147,7 @@ class Compaction:
                 producer.producer_id: LastBatch(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
                 for producer in log.producers()
             }
-            self._verdicts = Verdicts(aborted, last, self._now_ms)
+            self._verdicts = AbortedRanges(aborted, last, self._now_ms)
         keys = self._map_keys()
         for group in self._groups():
             replacement = self._copy(keys, group)

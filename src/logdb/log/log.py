@@ -32,9 +32,9 @@ from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.host import End, Host
-from logdb.log.reader import segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
+from logdb.log.segment_reader import segment_slot
 from logdb.log.transactions import Transactions
 from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
 from logdb.segment import transaction_index

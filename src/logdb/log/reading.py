@@ -21,9 +21,9 @@ from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, End, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.producers import Producer
-from logdb.log.reader import FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import aborted_of
+from logdb.log.segment_reader import FileMissing, SegmentReader, read_batch, read_chunks, segment_slot
 from logdb.log.transactions import Transactions
 from logdb.mistakes import door, explained
 from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal

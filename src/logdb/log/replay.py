@@ -14,7 +14,7 @@ from logdb.io import IO
 from logdb.log import producer_snapshot
 from logdb.log.producer_snapshot import Snapshot
 from logdb.log.producers import ProducerStates
-from logdb.log.reader import SegmentReader, segment_slot
+from logdb.log.segment_reader import SegmentReader, segment_slot
 from logdb.meta import LogEntry
 from logdb.model import AbortedTransaction
 from logdb.segment import buffers

@@ -19,10 +19,10 @@ from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, End, View
 from logdb.log.log import Log
-from logdb.log.reader import FileMissing
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
+from logdb.log.segment_reader import FileMissing
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path

@@ -31,7 +31,7 @@ from logdb.disk import condemn, looking
 from logdb.errors import CatalogueDamaged, Closed, DiskFull, Forked, LogdbError, ReadFailed, ReadOnly, SyncFailed, WriteFailed
 from logdb.io import IO, mode_in
 from logdb.meta.copied import CopiedEnvironment, may_lock
-from logdb.meta.gate import Gate
+from logdb.meta.reader_writer_lock import ReaderWriterLock
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Environment:
         self._io = io
         self.handle_count = 0
         self.pid = os.getpid()
-        self._gate = Gate()
+        self._gate = ReaderWriterLock()
         self._writer = threading.RLock()
         self._failure: SyncFailed | None = None
         self._opening, self._closed = threading.Lock(), False

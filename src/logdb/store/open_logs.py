@@ -17,7 +17,8 @@ from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import LogEntry, ReadTransaction, TopicEntry
 from logdb.model import LogConfig, TopicPartition
-from logdb.store import swap, topic_file
+from logdb.store import replacement_intent as swap
+from logdb.store import topic_file
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 

@@ -10,10 +10,11 @@ from logdb.disk import exists, names_in
 from logdb.errors import CatalogueDamaged, NotADatabase, ReadOnly
 from logdb.io import IO
 from logdb.meta import Catalogue, check_file
-from logdb.store import lock, snapshot_file, topic_file
+from logdb.store import lock, topic_file
+from logdb.store.copy import snapshot_file
+from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.directories import UNFINISHED, make_directory
 from logdb.store.lock import LockFile, LockState
-from logdb.store.snapshot_file import SnapshotFile
 
 
 class Opened(NamedTuple):

@@ -23,7 +23,7 @@ from logdb.io import IO
 from logdb.log.log import GATE_SEALED, Log
 from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
-from logdb.meta.gate import Gate
+from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import Durability, TopicEvent, TopicPartition
 from logdb.store import topic_file
 from logdb.store.lock import LockFile
@@ -67,7 +67,7 @@ class StoreState:
 
     def renew_locks(self) -> None:
         """Locks that a forked child needs, and that nobody holds."""
-        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), Gate()
+        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), ReaderWriterLock()
         self.changes_lock = renewed(threading.Lock())
 
     def clock_ms(self) -> int:

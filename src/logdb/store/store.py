@@ -24,14 +24,14 @@ from logdb.log.appending import AppendableLog
 from logdb.log.log import Log
 from logdb.log.reading import ReadableLog
 from logdb.meta import Catalogue
-from logdb.meta.gate import Gate
+from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
 from logdb.store import lock, opening, retention, topics
+from logdb.store.check.report import Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
+from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import OpenLogs, TailLogs
-from logdb.store.report import Progress
 from logdb.store.sidecars import MadeSidecars
-from logdb.store.snapshot_file import SnapshotFile
 from logdb.store.state import Mode, StoreState
 from logdb.store.topics import always
 from logdb.store.writer import Writer
@@ -154,7 +154,7 @@ class Store:
         return self._state.catalogue
 
     @property
-    def transaction_gate(self) -> Gate:
+    def transaction_gate(self) -> ReaderWriterLock:
         """Shared while a transaction is decided, or its markers are written; taken before all locks."""
         return self._state.transaction_gate
 

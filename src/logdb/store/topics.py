@@ -33,11 +33,12 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.store import swap, topic_file
+from logdb.store import replacement_intent as swap
+from logdb.store import topic_file
 from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
+from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.state import StoreState
-from logdb.store.swaps import Swaps
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class TopicChanges:
         self,
         state: StoreState,
         entries: Entries,
-        swaps: Swaps,
+        swaps: SegmentReplacer,
         forget: Callable[[Log], None],
         prepare: Callable[[Mapping[str, ConfigValue]], None],
     ) -> None:

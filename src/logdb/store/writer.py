@@ -24,9 +24,9 @@ from logdb.store.log_start import LogStarts
 from logdb.store.open_logs import OpenLogs
 from logdb.store.opening import Opened
 from logdb.store.retention import Retention
+from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
-from logdb.store.swaps import Swaps
 from logdb.store.topics import TopicChanges
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Writer:
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
-        self.swaps = Swaps(state, self.entries, self.log)
+        self.swaps = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
         self._topics = TopicChanges(state, self.entries, self.swaps, self._forget, self._consider)
         self.flusher = Flusher(io, linger_ms, self.checkpoint)

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import logdb
-from logdb.broker.acls import Acl, AclFilter
-from logdb.broker.credentials import token_hash
-from logdb.broker.principals import Principal
+from logdb.access.acls import Acl, AclFilter
+from logdb.access.credentials import token_hash
+from logdb.access.principals import Principal
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.errors import (
@@ -97,7 +97,7 @@ def test_tokens_through_a_server(server):
 
 
 def security(server):
-    from logdb.broker import security_file
+    from logdb.access import security_file
     from logdb.io import IO
 
     return security_file.load(IO(), server.database.path)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logdb_http_api.calls import SHAPES
+from logdb_http_api.door.calls import SHAPES
 from logdb_http_api.wire import encode
 from support.serving import served
 from support.typed import values_with

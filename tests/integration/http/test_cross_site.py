@@ -2,7 +2,7 @@
 
 import pytest
 
-from logdb.broker.credentials import scram_credential
+from logdb.access.credentials import scram_credential
 from logdb_http_api import wire as coding
 from support.batches import Rec, encode_batch
 from support.certificates import Authority

@@ -221,9 +221,9 @@ def test_many_threads_of_many_clients(server):
 
 def test_a_server_on_a_loop_of_the_application(tmp_path):
     async def main(db):
-        from logdb.broker.gate import Gate
+        from logdb.access.access_control import AccessControl
 
-        server = Server(Gate(db._session), {"http": "127.0.0.1:0"})
+        server = Server(AccessControl(db._session), {"http": "127.0.0.1:0"})
         await server.open()
         reader, writer = await asyncio.open_connection(*server.addresses[0].removeprefix("http://").split(":"))
         writer.write(b"GET /health/live HTTP/1.0\r\n\r\n")

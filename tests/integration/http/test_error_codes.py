@@ -13,13 +13,13 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.broker.acls import Acl
-from logdb.broker.principals import Principal
+from logdb.access.acls import Acl
+from logdb.access.principals import Principal
 from logdb.coordinator.consumer_protocol import Subscription
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.store.backup_file import BackupReader
+from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api import wire
 from logdb_http_api.errors import code_of
 from support.batches import encode_batch

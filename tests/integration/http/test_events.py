@@ -229,7 +229,7 @@ def test_a_topic_that_is_deleted_ends_it(s):
 
 
 def test_keep_alive(s, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.sse.KEEP_ALIVE_MS", 1)
+    monkeypatch.setattr("logdb_http_api.door.sse.KEEP_ALIVE_MS", 1)
     for path in (ONE, ALL, "/logdb/v1/watch"):
         with Client(s.url, path) as client:
             assert [client.block() for _ in range(5)] == [[":"]] * 5

@@ -11,15 +11,15 @@ from asyncio.trsock import TransportSocket
 import pytest
 
 import logdb
-from logdb.broker.credentials import new_token, token_hash
-from logdb.broker.principals import Principal
-from logdb.broker.quotas import Quota
-from logdb.broker.security_file import Token
+from logdb.access.credentials import new_token, token_hash
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
+from logdb.access.security_file import Token
 from logdb.errors import Closed
-from logdb_http_api import express
-from logdb_http_api.batches import Reading
-from logdb_http_api.door import HttpDoor
-from logdb_http_api.pipelined import Pipelined
+from logdb_http_api.door import express
+from logdb_http_api.door.batches import Reading
+from logdb_http_api.door.door import HttpDoor
+from logdb_http_api.door.pipelined import Pipelined
 from support.batches import Rec, encode_batch
 from support.builders import until
 from support.certificates import Authority
@@ -239,7 +239,7 @@ def test_a_server_that_ends_takes_no_more(tmp_path, taken, monkeypatch):
 @pytest.mark.parametrize("few", ["the door's", "the process's"])
 def test_without_a_descriptor_for_the_thread_the_loop_does_it_all(line, taken, send_all, monkeypatch, few):
     if few == "the door's":
-        monkeypatch.setattr("logdb_http_api.express._AT_SOCKETS_COUNT_MAX", 0)
+        monkeypatch.setattr("logdb_http_api.door.express._AT_SOCKETS_COUNT_MAX", 0)
     else:
         monkeypatch.setattr(TransportSocket, "dup", lambda sock: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many")))
     send_all(request(LARGE), request(SMALL))
@@ -342,7 +342,7 @@ def test_a_body_that_does_not_come_is_given_up(server, line):
 
 
 def test_who_is_refused_half_way_gets_to_read_why(tmp_path, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.door.WAIT_S", 0.05)
+    monkeypatch.setattr("logdb_http_api.door.door.WAIT_S", 0.05)
     with served(tmp_path / "db", memory_bytes_max=12 << 20) as server, wire(server.url) as line:
         server.database.create_topic("t", config={"max.message.bytes": 8 << 20})
         body = request(encode_batch([Rec(value=bytes(1000))] * 5000))
@@ -504,13 +504,13 @@ def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", fail)
+    monkeypatch.setattr("logdb.access.guarded.GuardedSession.produce", fail)
     for body in (SMALL, LARGE):
         line.send(request(body))
         said = line.read()
         assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
     assert "a secret" in caplog.text
-    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
+    monkeypatch.setattr("logdb.access.guarded.GuardedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
     line.send(request(SMALL))
     said = line.read()
     assert (said.status, said.headers["retry-after"]) == (503, "1")
@@ -684,7 +684,7 @@ def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.broker.guarded.GuardedSession.log", fail)
+    monkeypatch.setattr("logdb.access.guarded.GuardedSession.log", fail)
     line.send(asked(fetch()))
     said = line.read()
     assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})

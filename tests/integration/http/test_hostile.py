@@ -11,9 +11,9 @@ import zlib
 import pytest
 import zstandard
 
-from logdb.broker.guarded import GuardedSession
+from logdb.access.guarded import GuardedSession
 from logdb.meta.catalogue import ReadTransaction
-from logdb_http_api import batches, documents
+from logdb_http_api.door import batches, documents
 from support.server_process import server_process
 from support.serving import served
 from support.wire import Wire, wire

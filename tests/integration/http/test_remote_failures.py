@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
-from logdb.broker.guarded import GuardedSession
+from logdb.access.guarded import GuardedSession
 from logdb.codec import convert
 from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb_http_api.remote import connection

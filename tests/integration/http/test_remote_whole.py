@@ -6,11 +6,11 @@ import threading
 import pytest
 
 import logdb
-from logdb.broker.guarded import GuardedSession
+from logdb.access.guarded import GuardedSession
 from logdb.errors import BackupDamaged, TargetNotEmpty
 from logdb.io import IO
-from logdb.store.backup import new_file
-from logdb.store.backup_file import BackupReader, BackupWriter, Info
+from logdb.store.copy.backup import new_file
+from logdb.store.copy.backup_file import BackupReader, BackupWriter, Info
 from logdb_http_api.remote import downloading
 from support.proxy import proxied
 from support.serving import served

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import logdb
-from logdb.broker.credentials import new_token, token_hash
-from logdb.broker.principals import Principal
-from logdb.broker.security_file import Token
+from logdb.access.credentials import new_token, token_hash
+from logdb.access.principals import Principal
+from logdb.access.security_file import Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
-from logdb_http_api import sse
+from logdb_http_api.door import sse
 from support.batches import Rec, encode_batch
 from support.builders import until
 from support.certificates import Authority

@@ -17,11 +17,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 import logdb
-from logdb.broker.credentials import is_password, new_token, token_hash
-from logdb.broker.gate import Gate
-from logdb.broker.principals import Principal
-from logdb.broker.quotas import Quota
-from logdb.broker.security_file import Token
+from logdb.access.access_control import AccessControl
+from logdb.access.credentials import is_password, new_token, token_hash
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
+from logdb.access.security_file import Token
 from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, LogdbError, NotAuthorized, ServerUnavailable
 from support.builders import until
 from support.certificates import Authority
@@ -151,8 +151,8 @@ def test_a_flood_of_wrong_passwords_holds_up_nobody_at_another_address(path, mon
         hashed.append(threading.current_thread().name)
         return is_password(mechanism, credential, password)
 
-    monkeypatch.setattr("logdb.broker.authentication.is_password", counted)
-    for module in ("logdb.broker.attempts", "logdb_http_api.authentication"):
+    monkeypatch.setattr("logdb.access.authentication.is_password", counted)
+    for module in ("logdb.access.attempts", "logdb_http_api.door.authentication"):
         monkeypatch.setattr(f"{module}.machine", str)  # as if each address of the loopback were a machine's of its own
 
     def flood(url, number):
@@ -201,8 +201,8 @@ def token(**times):
 def test_so_many_passwords_of_one_address_wait_and_no_more(path, monkeypatch):
     """While hashing stands still: two are at it, 64 wait, and the next one is refused at once."""
     go_on = threading.Event()
-    authenticate = Gate.authenticate_password
-    monkeypatch.setattr(Gate, "authenticate_password", lambda *args: (go_on.wait(60), authenticate(*args))[1])
+    authenticate = AccessControl.authenticate_password
+    monkeypatch.setattr(AccessControl, "authenticate_password", lambda *args: (go_on.wait(60), authenticate(*args))[1])
     with served(path) as server, contextlib.ExitStack() as open_sockets:
         place, token = urlsplit(server.url), base64.b64encode(f"alice:{PASSWORD}".encode())
         waiting = []
@@ -405,7 +405,7 @@ def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files
 
 
 def test_only_so_many_may_begin_at_once(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.places.EXTRA_COUNT_MAX", 1)
+    monkeypatch.setattr("logdb_http_api.door.connection_slots.EXTRA_COUNT_MAX", 1)
     with served(path, tls_cert=files.cert, tls_key=files.key, connections_max=2, connections_per_address_max=10) as server:
         url = urlsplit(server.url)
         silent = [socket.create_connection((url.hostname, url.port), 30) for _ in range(3)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logdb.client.group_membership import GroupMetadata
+from logdb.client.consumer.membership import GroupMetadata
 from logdb.model import OffsetAndMetadata, TopicPartition
 from support.security import secure
 from support.serving import Served, served

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from logdb_http_api import v2, v2_consumers
-from logdb_http_api.routing import Route
+from logdb_http_api.door.routing import Route
+from logdb_http_api.v2 import consumers as v2_consumers
+from logdb_http_api.v2 import routes as v2
 from support.security import secure
 from support.serving import Served, served
 

@@ -5,8 +5,8 @@ from logdb import errors
 from logdb.broker.replay import replay
 from logdb.broker.runner import transactional_batches
 from logdb.model import ProducerIdAndEpoch
-from logdb.store.mend import empty_batch
-from support.coordinators import Keeper
+from logdb.store.check.segment_rewrite import empty_batch
+from support.coordinators import CredentialStore
 
 P, Q = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(8, 3)
 
@@ -31,7 +31,7 @@ def test_transactions_keep_their_place_between_plain_records(log):
     log.append_marker(P, commit=True, coordinator_epoch=0)
     log.append_many([None], [b"b"])
     log.append_marker(Q, commit=False, coordinator_epoch=0)
-    keeper = Keeper()
+    keeper = CredentialStore()
     assert replay(log, keeper, 0) == log.end_offset
     assert keeper.replayed == [
         (1, b"b", b"2", -1),
@@ -46,7 +46,7 @@ def test_transactions_keep_their_place_between_plain_records(log):
 
 
 def test_going_on_where_the_last_replay_ended(log):
-    keeper = Keeper()
+    keeper = CredentialStore()
     assert replay(log, keeper, 0) == 0
     log.append_many([b"1"], [b"a"])
     end = replay(log, keeper, 0)
@@ -61,21 +61,21 @@ def test_compressed(tmp_path, codec):
         db.create_topic("t", config={"compression.type": codec})
         log = db.log("t")
         log.append_many([b"%d" % number for number in range(100)], [b"k%d" % (number % 10) for number in range(100)])
-        keeper = Keeper()
+        keeper = CredentialStore()
         replay(log, keeper, 0)
         assert keeper.state == {b"k%d" % number: b"%d" % (90 + number) for number in range(10)}
 
 
 def test_more_than_is_read_at_once(log):
     log.append_many([bytes(1000)] * 3000, [b"%d" % (number % 2500) for number in range(3000)])
-    keeper = Keeper()
+    keeper = CredentialStore()
     replay(log, keeper, 0)
     assert len(keeper.replayed) == 2500
 
 
 def test_a_marker_that_compaction_emptied_says_nothing(log):
     batch = bytearray(empty_batch(0, 1, 0))
-    keeper = Keeper()
+    keeper = CredentialStore()
     from logdb.broker.replay import _apply_marker
 
     _apply_marker(keeper, memoryview(batch))
@@ -83,7 +83,7 @@ def test_a_marker_that_compaction_emptied_says_nothing(log):
 
 
 def test_a_record_that_is_none_of_its_topics(log):
-    class Refusing(Keeper):
+    class Refusing(CredentialStore):
         def apply(self, key, value, *, offset, producer_id=-1):
             raise errors.InvalidMessage(0, "no such thing")
 

@@ -10,7 +10,7 @@ from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
 from logdb.model import TopicPartition
-from support.coordinators import Do, Keeper, Later, Note, Put, Release
+from support.coordinators import CredentialStore, Do, Later, Note, Put, Release
 from support.faulty_io import FaultyIO
 
 
@@ -27,7 +27,7 @@ class Bench:
     def open(self):
         self.db = logdb.open(self.path, io=self.io, durability=self.durability)
         self.db.create_topic("t", if_not_exists=True)
-        self.keeper = Keeper()
+        self.keeper = CredentialStore()
         self.shard = Shard(self.db.log("t"), self.keeper, clock=lambda: 7, timers=self.timers, act=self.act)
 
     def act(self, action):

@@ -1,6 +1,6 @@
 import pytest
 
-from logdb.broker import security_file
+from logdb.access import security_file
 from logdb.io import IO
 from support.security import acl
 

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from logdb.broker import security_file
-from logdb.broker.authentication import Authentication
-from logdb.broker.principals import Principal
+from logdb.access import security_file
+from logdb.access.authentication import Authentication
+from logdb.access.principals import Principal
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
 from support.clock import StillIO

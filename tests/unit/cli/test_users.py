@@ -4,11 +4,11 @@ import pytest
 from click.testing import CliRunner
 
 import logdb
-from logdb.broker import security_file
-from logdb.broker.credentials import is_password
-from logdb.broker.gate import Gate
-from logdb.broker.principals import Principal
-from logdb.broker.quotas import Quota
+from logdb.access import security_file
+from logdb.access.access_control import AccessControl
+from logdb.access.credentials import is_password
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.errors import AuthenticationFailed
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_said_and_left(logdb_command):
 
 def test_beside_a_server_that_runs(logdb_command):
     with logdb.open(logdb_command.data_dir) as db:
-        gate = Gate(db._session)
+        gate = AccessControl(db._session)
         add(logdb_command)
         assert gate.authenticate_password("alice", "secret", "10.0.0.1").principal == Principal("User", "alice")
         token = logdb_command.out("tokens", "create", "ci", "--owner", "alice").strip()

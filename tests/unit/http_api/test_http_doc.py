@@ -3,13 +3,13 @@
 from dataclasses import fields
 
 from logdb.cli.settings import SETTINGS
-from logdb_http_api.limits import Limits
-from support.http_tables import PAGE, all_routes, module_of, modules, written
+from logdb_http_api.door.limits import Limits
+from support.http_tables import PAGE, all_routes, modules, written
 
 
 def test_the_tables_are_the_routes_and_the_settings():
     page, routes = PAGE.read_text(encoding="utf-8"), all_routes()
-    assert sorted(modules(page)) == sorted({module_of(route) for route in routes})
+    assert sorted(modules(page)) == sorted({route.module for route in routes})
     assert written(page, routes) == page, "python tests/support/http_tables.py writes the tables anew"
 
 

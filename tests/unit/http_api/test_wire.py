@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.broker.security import Keeper
+from logdb.access.security import CredentialStore
 from logdb.client.session import Session
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_http_api import wire
-from logdb_http_api.calls import NEEDS, SHAPES
+from logdb_http_api.door.calls import NEEDS, SHAPES
 from support.typed import values
 
 JSON = st.recursive(
@@ -80,5 +80,5 @@ def test_a_field_that_has_a_default_may_be_left_out():
 def test_every_call_of_a_session_is_a_route_or_has_another_one():
     of_the_handle = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max"}
     elsewhere = of_the_handle | {"produce", "log", "reports", "verify", "backup", "changes"}
-    calls = {name for kind in (Session, Keeper) for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+    calls = {name for kind in (Session, CredentialStore) for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
     assert calls - elsewhere == set(NEEDS)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logdb._native._hot import Accumulator, Delivery, Dispatcher, Route, SendFuture
-from logdb.client.partitioner import partition_for_key
+from logdb.client.producer.partitioner import partition_for_key
 from logdb.model import RecordMetadata
 from support.builders import NOW, Rejected, Row, at_now, decode
 

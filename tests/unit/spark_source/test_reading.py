@@ -6,8 +6,8 @@ import logdb
 from logdb.errors import CorruptionError
 from logdb.segment import files
 from logdb_spark_source.columns import NAMES
+from logdb_spark_source.location import Location
 from logdb_spark_source.loss import DataLoss
-from logdb_spark_source.place import Place
 from logdb_spark_source.planning import Range, Task
 from logdb_spark_source.reading import TaskReader
 from support.damage import flip
@@ -32,7 +32,7 @@ def filled(path, count=60, *, close=True):
 
 def reader(path, **options):
     given = {"columns": ("offset", "value"), "isolation_level": "read_uncommitted", "fail_on_data_loss": True}
-    return TaskReader(place=Place(path=str(path)), **given | options)
+    return TaskReader(place=Location(path=str(path)), **given | options)
 
 
 def offsets(batches):

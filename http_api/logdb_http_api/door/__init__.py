@@ -1,0 +1,1 @@
+"""The HTTP door: connections, requests, and the routes of logdb itself."""

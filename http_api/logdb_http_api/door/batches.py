@@ -1,0 +1,322 @@
+"""Record batches as they lie: ``application/vnd.logdb.batches``, in and out, of one partition or of several.
+
+Knows the routes and their headers.  Does not look into a batch: the log checks what comes in, and what goes out.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from aiohttp import web
+
+from logdb.errors import LogdbError
+from logdb.log.isolation import IsolationLevel, without_aborted
+from logdb.model import Buffer, Durability, TopicPartition
+from logdb_http_api import framing, wire
+from logdb_http_api.door.request import Door, Request, answer
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Body, Number, OneOf, Parameter
+from logdb_http_api.door.sending import Parts
+from logdb_http_api.errors import ApiError, describe
+
+if TYPE_CHECKING:
+    from logdb.client.session import PartitionLog, Session
+
+BATCHES = "application/vnd.logdb.batches"
+FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
+R = TypeVar("R")
+_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
+_KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
+_PARTITION_COUNT_MAX, _FRAME_COUNT_MAX = 1000, 10_000
+
+routes = Routes()
+
+_DURABILITY = Parameter("durability", Durability, "What to wait for; without it, the topic's.")
+_APPENDING = (
+    _DURABILITY,
+    Parameter("expected_offset", Number(0), "Where the log has to end, or nothing is appended."),
+    Parameter("transactional_id", str, "Of the producer, where the batches are transactional."),
+)
+_READING = (
+    Parameter("offset", Number(0), "Where to begin."),
+    Parameter("max_bytes", Number(1, FETCH_BYTES_MAX), "How much to answer, about."),
+    Parameter("min_bytes", Number(0), "How much to wait for."),
+    Parameter("wait_ms", Number(0), "How long to wait for it."),
+    Parameter("leader_epoch", Number(0, 2**31 - 1), "Of the record before the offset, as the reader saw it."),
+    Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
+)
+_OFFSETS = {"base_offset": int, "next_offset": int}
+_REFUSAL = {"error_code": int, "message": str, "error?": str, "fields?": {"*": object}, "notes?": [str]}
+_WHERE = {"topic": str, "partition": int}
+_RESULT = OneOf({**_WHERE, **_OFFSETS}, {**_WHERE, **_REFUSAL})
+
+# ---------------------------------------------------------------- in
+
+
+@routes.post(
+    "/logdb/v1/topics/{topic}/partitions/{partition}/batches",
+    "Append record batches",
+    needs=("Write Topic",),
+    takes=_APPENDING,
+    body=Body({BATCHES: bytes}),
+    gives={"application/json": _OFFSETS},
+    refuses=(409, 412),
+)
+async def produce(request: Request) -> web.StreamResponse:
+    """The body is whole record batches; the answer the range of offsets that they were given."""
+    request.require(BATCHES)
+    where = TopicPartition(request.path("topic"), request.partition())
+    expected = request.number("expected_offset", 0) if "expected_offset" in request.http.query else None
+    offsets = await _append(request, where, await request.body(), expected)
+    return answer({"base_offset": offsets.start, "next_offset": offsets.stop})
+
+
+@routes.post(
+    "/logdb/v1/batches",
+    "Append record batches to several partitions",
+    needs=("Write Topic",),
+    takes=(_DURABILITY,),
+    body=Body({BATCHES: bytes}),
+    gives={"application/json": {"partitions": [_RESULT]}},
+)
+async def produce_many(request: Request) -> web.StreamResponse:
+    """The body is frames; the answer says of each, in their order, what it was given or why it was refused.
+
+    The header of a frame may have ``expected_offset``.  Each frame succeeds or fails for itself.
+    """
+    request.require(BATCHES)
+    frames = await request.parsed(await request.body(), _frames)
+    results: list[dict[str, Any]] = [{} for _ in frames]
+    turns: dict[TopicPartition, list[int]] = {}
+    for at, frame in enumerate(frames):
+        turns.setdefault(TopicPartition(frame.topic, frame.partition), []).append(at)
+    if len(turns) > _PARTITION_COUNT_MAX:
+        raise ApiError(422, 422, f"the body has {len(turns)} partitions, {_PARTITION_COUNT_MAX} are allowed")
+
+    async def append_all(where: TopicPartition, mine: Sequence[int]) -> None:
+        for at in mine:
+            results[at] = await _appended(request, where, frames[at])
+            await asyncio.sleep(0)  # what is appended on the loop lets others have their turn
+
+    await asyncio.gather(*(append_all(where, mine) for where, mine in turns.items()))
+    return answer({"partitions": results})
+
+
+def _frames(body: Buffer) -> list[framing.Frame]:
+    """The frames of a body; raises ApiError where it is none (400), or has too many (422)."""
+    try:
+        frames = list(islice(framing.frames(body), _FRAME_COUNT_MAX + 1))
+    except framing.Malformed as error:
+        raise ApiError(400, 400, str(error)) from None
+    if len(frames) > _FRAME_COUNT_MAX:
+        raise ApiError(422, 422, f"the body has more than {_FRAME_COUNT_MAX} frames, which is what is allowed")
+    return frames
+
+
+async def _appended(request: Request, where: TopicPartition, frame: framing.Frame) -> dict[str, Any]:
+    """What is to be said of one frame."""
+    said: dict[str, Any] = {"topic": where.topic, "partition": where.partition}
+    try:
+        expected = wire.decode(int | None, frame.header.get("expected_offset"), "expected_offset")
+        offsets = await _append(request, where, frame.batches, expected)
+    except wire.Malformed as error:
+        return said | describe(ApiError(422, 422, str(error)))[1]
+    except LogdbError as error:
+        return said | describe(error)[1]
+    return said | {"base_offset": offsets.start, "next_offset": offsets.stop}
+
+
+async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
+    """Append, on the loop where that can be."""
+    durability, transactional_id = request.durability(), request.query("transactional_id")
+    append = partial(
+        request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
+    )
+    if transactional_id is None and appends_at_once(request.door, where, durability, len(batches)):
+        return append()
+    return await append_in_thread(request.door, where, append)
+
+
+def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
+    """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
+    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
+
+
+async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], R]) -> R:
+    """Append off the loop."""
+    door.appending[where] += 1
+    try:
+        return await asyncio.get_running_loop().run_in_executor(door.executor, append)
+    finally:
+        door.appending[where] -= 1
+        if not door.appending[where]:
+            del door.appending[where]
+
+
+# ---------------------------------------------------------------- out
+
+
+class Wanted(NamedTuple):
+    """What of one partition is to be read."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = FETCH_BYTES
+    leader_epoch: int | None = None
+
+
+class FetchMany(NamedTuple):
+    """The body of a fetch of several partitions."""
+
+    partitions: Sequence[Wanted]
+    max_bytes: int = 8 << 20
+    min_bytes: int = 1
+    wait_ms: int = 0
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+
+class Reading:
+    """What was read of one partition so far."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
+        self.next_offset, self.size_bytes = wanted.offset, 0
+        self.parts: list[Buffer] = []
+        self.marks: dict[str, int] = {}
+        self.error: LogdbError | None = None
+
+    def read(self, session: "Session", room_bytes: int, isolation_level: IsolationLevel) -> None:
+        """Read on from where the last time ended; what fails is kept in ``error``."""
+        wanted = self.wanted
+        try:
+            log = session.log(*self.where)
+            if wanted.leader_epoch is not None and not self.marks:
+                log.read(wanted.offset, leader_epoch=wanted.leader_epoch)
+            begin, room_bytes = self.next_offset, min(room_bytes, wanted.max_bytes - self.size_bytes)
+            readable = log.readable_end_offset(isolation_level)
+            if room_bytes > 0:
+                view, self.next_offset = log.read_batches(begin, room_bytes, isolation_level=isolation_level)
+                self._keep(log, view, begin, isolation_level)
+            self.marks = {
+                "next_offset": self.next_offset,
+                "start_offset": log.start_offset,
+                "end_offset": log.end_offset,
+                "readable_end_offset": max(readable, self.next_offset),
+                "last_stable_offset": log.last_stable_offset,
+                "leader_epoch": log.epoch_at(max(self.next_offset - 1, 0)),
+            }
+        except LogdbError as error:
+            self.error = error
+
+    def headers(self) -> dict[str, str]:
+        """Where to go on, and where the log ends."""
+        return {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in self.marks.items()}
+
+    def _keep(self, log: "PartitionLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> None:
+        kept: list[memoryview] = [view]
+        if isolation_level == "read_committed" and begin < self.next_offset:
+            aborted = log.aborted_transactions(begin, self.next_offset)
+            kept = list(without_aborted((view,), aborted)) if aborted else kept
+        for part in kept:
+            self.size_bytes += len(part)
+            if len(part) >= _KEPT_BYTES_MIN:
+                self.parts.append(part)
+            elif self.parts and isinstance(self.parts[-1], bytearray):
+                self.parts[-1] += part
+            elif part:
+                self.parts.append(bytearray(part))
+
+
+@routes.get(
+    "/logdb/v1/topics/{topic}/partitions/{partition}/batches",
+    "Read record batches",
+    needs=("Read Topic",),
+    takes=_READING,
+    gives={BATCHES: bytes},
+    refuses=(410, 416),
+)
+async def fetch(request: Request) -> web.StreamResponse:
+    """Whole record batches from the one that holds ``offset``; headers say where to go on, and where the log ends.
+
+    ``wait_ms``: how long to wait until there are ``min_bytes``.  At ``read_committed`` what was aborted is left out.
+    """
+    leader_epoch = request.number("leader_epoch", 0, 0, 2**31 - 1) if "leader_epoch" in request.http.query else None
+    wanted = Wanted(
+        request.path("topic"),
+        request.partition(),
+        request.number("offset", 0),
+        request.number("max_bytes", FETCH_BYTES, 1, FETCH_BYTES_MAX),
+        leader_epoch,
+    )
+    min_bytes, wait_ms = request.number("min_bytes", 1), request.patience_ms(request.number("wait_ms", 0))
+    (read,) = await _fetch(request, FetchMany((wanted,), wanted.max_bytes, min_bytes, wait_ms, request.isolation_level()))
+    if read.error is not None:
+        raise read.error
+    return web.Response(body=Parts(read.parts, BATCHES), headers=read.headers())
+
+
+@routes.post(
+    "/logdb/v1/fetch",
+    "Read record batches of several partitions",
+    needs=("Read Topic",),
+    body=Body({"application/json": FetchMany}),
+    gives={BATCHES: bytes},
+    leaves_out=True,
+)
+async def fetch_many(request: Request) -> web.StreamResponse:
+    """The body is a JSON object as ``FetchMany``; the answer is frames, one for each partition, in their order.
+
+    A frame's header has what the headers of a fetch of one partition say, or an error.
+    """
+    wanted: FetchMany = await request.decoded(FetchMany)
+    if len(wanted.partitions) > _PARTITION_COUNT_MAX:
+        raise ApiError(422, 422, f"{len(wanted.partitions)} partitions are wanted, {_PARTITION_COUNT_MAX} are allowed")
+    for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions)):
+        if not 1 <= size_bytes <= FETCH_BYTES_MAX:
+            raise ApiError(422, 422, f"max_bytes={size_bytes}: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
+    parts: list[Buffer] = []
+    for read in await _fetch(request, wanted):
+        if read.error is not None:
+            parts.append(framing.head(*read.where, 0, describe(read.error)[1]))
+        else:
+            parts += framing.head(*read.where, read.size_bytes, read.marks), *read.parts
+    return web.Response(body=Parts(parts, BATCHES))
+
+
+async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
+    """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over; what was read is in memory that was taken."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(wanted.wait_ms, request.door.limits.wait_ms_max) / 1000
+    readings = [Reading(one) for one in wanted.partitions]
+    room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions), request.door.memory.total // 2)
+    wanted = wanted._replace(max_bytes=room_bytes)
+    while True:
+        await request.keep_memory(room_bytes)
+        await request.call(_read_all, request.session, readings, wanted)
+        await request.keep_memory(held_bytes(part for read in readings for part in read.parts))
+        size_bytes = sum(read.size_bytes for read in readings)
+        left_ms = round((until - loop.time()) * 1000)
+        moved = any(read.next_offset > read.wanted.offset and not read.size_bytes for read in readings)  # past what was aborted
+        if size_bytes >= min(wanted.min_bytes, room_bytes) or moved or left_ms <= 0 or request.door.draining:
+            return readings
+        if any(read.error is not None for read in readings):
+            return readings
+        positions = {read.where: read.next_offset for read in readings if read.size_bytes < read.wanted.max_bytes}
+        await request.wait(positions, left_ms, isolation_level=wanted.isolation_level)
+
+
+def held_bytes(parts: Iterable[Buffer]) -> int:
+    """How much memory is held by views of it."""
+    bases: list[Any] = [part.obj if isinstance(part, memoryview) else part for part in parts]
+    return sum({id(base): len(base) for base in bases}.values())
+
+
+def _read_all(session: "Session", readings: Sequence[Reading], wanted: FetchMany) -> None:
+    room_bytes = wanted.max_bytes - sum(read.size_bytes for read in readings)
+    for read in readings:
+        before_bytes = read.size_bytes
+        read.read(session, room_bytes, wanted.isolation_level)
+        room_bytes -= read.size_bytes - before_bytes

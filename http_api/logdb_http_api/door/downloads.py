@@ -1,0 +1,195 @@
+"""The database as a whole: what recovery found, a check of every byte, and backups to be downloaded.
+
+Knows the routes, and ranges of files.  Does not know where backups lie and for how long (``kept_backups``), nor what is in them.
+
+    POST    /logdb/v1/backups        made, in a directory that the next opening removes if this process does not; the body is
+                                     the outline of the one that it is to go onto, if there is one
+    GET     /logdb/v1/backups/{id}   a file; HTTP ranges, so that a download goes on where it broke off
+    DELETE  /logdb/v1/backups/{id}   or by itself, once nobody has asked for it for a while
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from aiohttp import payload, web
+from aiohttp.abc import AbstractStreamWriter
+
+from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
+from logdb.store.check.report import Checked, Copied, Problem, Report
+from logdb.store.copy.backup_file import BackupReader
+from logdb_http_api import wire
+from logdb_http_api.door.kept_backups import KeptBackups
+from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Body
+from logdb_http_api.errors import ApiError
+
+BACKUP = "application/vnd.logdb.backup"
+_SLICE_BYTES = 256 << 10
+
+routes = Routes()
+
+
+class Verified(NamedTuple):
+    """What a check found; as ``Report``."""
+
+    problems: list[Problem]
+    notes: list[str]
+    checked: Checked
+
+    @classmethod
+    def of(cls, report: Report) -> "Verified":
+        return cls(report.problems, report.notes, report.checked)
+
+
+class Offer(NamedTuple):
+    """A backup that can be downloaded; ``copied.written_bytes`` is its size."""
+
+    id: str
+    copied: Copied
+
+
+@routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
+async def reports(request: Request) -> web.StreamResponse:
+    """One line each."""
+    return answer(wire.encode(await request.call(request.session.reports)))
+
+
+@routes.post("/logdb/v1/verify", "Check every byte", needs=("ClusterAction Cluster",), gives={"application/json": Verified})
+async def verify(request: Request) -> web.StreamResponse:
+    """What is wrong, and how much was looked at."""
+    return answer(wire.encode(Verified.of(await request.call(request.session.verify))))
+
+
+@routes.post(
+    "/logdb/v1/backups",
+    "Make a backup to be downloaded",
+    needs=("ClusterAction Cluster",),
+    body=Body({BACKUP: bytes}, required=False),
+    gives={"application/json": Offer},
+    status=201,
+    refuses=(409,),
+)
+async def make(request: Request) -> web.StreamResponse:
+    """Answered when it is made: its id, and how much is in it.  With the outline of an earlier one it is what that lacks."""
+    backups = request.door.backups
+    request.session.need_backup()
+    outline = await request.body(request.door.limits.json_bytes_max)
+    if outline:
+        request.require(BACKUP)
+    name, path = backups.begin(request.door.gate.directory)
+    making = asyncio.ensure_future(request.call(_make, request, path, outline))
+    try:
+        copied = await asyncio.shield(making)
+    except asyncio.CancelledError:  # the client has gone, but the thread still writes to the directory
+        making.add_done_callback(partial(_drop, backups, name))
+        raise
+    except BaseException:
+        await backups.remove(name)
+        raise
+    backups.find(name)
+    return answer(wire.encode(Offer(name, copied._replace(path=""))), status=201)
+
+
+def _drop(backups: KeptBackups, name: str, made: "asyncio.Future[Copied]") -> None:
+    """Remove a backup that nobody wants any more, whether it was made or not."""
+    made.cancelled() or made.exception()
+    backups.remove(name)
+
+
+def _make(request: Request, path: str, outline: bytes | bytearray) -> Copied:
+    os.mkdir(os.path.dirname(path), 0o700)
+    return _increment(request, path, outline) if outline else request.session.backup(path)
+
+
+def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copied:
+    """Make a backup of what the one with that outline lacks.
+
+    Raises:
+        ApiError: It is none; 422.
+        BackupMismatch: It is another database's.
+    """
+    base = f"{path}.base"
+    with open(base, "xb") as file:
+        file.write(outline)
+    try:
+        with BackupReader(request.session.io, base, list_size_bytes_max=request.door.limits.json_bytes_max):
+            pass
+        return request.session.backup(path, base)
+    except BackupDamaged as error:
+        raise ApiError(422, 422, f"not the outline of a backup: damaged at byte {error.position}: {error.reason}") from None
+    except BackupMismatch as error:
+        raise BackupMismatch("whose outline was sent", error.reason) from None
+    finally:
+        os.unlink(base)
+
+
+@routes.get("/logdb/v1/backups/{id}", "Download a backup", needs=("ClusterAction Cluster",), gives={BACKUP: bytes})
+async def download(request: Request) -> web.StreamResponse:
+    """The file, or the range of it that is asked for."""
+    request.session.need_backup()
+    path, tag = request.door.backups.find(request.path("id")), f'"{request.path("id")}"'
+    size_bytes = (await request.call(os.stat, path)).st_size
+    headers = {"Accept-Ranges": "bytes", "ETag": tag}
+    if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # it was begun with another one
+        return web.Response(body=_Piece(path, 0, size_bytes, request.session.need_backup), headers=headers)
+    start, stop = _range(request, size_bytes)
+    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size_bytes}"
+    return web.Response(body=_Piece(path, start, stop, request.session.need_backup), status=206, headers=headers)
+
+
+def _range(request: Request, size_bytes: int) -> tuple[int, int]:
+    """From where to where the file is wanted (RFC 9110, 14).
+
+    Raises:
+        ApiError: There is nothing there; 416.
+    """
+    try:
+        start, stop, _ = request.http.http_range.indices(size_bytes)
+    except ValueError:
+        start = stop = size_bytes
+    if start >= stop:
+        raise ApiError(416, 41600, f"the backup has {size_bytes} bytes, wanted is {request.http.headers.get('Range', '')[:40]}")
+    return start, stop
+
+
+class _Piece(payload.Payload):
+    """A part of a file, read a slice at a time, as the client takes it, for as long as it may have it."""
+
+    def __init__(self, path: str, start: int, stop: int, need: Callable[[], None]) -> None:
+        super().__init__(path, content_type=BACKUP)
+        self._path, self._start, self._stop, self._need = path, start, stop, need
+        self._size = stop - start
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        fd = await asyncio.to_thread(os.open, self._path, os.O_RDONLY)
+        try:
+            at = self._start
+            while at < self._stop:
+                try:
+                    self._need()
+                except LogdbError as error:
+                    raise ConnectionError(f"the client may not have the rest: {error}") from error
+                data = await asyncio.to_thread(os.pread, fd, min(_SLICE_BYTES, self._stop - at), at)
+                if not data:
+                    raise ConnectionError(f"{self._path} ends at {at}, before {self._stop}")
+                await writer.write(data)
+                at += len(data)
+        finally:
+            os.close(fd)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 -- aiohttp's
+        raise TypeError("a backup is no text")
+
+
+@routes.delete("/logdb/v1/backups/{id}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})
+async def remove(request: Request) -> web.StreamResponse:
+    """Nobody wants it any more."""
+    request.session.need_backup()
+    backups = request.door.backups
+    backups.find(request.path("id"))
+    await backups.remove(request.path("id"))
+    return answer({})

@@ -1,0 +1,194 @@
+"""What happens, told as it does: records of a partition or a topic, and what becomes of topics.
+
+Knows the routes.  Does not know how events are written (``sse``), nor how records become events (``following``).
+
+No thread is held while there is nothing to tell.
+"""
+
+import asyncio
+import json
+from typing import Any, Literal
+
+from aiohttp import web
+
+from logdb.aio.mirror import Deadline, Wake
+from logdb.errors import LogdbError
+from logdb.log.isolation import IsolationLevel
+from logdb.model import Changes, TopicEvent
+from logdb_http_api import wire
+from logdb_http_api.door import sse
+from logdb_http_api.door.following import FORMATS, Following
+from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Number, Parameter
+from logdb_http_api.door.sse import EventStream
+from logdb_http_api.errors import ApiError, describe
+
+WATCH = "/logdb/v1/watch"
+COUNT_MAX = 1024
+
+routes = Routes()
+
+_LAST_ID = Parameter("Last-Event-ID", str, "The id of the last event that was received: goes on behind it.", where="header")
+_READING = (
+    Parameter("format", Literal["binary", "json", "string"], "How keys and values are written: binary is base64."),
+    Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
+    _LAST_ID,
+)
+_OFFSET = Parameter("offset", str, "Where to begin: earliest, latest (which it is if nothing is said), or a number.")
+_OF_TOPIC = Parameter("offset", str, "Where to begin: earliest, or latest (which it is if nothing is said).")
+
+
+# ---------------------------------------------------------------- records
+
+
+@routes.get(
+    "/logdb/v1/topics/{topic}/partitions/{partition}/events",
+    "Records of a partition as server-sent events",
+    needs=("Read Topic",),
+    takes=(_OFFSET, *_READING),
+    gives={sse.CONTENT_TYPE: str},
+    refuses=(416,),
+)
+async def partition_events(request: Request) -> web.StreamResponse:
+    """Each record from ``offset`` on is an event; its id is the offset."""
+    return await _records(request, request.partition())
+
+
+@routes.get(
+    "/logdb/v1/topics/{topic}/events",
+    "Records of a topic as server-sent events",
+    needs=("Read Topic",),
+    takes=(_OF_TOPIC, *_READING),
+    gives={sse.CONTENT_TYPE: str},
+    refuses=(416,),
+)
+async def topic_events(request: Request) -> web.StreamResponse:
+    """Each record of each partition is an event; its id says how far all of them have been told."""
+    return await _records(request, None)
+
+
+async def _records(request: Request, partition: int | None) -> web.StreamResponse:
+    form, level = request.one_of("format", tuple(FORMATS)) or "binary", request.isolation_level()
+    following = Following(request.session, request.path("topic"), partition, form, level)
+    await request.call(following.begin, request.query("offset") or "latest", request.http.headers.get("Last-Event-ID"))
+    if request.is_head:
+        return sse.headers_alone()
+    frames = await _frames(request, following)
+    stream = await EventStream.open(request)
+    try:
+        while True:
+            if frames:
+                await stream.send(frames)
+                del frames  # their memory is given back
+            elif not await request.wait(following.positions, sse.KEEP_ALIVE_MS, isolation_level=level):
+                await stream.keep_alive()
+            if request.door.draining:
+                return stream.response
+            frames = await _frames(request, following)
+    except (LogdbError, ApiError) as error:
+        await stream.send(_error(error))
+    return stream.response
+
+
+async def _frames(request: Request, following: Following) -> bytes:
+    """The next events, and the memory for them: where there is no room, they are dropped, and made again when there is.
+
+    Raises:
+        ApiError: No room came in time; 503.
+    """
+    door = request.door
+    async with request.share(door.making):
+        frames: bytes = await request.call(following.take)
+        if door.memory.has_room(size_bytes := len(frames), request.owner):
+            await request.take_memory(size_bytes)
+            return frames
+        following.take_back()
+        del frames
+    await request.take_memory(size_bytes)
+    async with request.share(door.making):
+        return await request.call(following.take)
+
+
+def _error(error: Exception) -> bytes:
+    """The last event of a stream that cannot go on."""
+    return sse.frame(json.dumps(describe(error)[1]), event="error")
+
+
+# ---------------------------------------------------------------- topics
+
+
+@routes.get(
+    WATCH,
+    "What becomes of topics: created, altered, partitions added, deleted",
+    needs=("Describe Topic",),
+    takes=(
+        Parameter("position", str, "Where to go on from, as an earlier answer said; without it, from now on."),
+        Parameter("timeout_ms", Number(0), "How long to wait for a change, where JSON is wanted."),
+        Parameter("count_max", Number(1, COUNT_MAX), "How many changes to tell at most, where JSON is wanted."),
+        _LAST_ID,
+    ),
+    gives={"application/json": Changes, sse.CONTENT_TYPE: str},
+)
+async def watch(request: Request) -> web.StreamResponse:
+    """To a client that accepts ``text/event-stream``, events whose ids are positions; to others, a long poll as JSON.
+
+    The event ``reset`` says that the position is not known any more: a look at all topics tells how they are now.
+    """
+    position = request.http.headers.get("Last-Event-ID") or request.query("position")
+    if sse.CONTENT_TYPE in request.http.headers.get("Accept", ""):
+        return await _topics(request, position)
+    timeout_ms = request.patience_ms(request.number("timeout_ms", 0))
+    count_max = request.number("count_max", COUNT_MAX, 1, COUNT_MAX)
+    return answer(wire.encode(await _changes(request, position, timeout_ms, count_max)))
+
+
+async def _topics(request: Request, position: str | None) -> web.StreamResponse:
+    if position is None:
+        position = (await request.call(request.session.changes, None, 0)).position
+    if request.is_head:
+        return sse.headers_alone()
+    stream = await EventStream.open(request)
+    try:
+        while not request.door.draining:
+            changes = await _changes(request, position, sse.KEEP_ALIVE_MS, 1)
+            if not changes.complete:
+                await stream.send(sse.frame("{}", identity=changes.position, event="reset"))
+            for event in changes.events:
+                await stream.send(_event(event, changes.position))
+            if changes.position == position:
+                await stream.keep_alive()
+            position = changes.position
+    except (LogdbError, ApiError) as error:
+        await stream.send(_error(error))
+    return stream.response
+
+
+def _event(event: TopicEvent, position: str) -> bytes:
+    topic: dict[str, Any] = {**event.topic._asdict(), "config": dict(event.topic.config)}
+    del topic["partitions"]
+    return sse.frame(json.dumps(topic), identity=position, event=event.kind)
+
+
+async def _changes(request: Request, position: str | None, timeout_ms: int, count_max: int) -> Changes:
+    """As ``Session.changes``, without a thread; none, if the time is over or the server is draining."""
+    signals, wake, deadline = request.door.gate.topic_signals, Wake(), Deadline(timeout_ms)
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def released(done: "asyncio.Future[None]") -> None:
+        done.exception()  # what it says is seen by ``draining``
+        wake.set()
+
+    told.add_done_callback(released)
+    signals.add(wake)
+    try:
+        with request.waiting(), request.door.drained_by(told):
+            while True:
+                wake.clear()
+                changes: Changes = await request.call(request.session.changes, position, 0, count_max=count_max)
+                if changes.events or not changes.complete or deadline.left_ms <= 0 or request.door.draining:
+                    return changes
+                position = changes.position
+                await wake.wait_for(min(deadline.left_ms, signals.poll_ms or deadline.left_ms))
+    finally:
+        signals.remove(wake)

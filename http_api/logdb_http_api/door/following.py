@@ -1,0 +1,168 @@
+"""A reader of one partition of a topic, or of all, whose records become server-sent events.
+
+Knows positions, and how records are written as JSON.  Does not wait, and does not know connections.
+
+    of a partition   id is the record's offset
+    of a topic       id is the next offset of each partition, by their numbers: 17-4-256
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logdb.client.session import PartitionLog, Session
+from logdb.codec import Record
+from logdb.errors import OffsetOutOfRange, SerializationError, UnknownPartition
+from logdb.log.isolation import IsolationLevel
+from logdb.model import OFFSET_MAX, TopicPartition
+from logdb_http_api.door import sse
+from logdb_http_api.errors import ApiError
+from logdb_http_api.v2.formats import base64_text, json_text
+
+TAKE_BYTES = 64 << 10
+PARTITION_COUNT_MAX = 256  # their position has to fit a header
+BEGIN: Mapping[str, Callable[[PartitionLog, IsolationLevel], int]] = {
+    "earliest": lambda log, _: log.start_offset,
+    "latest": lambda log, level: log.readable_end_offset(level),
+}
+
+
+def _string(data: bytes | None) -> str:
+    return "null" if data is None else json.dumps(str(data, "utf-8"))
+
+
+def _json(data: bytes | None) -> str:
+    return json_text(data).translate({10: " ", 13: " "})  # between its parts; within strings they are escaped
+
+
+FORMATS: Mapping[str, Callable[[bytes | None], str]] = {"binary": base64_text, "json": _json, "string": _string}
+
+
+class Following:
+    """Where a reader is."""
+
+    def __init__(self, session: Session, topic: str, partition: int | None, form: str, isolation_level: IsolationLevel) -> None:
+        """Nowhere yet: ``begin`` has to follow.
+
+        Args:
+            partition: None: all.
+            form: One of ``FORMATS``.
+        """
+        self._session, self._topic, self._partition = session, topic, partition
+        self._embed, self._isolation_level = FORMATS[form], isolation_level
+        self._offsets: dict[int, int] = {}
+        self._offsets_before: dict[int, int] = {}  # the last events that were taken
+        self._turn = 0
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """What is waited for: a record at one of them."""
+        return {TopicPartition(self._topic, partition): offset for partition, offset in self._offsets.items()}
+
+    def begin(self, offset: str, last_id: str | None) -> None:
+        """Go to ``offset``, or behind the event with the id ``last_id``.  May wait for a disk.
+
+        Args:
+            offset: A number (of a partition alone), ``earliest`` or ``latest``.
+
+        Raises:
+            ApiError: There is no such offset or id; 422.
+            UnknownTopic, UnknownPartition, OffsetOutOfRange, NotAuthorized: as they say.
+        """
+        count = self._session.partition_count(self._topic)
+        if self._partition is None and count > PARTITION_COUNT_MAX:
+            raise ApiError(422, 422, f"{self._topic} has {count} partitions: at most {PARTITION_COUNT_MAX} can be followed together")
+        if last_id is not None:
+            self._offsets = self._after(last_id, count)
+        else:
+            partitions = range(count) if self._partition is None else (self._partition,)
+            self._offsets = {partition: self._offset(partition, offset) for partition in partitions}
+        for partition, position in self._offsets.items():
+            log = self._log(partition)
+            if not log.start_offset <= position <= (end := log.end_offset):
+                raise OffsetOutOfRange(self._topic, partition, position, log.start_offset, end)
+
+    def _offset(self, partition: int, offset: str) -> int:
+        if offset in BEGIN:
+            return BEGIN[offset](self._log(partition), self._isolation_level)
+        if self._partition is None:
+            raise ApiError(422, 422, f"offset={offset[:40]!r}: of a whole topic, {' or '.join(BEGIN)} is wanted")
+        if not _is_offset(offset):
+            raise ApiError(422, 422, f"offset={offset[:40]!r}: wanted is {', '.join(BEGIN)}, or a whole number in [0, {OFFSET_MAX}]")
+        return int(offset)
+
+    def _after(self, last_id: str, count: int) -> dict[int, int]:
+        parts = last_id.split("-")
+        if not all(map(_is_offset, parts)) or len(parts) > (count if self._partition is None else 1):
+            raise ApiError(422, 422, f"Last-Event-ID: {last_id[:40]!r} is no event's of this stream")
+        if self._partition is not None:
+            return {self._partition: int(last_id) + 1}
+        return {partition: int(parts[partition]) if partition < len(parts) else 0 for partition in range(count)}
+
+    def _log(self, partition: int) -> PartitionLog:
+        return self._session.log(self._topic, partition)
+
+    def take(self) -> bytes:
+        """The next events, about ``TAKE_BYTES``; empty: there are none yet.  May wait for a disk.
+
+        Raises:
+            SerializationError: The next record is not of the format that is wanted; those before it were taken.
+            UnknownTopic, OffsetOutOfRange, NotAuthorized, CorruptionError: as they say.
+        """
+        self._grow()
+        self._offsets_before = self._offsets.copy()
+        frames = bytearray()
+        for _ in range(len(self._offsets)):
+            partition = self._partition if self._partition is not None else self._turn % len(self._offsets)
+            self._turn += 1
+            self._read(partition, frames)
+            if len(frames) >= TAKE_BYTES:
+                break
+        return bytes(frames)
+
+    def take_back(self) -> None:
+        """The events that were taken last are the next ones again."""
+        self._offsets = self._offsets_before
+
+    def _grow(self) -> None:
+        """Take in partitions that were added."""
+        count = self._session.partition_count(self._topic)
+        if self._partition is None:
+            for partition in range(len(self._offsets), min(count, PARTITION_COUNT_MAX)):
+                self._offsets[partition] = 0
+        elif self._partition >= count:
+            raise UnknownPartition(self._topic, self._partition, count)
+
+    def _read(self, partition: int, frames: bytearray) -> None:
+        log = self._log(partition)
+        end = log.readable_end_offset(self._isolation_level)
+        if self._offsets[partition] >= end:
+            return
+        records = log.read(self._offsets[partition], end_offset=end, isolation_level=self._isolation_level)
+        for record in records:
+            if len(frames) >= TAKE_BYTES:
+                return
+            try:
+                data = self._data(record)
+            except (ValueError, RecursionError) as error:
+                if frames:
+                    return
+                where = f"{self._topic}-{partition} at offset {record.offset}"
+                raise SerializationError(f"{where}: {error}", topic=self._topic, partition=partition, offset=record.offset) from None
+            self._offsets[partition] = record.offset + 1
+            frames += sse.frame(data, identity=record.offset if self._partition is not None else self._position())
+        self._offsets[partition] = end
+
+    def _position(self) -> str:
+        return "-".join(map(str, self._offsets.values()))
+
+    def _data(self, record: Record) -> str:
+        headers: list[dict[str, Any]] = [
+            {"name": name, "value": None if value is None else base64_text(value)[1:-1]} for name, value in record.headers
+        ]
+        said = f'"topic":"{self._topic}","partition":{record.partition},"offset":{record.offset},"timestamp_ms":{record.timestamp_ms}'
+        return f'{{{said},"key":{self._embed(record.key)},"value":{self._embed(record.value)},"headers":{json.dumps(headers)}}}'
+
+
+def _is_offset(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX

@@ -1,0 +1,130 @@
+"""JSON objects one behind the other, as they come over a wire in pieces of any size.
+
+Knows where an object ends.  Does not know what is in it.
+
+What lies whole in a piece is parsed at once.  An object that goes on in the next one is not tried again and again: the
+begin and end of strings, objects and arrays are followed, each character once, until it is whole.
+"""
+
+import codecs
+import json
+import re
+from typing import Any
+
+from logdb_http_api.door import documents
+from logdb_http_api.errors import ApiError
+
+OBJECT_LENGTH_MAX = 8 << 20
+_space = re.compile(r"[ \t\r\n]*").match
+_STRUCTURE, _STRING = re.compile(r'["{}\[\]]'), re.compile(r'["\\]')
+
+
+_decoder = json.JSONDecoder(parse_constant=documents.refuse_constant)
+_parse = _decoder.raw_decode
+_scan = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it: the C of the other, which says less of what is wrong
+
+
+class _Nesting:
+    """How deep an unfinished value is in strings, objects and arrays."""
+
+    __slots__ = ("_depth", "_escaped", "_in_string")
+
+    def __init__(self) -> None:
+        self._depth, self._in_string, self._escaped = 0, False, False
+
+    def end(self, text: str) -> int | None:
+        """Where in the text that follows the value ends; None: later."""
+        at = 1 if self._escaped and text else 0
+        self._escaped = self._escaped and not text
+        while (found := (_STRING if self._in_string else _STRUCTURE).search(text, at)) is not None:
+            at, sign = found.end(), found[0]
+            if sign == "\\":
+                self._escaped = at == len(text)
+                at += 1
+            elif sign == '"':
+                self._in_string = not self._in_string
+            else:
+                self._depth += 1 if sign in "{[" else -1
+                if self._depth <= 0:
+                    return at
+        return None
+
+
+class JsonStream:
+    """Takes pieces, gives objects.
+
+    Attributes:
+        failure: What ended the stream before its end: from there on nobody could tell where an object begins.
+        held_length: Characters of the object that goes on in the next piece.
+    """
+
+    def __init__(self, length_max: int = OBJECT_LENGTH_MAX) -> None:
+        self.failure: ApiError | None = None
+        self._length_max = length_max
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._unfinished: list[str] = []
+        self.held_length = 0
+        self._nesting = _Nesting()
+
+    def feed(self, piece: "bytes | bytearray", *, last: bool = False) -> list[Any]:
+        """The values that end in this piece; ``last``: no more follows."""
+        found: list[Any] = []
+        try:
+            text = self._decode(piece, last)
+            at = self._finish(text, found) if self._unfinished else 0
+            if at is not None:
+                self._take(text, at, found)
+            if last and self._unfinished:
+                raise ValueError("it ends in the middle of an object")
+        except ApiError as error:
+            self._fail(error.status, str(error))
+        except (ValueError, RecursionError) as error:
+            self._fail(400, f"Bad Request: Error processing JSON: {error}")
+        return found
+
+    def _finish(self, text: str, found: list[Any]) -> int | None:
+        """Go on with the object that is unfinished; returns where the next begins, None: not in this piece."""
+        end = self._nesting.end(text)
+        self._keep(text if end is None else text[:end])
+        if end is not None and self.failure is None:
+            whole = "".join(self._unfinished)
+            self._let_go()
+            documents.check_memory(whole.encode())
+            found.append(_parse(whole)[0])
+        return None if self.failure is not None else end
+
+    def _take(self, text: str, at: int, found: list[Any]) -> None:
+        """Parse all that is whole."""
+        length = len(text)
+        try:
+            while (at := _space(text, at).end()) < length:  # type: ignore[union-attr]  # nothing at all is matched, too
+                value, at = _scan(text, at)
+                found.append(value)
+        except (ValueError, StopIteration):
+            if text[at] != "{":
+                _parse(text, at)
+            self._begin(text[at:])
+
+    def _begin(self, text: str) -> None:
+        """Keep an object that goes on in the next piece.
+
+        Raises:
+            ValueError: It is whole, but no JSON.
+        """
+        self._nesting = _Nesting()
+        if self._nesting.end(text) is not None:
+            _parse(text)
+        self._keep(text)
+
+    def _keep(self, text: str) -> None:
+        self._unfinished.append(text)
+        self.held_length += len(text)
+        if self.held_length > self._length_max:
+            self._fail(413, f"an object has more than the {self._length_max} characters that are allowed")
+
+    def _fail(self, status: int, message: str) -> None:
+        self.failure = self.failure or ApiError(status, status, message)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._unfinished, self.held_length = [], 0

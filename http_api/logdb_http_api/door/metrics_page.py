@@ -1,0 +1,136 @@
+"""What Prometheus scrapes: ``/metrics``, with the names and labels of kafka_exporter, so that its dashboards work.
+
+Knows Prometheus' text format, and which of a session's numbers has which name.  Does not know how they are counted.
+
+There is one broker and one replica of everything; what the names say of others is what that comes to.
+
+Source: danielqsj/kafka_exporter; the last four are those of Kafka's own beans as the JMX exporter names them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from aiohttp import web
+
+from logdb.access.guarded import Measured
+from logdb.broker.metrics import GroupGauges, TopicCounts
+from logdb.model import PartitionInfo, TopicPartition
+from logdb_http_api.door.request import Request
+from logdb_http_api.door.routing import Routes
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BROKER_ID = 0
+
+Sample: TypeAlias = tuple[Mapping[str, object], float]
+routes = Routes()
+
+
+class Family(NamedTuple):
+    """All samples of one name."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[Sample]
+
+
+@routes.get(
+    "/metrics",
+    "Offsets, lags and counters for Prometheus, with the names of kafka_exporter",
+    needs=("Describe Cluster",),
+    gives={"text/plain": str},
+)
+async def metrics(request: Request) -> web.StreamResponse:
+    """Prometheus' text format 0.0.4.  Counters count from when the database was opened."""
+    text = await request.call(lambda: page(request.session.metrics(), request.address()))
+    return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def page(measured: Measured, address: str) -> str:
+    """The whole page."""
+    return "".join(line for family in _families(measured, address) for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+    for labels, value in family.samples:
+        said = ",".join(f'{name}="{_escaped(str(label))}"' for name, label in labels.items())
+        yield f"{family.name}{{{said}}} {value}\n" if said else f"{family.name} {value}\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _families(measured: Measured, address: str) -> Iterator[Family]:
+    topics, groups, counts = measured.gauges.topics, measured.gauges.groups, measured.counts.topics
+    yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, 1)])
+    yield Family("kafka_broker_info", "gauge", "A broker.", [({"id": _BROKER_ID, "address": address}, 1)])
+    sizes: Iterable[Sample] = [({"topic": topic}, len(partitions)) for topic, partitions in topics.items()]
+    yield Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", sizes)
+    yield from _of_partitions(topics)
+    yield from _of_groups(groups)
+    yield from _of_counters(topics, counts)
+    sizes = _each(topics, lambda partition: partition.size_bytes)
+    yield Family("kafka_log_log_size", "gauge", "Bytes of a partition's segments.", sizes)
+
+
+def _each(topics: Mapping[str, tuple[PartitionInfo, ...]], number: Callable[[PartitionInfo], int]) -> Iterator[Sample]:
+    for topic, partitions in topics.items():
+        for partition in partitions:
+            yield {"topic": topic, "partition": partition.partition}, number(partition)
+
+
+def _of_partitions(topics: Mapping[str, tuple[PartitionInfo, ...]]) -> Iterator[Family]:
+    numbers: tuple[tuple[str, str, Callable[[PartitionInfo], int]], ...] = (
+        ("current_offset", "The end offset of a partition.", lambda partition: partition.end_offset),
+        ("oldest_offset", "The start offset of a partition.", lambda partition: partition.start_offset),
+        ("in_sync_replica", "Number of in-sync replicas of a partition.", lambda _: 1),
+        ("leader", "The broker that leads a partition.", lambda _: _BROKER_ID),
+        ("leader_is_preferred", "1 if a partition is led by its preferred broker.", lambda _: 1),
+        ("replicas", "Number of replicas of a partition.", lambda _: 1),
+        ("under_replicated_partition", "1 if a partition lacks in-sync replicas.", lambda _: 0),
+    )
+    for name, said, number in numbers:
+        yield Family(f"kafka_topic_partition_{name}", "gauge", said, _each(topics, number))
+
+
+def _of_groups(groups: Iterable[GroupGauges]) -> Iterator[Family]:
+    groups = tuple(groups)
+    for name, numbers, said in (
+        ("current_offset", [(group, group.offsets) for group in groups], "The offset that a group has committed of a partition"),
+        ("lag", [(group, group.lag) for group in groups], "How far a group is behind the end of a partition"),
+    ):
+        each = [
+            ({"consumergroup": group.group_id, "topic": partition.topic, "partition": partition.partition}, number)
+            for group, by_partition in numbers
+            for partition, number in by_partition.items()
+        ]
+        sums = [
+            ({"consumergroup": group.group_id, "topic": topic}, number)
+            for group, by_partition in numbers
+            for topic, number in _by_topic(by_partition).items()
+        ]
+        yield Family(f"kafka_consumergroup_{name}", "gauge", f"{said}.", each)
+        yield Family(f"kafka_consumergroup_{name}_sum", "gauge", f"{said}, over all partitions of a topic.", sums)
+    members = [({"consumergroup": group.group_id}, group.member_count) for group in groups]
+    yield Family("kafka_consumergroup_members", "gauge", "Number of members of a group.", members)
+
+
+def _by_topic(by_partition: Mapping[TopicPartition, int]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for partition, number in by_partition.items():
+        sums[partition.topic] = sums.get(partition.topic, 0) + number
+    return sums
+
+
+def _of_counters(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> Iterator[Family]:
+    """Of every topic that there is, so that a rate is 0 and not absent where nothing came yet."""
+    none = TopicCounts(0, 0, 0)
+    for field, name, said in (
+        ("messages_in", "messagesin", "Records that were appended to a topic through servers."),
+        ("bytes_in", "bytesin", "Bytes of record batches that were appended to a topic through servers."),
+        ("bytes_out", "bytesout", "Bytes of record batches that were read from a topic through servers."),
+    ):
+        samples = [({"topic": topic}, getattr(counts.get(topic, none), field)) for topic in topics]
+        yield Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", said, samples)

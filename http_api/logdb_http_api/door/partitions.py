@@ -1,0 +1,156 @@
+"""What the log of a partition can be asked, beside its records: where it begins and ends, its transactions, its durability.
+
+Knows routes and what they answer, which the remote log reads.  Does not know how a log knows it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aiohttp import web
+
+from logdb.client.session import PartitionLog, Session
+from logdb.errors import NotAuthorized, UnknownPartition, UnknownTopic
+from logdb.log.isolation import IsolationLevel
+from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
+from logdb_http_api import wire
+from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Body, Number, Parameter
+from logdb_http_api.errors import ApiError
+
+WAIT_MS_MAX = 60_000
+PARTITION_COUNT_MAX = 10_000
+_PATH = "/logdb/v1/topics/{topic}/partitions/{partition}"
+
+routes = Routes()
+
+
+class PartitionState(NamedTuple):
+    """A partition's log as of now; ``readable_end_offset`` is of the isolation level that was asked for."""
+
+    start_offset: int
+    end_offset: int
+    readable_end_offset: int
+    last_stable_offset: int
+    size_bytes: int
+    durability: Durability
+
+
+class Look(NamedTuple):
+    """What ``POST /logdb/v1/partitions`` takes.
+
+    ``positions``: with ``timeout_ms``, what is waited for is a record at one of them.
+    """
+
+    positions: Mapping[TopicPartition, int]
+    timeout_ms: int = 0
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+
+class Transactions(NamedTuple):
+    """The transactions of a partition."""
+
+    open: list[OpenTransaction]
+    aborted: list[AbortedTransaction]
+
+
+class Found(NamedTuple):
+    """The offset that was looked for; None: there is none."""
+
+    offset: int | None
+
+
+class Epoch(NamedTuple):
+    """The leader epoch of a record; -1: unknown."""
+
+    leader_epoch: int
+
+
+@routes.post(
+    "/logdb/v1/partitions",
+    "Where partitions begin and end, once one has a record at its position",
+    needs=("Describe Topic",),
+    body=Body({"application/json": Look}),
+    gives={"application/json": list[PartitionState | None]},
+    leaves_out=True,
+)
+async def look(request: Request) -> web.StreamResponse:
+    """States in the order of the positions; null where there is no such partition for whoever asks."""
+    wanted: Look = await request.decoded(Look)
+    if len(wanted.positions) > PARTITION_COUNT_MAX:
+        raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
+    if wanted.timeout_ms > 0:
+        found = await request.call(request.session.wait, wanted.positions, 0, isolation_level=wanted.isolation_level)
+        if not found:
+            await request.wait(wanted.positions, min(wanted.timeout_ms, WAIT_MS_MAX), isolation_level=wanted.isolation_level)
+    return await request.call(_states, request.session, wanted)
+
+
+def _states(session: Session, wanted: Look) -> web.Response:
+    return answer(wire.encode([_state(session, partition, wanted.isolation_level) for partition in wanted.positions]))
+
+
+def _state(session: Session, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
+    try:
+        log = session.log(*partition)
+        readable = log.readable_end_offset(isolation_level)
+        return PartitionState(log.start_offset, log.end_offset, readable, log.last_stable_offset, log.size_bytes, log.durability)
+    except (UnknownTopic, UnknownPartition, NotAuthorized):
+        return None
+
+
+async def _log(request: Request) -> PartitionLog:
+    return await request.call(request.session.log, request.path("topic"), request.partition())
+
+
+@routes.get(
+    f"{_PATH}/timestamps/{{timestamp_ms}}",
+    "The first offset of a time, or after it",
+    needs=("Describe Topic",),
+    gives={"application/json": Found},
+)
+async def offset_for_timestamp(request: Request) -> web.StreamResponse:
+    """The offset of the first record that is as old as the timestamp, or younger; null if there is none."""
+    log = await _log(request)
+    found = await request.call(log.offset_for_timestamp, request.path_number("timestamp_ms"))
+    return answer(wire.encode(Found(found)))
+
+
+@routes.get(f"{_PATH}/epochs/{{offset}}", "The leader epoch of a record", needs=("Describe Topic",), gives={"application/json": Epoch})
+async def epoch_at(request: Request) -> web.StreamResponse:
+    """The leader epoch of the record at an offset; -1: unknown."""
+    log = await _log(request)
+    return answer(wire.encode(Epoch(await request.call(log.epoch_at, request.path_number("offset")))))
+
+
+@routes.get(
+    f"{_PATH}/transactions",
+    "Open and aborted transactions",
+    needs=("Describe Topic",),
+    takes=(Parameter("offset", Number(0), "Where to begin."), Parameter("end_offset", Number(0), "Where to end.")),
+    gives={"application/json": Transactions},
+)
+async def transactions(request: Request) -> web.StreamResponse:
+    """Those open now, and those aborted with batches in [``offset``, ``end_offset``)."""
+    log = await _log(request)
+    offset, end_offset = request.number("offset", 0), request.number("end_offset", 0)
+    return await request.call(_transactions, log, offset, end_offset)
+
+
+def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Response:
+    aborted = log.aborted_transactions(offset, end_offset) if offset < end_offset else []
+    return answer(wire.encode(Transactions(log.open_transactions(), aborted)))
+
+
+@routes.post(
+    f"{_PATH}/flush",
+    "Make what was appended durable",
+    needs=("Write Topic",),
+    takes=(Parameter("sync", bool, "Whether to wait for the disk."),),
+    gives={"application/json": {"*": object}},
+)
+async def flush(request: Request) -> web.StreamResponse:
+    """Answered once it is; with ``sync=false`` once the operating system has it."""
+    log = await _log(request)
+    await request.call(log.flush, request.flag("sync", default=True))
+    return answer({})

@@ -1,0 +1,86 @@
+"""Answers on their way out: compressed where the client takes that, and only as fast as it reads.
+
+Knows aiohttp's responses.  Does not know what is in them, nor when a client reads too slowly (``connections``).
+
+Nothing is buffered beyond the transport's high water (64 KiB) and one slice.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import payload, web
+from aiohttp.abc import AbstractStreamWriter
+
+from logdb.model import Buffer
+from logdb_http_api.door import encoding
+
+_SLICE_BYTES = 256 << 10
+_ALONE_BYTES = 64 << 10  # from here on headers go out by themselves rather than be copied together with the body
+_COMPRESS_BYTES_MIN = 1 << 10
+_OFF_LOOP_BYTES = 64 << 10
+
+
+class Parts(payload.Payload):
+    """A body of several buffers, sent as they lie: each slice goes from where it is to the kernel, unless that is full."""
+
+    _autoclose = True
+
+    def __init__(self, parts: Iterable[Buffer], content_type: str) -> None:
+        self._parts = [memoryview(part) for part in parts]
+        super().__init__(self._parts, content_type=content_type)
+        self._size = self._size_bytes = sum(map(len, self._parts))
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        if self._size_bytes >= _ALONE_BYTES:
+            writer.send_headers()
+        for part in self._parts:
+            for at in range(0, len(part), _SLICE_BYTES):
+                await writer.write(part[at : at + _SLICE_BYTES])
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return b"".join(self._parts).decode(encoding, errors)
+
+
+class Sent(web.StreamResponse):
+    """What aiohttp is told of a response that is sent already: whether the connection stays open."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        super().__init__()
+        self._stays_open = response.keep_alive
+
+    @property
+    def keep_alive(self) -> bool | None:
+        return self._stays_open
+
+    async def prepare(self, _request: web.BaseRequest) -> None:
+        return None
+
+    async def write_eof(self, _data: bytes = b"") -> None:
+        return None
+
+
+async def send(http: web.BaseRequest, response: web.StreamResponse) -> Sent:
+    """Send what a handler returned, unless it has done so itself; raises ConnectionError if the client is gone."""
+    if not response.prepared:
+        response.headers["Server"] = "logdb"
+        if isinstance(response, web.Response) and isinstance(response.body, bytes):
+            await _compress(http, response, response.body)
+        await response.prepare(http)
+    await response.write_eof()
+    return Sent(response)
+
+
+async def _compress(http: web.BaseRequest, response: Any, body: bytes) -> None:
+    """Send JSON in a coding that the client takes."""
+    if len(body) < _COMPRESS_BYTES_MIN or "json" not in response.content_type or "Content-Encoding" in response.headers:
+        return
+    response.headers["Vary"] = "Accept-Encoding"
+    coding = encoding.negotiate(http.headers.get("Accept-Encoding", ""))
+    if coding is None:
+        return
+    if len(body) < _OFF_LOOP_BYTES:
+        response.body = encoding.encode(coding, body)
+    else:
+        response.body = await asyncio.to_thread(encoding.encode, coding, body)
+    response.headers["Content-Encoding"] = coding

@@ -1,0 +1,139 @@
+"""Where partitions begin and end, asked of a server for many of them at once.
+
+Knows that whoever asks for the end of one partition asks for those of others next: a consumer with a hundred partitions, a
+table.  What an answer says of the others is good for one look each, by the same thread, within moments, and not once
+this session has appended.  Does not know records.
+
+Threading: any number of threads; each has answers of its own.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.errors import UnknownPartition, UnknownTopic
+from logdb.log.isolation import IsolationLevel, is_committed
+from logdb.model import TopicInfo, TopicPartition
+from logdb_http_api import wire
+from logdb_http_api.door.partitions import WAIT_MS_MAX, Look, PartitionState
+
+if TYPE_CHECKING:
+    from logdb_http_api.remote.connection import Connections
+
+_GOOD_S = 0.02
+_INTEREST_S = 10.0
+_INTEREST_COUNT_MAX = 1_000
+_PATH = "/logdb/v1/partitions"
+_HEADERS = {"Content-Type": "application/json"}
+
+
+class _Known(threading.local):
+    """What a thread was told, and what it asks for."""
+
+    def __init__(self) -> None:
+        self.interest: dict[TopicPartition, float] = {}  # when it was last asked for
+        self.ends: dict[TopicPartition, PartitionState] = {}
+        self.starts: dict[TopicPartition, PartitionState] = {}
+        self.isolation_level = ""
+        self.until, self.generation = 0.0, 0
+
+
+class EndOffsets:
+    """Of all partitions that a session looks at."""
+
+    def __init__(self, connections: "Connections", describe: Callable[[str], TopicInfo]) -> None:
+        """Know nothing yet.
+
+        Args:
+            describe: Describes a topic, or raises why it cannot.
+        """
+        self._connections, self._describe = connections, describe
+        self._known = _Known()
+        self._generation = 0
+
+    def appended(self) -> None:
+        """What was told so far is old."""
+        self._generation += 1
+
+    def expect(self, partition: TopicPartition) -> None:
+        """This thread is about to ask for that one."""
+        self._known.interest[partition] = time.monotonic()
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """One partition, as it is now."""
+        return self._found(partition, self._look({partition: 0}, 0, "read_uncommitted"))
+
+    def readable_end_offset(self, partition: TopicPartition, isolation_level: IsolationLevel) -> int:
+        """Where reading ends now."""
+        is_committed(isolation_level)
+        known, now = self._known, time.monotonic()
+        known.interest[partition] = now
+        if not self._are_good(known, now) or known.isolation_level != isolation_level or partition not in known.ends:
+            others = self._interesting(known, now)
+            self._learn(known, self._look(dict.fromkeys((partition, *others), 0), 0, isolation_level), isolation_level)
+        state = known.ends.pop(partition, None)
+        return (state or self._found(partition, {partition: None})).readable_end_offset
+
+    def start_offset(self, partition: TopicPartition) -> int:
+        """The first offset there is."""
+        known = self._known
+        state = known.starts.pop(partition, None) if self._are_good(known, time.monotonic()) else None
+        return (state or self.state(partition)).start_offset
+
+    def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel) -> bool:
+        """See ``Session.wait``."""
+        is_committed(isolation_level)
+        known, until = self._known, time.monotonic() + timeout_ms / 1000
+        while True:
+            left_ms = max(0, int((until - time.monotonic()) * 1000))
+            if not positions:
+                self._connections.ended.wait(left_ms / 1000)
+                self._connections.check_open()
+                return False
+            states = self._look(positions, min(left_ms, WAIT_MS_MAX), isolation_level)
+            known.interest.update(dict.fromkeys(positions, time.monotonic()))
+            if any(self._found(partition, states).readable_end_offset > offset for partition, offset in positions.items()):
+                self._learn(known, states, isolation_level)
+                return True
+            if time.monotonic() >= until:
+                self._learn(known, states, isolation_level)
+                return False
+
+    def ends(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> dict[TopicPartition, int]:
+        """Where partitions end, once one of them ends behind its position, or the time is over; those that are gone are left out."""
+        states = self._look(positions, timeout_ms, "read_uncommitted")
+        return {partition: state.readable_end_offset for partition, state in states.items() if state is not None}
+
+    def _are_good(self, known: _Known, now: float) -> bool:
+        return now < known.until and known.generation == self._generation
+
+    def _interesting(self, known: _Known, now: float) -> Sequence[TopicPartition]:
+        """What else this thread is about to ask for."""
+        known.interest = {partition: at for partition, at in known.interest.items() if now - at < _INTEREST_S}
+        return list(known.interest)[-_INTEREST_COUNT_MAX:]
+
+    def _learn(self, known: _Known, states: Mapping[TopicPartition, PartitionState | None], isolation_level: IsolationLevel) -> None:
+        known.ends = {partition: state for partition, state in states.items() if state is not None}
+        known.starts = dict(known.ends)
+        known.isolation_level, known.until, known.generation = isolation_level, time.monotonic() + _GOOD_S, self._generation
+
+    def _look(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel
+    ) -> dict[TopicPartition, PartitionState | None]:
+        look = Look(positions, timeout_ms, isolation_level)
+        body = json.dumps(wire.encode(look), separators=(",", ":")).encode()
+        answer = self._connections.request("POST", _PATH, body, _HEADERS, patience_ms=timeout_ms)
+        states: list[PartitionState | None] = answer.decoded(list[PartitionState | None])
+        return dict(zip(positions, states, strict=False))
+
+    def _found(self, partition: TopicPartition, states: Mapping[TopicPartition, PartitionState | None]) -> PartitionState:
+        """The state of a partition; where the server knows of none, what is wrong with it is raised."""
+        state = states.get(partition)
+        if state is not None:
+            return state
+        count = self._describe(partition.topic).partition_count
+        if partition.partition >= count:
+            raise UnknownPartition(*partition, count)
+        raise UnknownTopic(partition.topic)  # it was made anew this moment

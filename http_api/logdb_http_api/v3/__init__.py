@@ -1,0 +1,1 @@
+"""REST v3: clusters, topics, groups, ACLs and records as resources."""

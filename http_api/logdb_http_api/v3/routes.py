@@ -1,0 +1,525 @@
+"""Clusters, brokers, topics, configs, partitions and replicas, as Kafka's REST API v3 has them.
+
+Knows the routes and the shapes of their JSON.  Does not know what all resources have in common (``v3_resources``), nor
+records (``v3_records``), nor groups (``v3_groups``).
+
+There is one cluster, whose id is that of the database, and one broker in it, which has the only replica of each partition.
+Configs are those of topics: a broker has none that could be changed, so that these lists are empty, as are those of
+replicas that move.
+
+Source: Confluent's kafka-rest, ``api/v3/openapi.yaml`` and ``resources/v3``.
+"""
+
+from typing import Any, Literal
+
+from aiohttp import web
+
+from logdb.access.acls import OPERATIONS, spelled
+from logdb.errors import InvalidPartitions, UnknownPartition
+from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
+from logdb_http_api.door.request import Request, answer, no_content
+from logdb_http_api.door.routing import Routes
+from logdb_http_api.door.schemas import Parameter
+from logdb_http_api.errors import ApiError
+from logdb_http_api.v2.routes import BROKER_ID, config_text
+from logdb_http_api.v3 import shapes
+from logdb_http_api.v3.resources import (
+    CLUSTER,
+    REFUSED,
+    ROOT,
+    collection,
+    flag,
+    malformed,
+    not_found,
+    objects,
+    of_cluster,
+    read_object,
+    related,
+    resource,
+    text,
+    url,
+    whole,
+)
+
+TOPICS = CLUSTER + "/topics"
+TOPIC = TOPICS + "/{topic_name}"
+CONFIGS = TOPIC + "/configs"
+PARTITIONS = TOPIC + "/partitions"
+PARTITION = PARTITIONS + "/{partition_id}"
+BROKER = CLUSTER + "/brokers/{broker_id}"
+OFFSET_TYPE = "earliest_and_latest"
+
+routes = Routes()
+
+_OPERATIONS = Parameter("include_authorized_operations", bool, "Tell what who asks may do with a topic.")
+_OFFSET_TYPE = Parameter("offset_type", Literal["earliest_and_latest"], "Both is what there is.")
+
+_OF_NEW_TOPIC = ("topic_name", "partitions_count", "replication_factor", "replicas_assignments", "configs", "validate_only")
+
+
+# ---------------------------------------------------------------- clusters and brokers
+
+
+@routes.get(ROOT, "The clusters: this one", needs=(), gives=shapes.all_of(shapes.CLUSTER))
+async def clusters(request: Request) -> web.StreamResponse:
+    return answer({"kind": "KafkaClusterList", "metadata": {"self": url(request), "next": None}, "data": [_cluster(request)]})
+
+
+@routes.get(CLUSTER, "A cluster", needs=(), gives=shapes.one(shapes.CLUSTER))
+@of_cluster
+async def cluster(request: Request) -> web.StreamResponse:
+    return answer(_cluster(request))
+
+
+def _cluster(request: Request) -> dict[str, Any]:
+    return resource(
+        request,
+        "KafkaCluster",
+        (),
+        "",
+        controller=related(request, "brokers", BROKER_ID),
+        acls=related(request, "acls"),
+        brokers=related(request, "brokers"),
+        broker_configs=related(request, "broker-configs"),
+        consumer_groups=related(request, "consumer-groups"),
+        topics=related(request, "topics"),
+        partition_reassignments=related(request, "topics", "-", "partitions", "-", "reassignment"),
+    )
+
+
+@routes.get(CLUSTER + "/brokers", "The brokers: this one", needs=(), gives=shapes.all_of(shapes.BROKER))
+@of_cluster
+async def brokers(request: Request) -> web.StreamResponse:
+    return collection(request, "KafkaBrokerList", ("brokers",), [_broker(request)])
+
+
+@routes.get(BROKER, "A broker", needs=(), gives=shapes.one(shapes.BROKER))
+@of_cluster
+async def broker(request: Request) -> web.StreamResponse:
+    _check_broker(request)
+    return answer(_broker(request))
+
+
+def _check_broker(request: Request) -> None:
+    number = request.partition("broker_id")
+    if number != BROKER_ID:
+        raise not_found("Broker", number)
+
+
+def _broker(request: Request) -> dict[str, Any]:
+    place = request.http.url
+    return resource(
+        request,
+        "KafkaBroker",
+        ("brokers", BROKER_ID),
+        f"/broker={BROKER_ID}",
+        broker_id=BROKER_ID,
+        host=place.host,
+        port=place.port,
+        rack=None,
+        configs=related(request, "brokers", BROKER_ID, "configs"),
+        partition_replicas=related(request, "brokers", BROKER_ID, "partition-replicas"),
+    )
+
+
+@routes.get(
+    CLUSTER + "/broker-configs",
+    "Configs of all brokers: there are none that could be changed",
+    needs=(),
+    gives=shapes.all_of(shapes.CONFIG),
+)
+@of_cluster
+async def cluster_configs(request: Request) -> web.StreamResponse:
+    return collection(request, "KafkaClusterConfigList", ("broker-configs",), [])
+
+
+@routes.get(BROKER + "/configs", "Configs of a broker: there are none that could be changed", needs=(), gives=shapes.all_of(shapes.CONFIG))
+@of_cluster
+async def broker_configs(request: Request) -> web.StreamResponse:
+    _check_broker(request)
+    return collection(request, "KafkaBrokerConfigList", ("brokers", BROKER_ID, "configs"), [])
+
+
+@routes.get(
+    BROKER + "/partition-replicas",
+    "The replicas that a broker has",
+    needs=("Describe Topic",),
+    gives=shapes.all_of(shapes.REPLICA),
+)
+@of_cluster
+async def broker_replicas(request: Request) -> web.StreamResponse:
+    _check_broker(request)
+    return await request.call(_all_replicas, request)
+
+
+def _all_replicas(request: Request) -> web.Response:
+    found = request.session.topics(internal=True)
+    data = (_replica(request, info.name, number) for info in found for number in range(info.partition_count))
+    return collection(request, "KafkaReplicaList", ("brokers", BROKER_ID, "partition-replicas"), data)
+
+
+# ---------------------------------------------------------------- topics
+
+
+@routes.get(TOPICS, "All topics", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.all_of(shapes.TOPIC))
+@of_cluster
+async def topics(request: Request) -> web.StreamResponse:
+    return await request.call(_all_topics, request)
+
+
+def _all_topics(request: Request) -> web.Response:
+    found = request.session.topics(internal=True)
+    return collection(request, "KafkaTopicList", ("topics",), (_topic(request, info) for info in found))
+
+
+@routes.post(
+    TOPICS,
+    "Create a topic, or see whether it could be",
+    needs=("Create Topic",),
+    body=shapes.NEW_TOPIC,
+    gives=shapes.one(shapes.TOPIC),
+    status=201,
+)
+@of_cluster
+async def create_topic(request: Request) -> web.StreamResponse:
+    body = await read_object(request, *_OF_NEW_TOPIC)
+    name, partition_count = text(body, "topic_name"), _partition_count(body)
+    config = {text(entry, "name"): entry.get("value") for entry in objects(body, "configs", "name", "value")}
+    given = {key: value for key, value in config.items() if value is not None}
+    validate_only = flag(body, "validate_only")
+    create = request.session.check_new_topic if validate_only else request.session.create_topic
+    info = await request.change(create, name, partitions=partition_count, config=given)
+    place = {"Location": url(request, request.path("cluster_id"), "topics", name)}
+    response = answer(_topic(request, info), status=200 if validate_only else 201)
+    response.headers.update(place)
+    return response
+
+
+def _partition_count(body: dict[str, Any]) -> int:
+    """How many partitions a new topic is to have; that this broker has them all is the only way to place replicas."""
+    factor = whole(body, "replication_factor", 1)
+    if factor != 1:
+        raise ApiError(*REFUSED, f"Replication factor: {factor} larger than available brokers: 1.")
+    assignments = body.get("replicas_assignments")
+    if not assignments:
+        return whole(body, "partitions_count", 1) or 0
+    if not isinstance(assignments, dict) or any(replicas != [BROKER_ID] for replicas in assignments.values()):
+        raise ApiError(*REFUSED, f"replicas_assignments: each partition has one replica, on broker {BROKER_ID}")
+    if sorted(assignments) != sorted(map(str, range(len(assignments)))):
+        raise ApiError(*REFUSED, "replicas_assignments: partitions are numbered from 0, without a gap")
+    return len(assignments)
+
+
+@routes.get(TOPIC, "A topic", needs=("Describe Topic",), takes=(_OPERATIONS,), gives=shapes.one(shapes.TOPIC))
+@of_cluster
+async def topic(request: Request) -> web.StreamResponse:
+    return answer(_topic(request, await _described(request)))
+
+
+@routes.add(
+    "PATCH",
+    TOPIC,
+    "Give a topic more partitions",
+    needs=("Alter Topic",),
+    body=shapes.GROWN_TOPIC,
+    gives=shapes.one(shapes.TOPIC),
+)
+@of_cluster
+async def grow_topic(request: Request) -> web.StreamResponse:
+    count = whole(await read_object(request, "partitions_count"), "partitions_count")
+    if count is None:
+        raise malformed("partitions_count", None, "a whole number")
+    name = request.path("topic_name")
+    present = await request.call(request.session.partition_count, name)
+    if count == present:
+        raise InvalidPartitions(name, count, f"it has {present} already")
+    return answer(_topic(request, await request.change(request.session.alter_topic, name, partitions=count)))
+
+
+@routes.delete(TOPIC, "Delete a topic", needs=("Delete Topic",), status=204)
+@of_cluster
+async def delete_topic(request: Request) -> web.StreamResponse:
+    await request.change(request.session.delete_topic, request.path("topic_name"))
+    return no_content()
+
+
+async def _described(request: Request) -> TopicInfo:
+    return await request.call(request.session.describe_topic, request.path("topic_name"))
+
+
+def _topic(request: Request, info: TopicInfo) -> dict[str, Any]:
+    place = ("topics", info.name)
+    allowed: dict[str, list[str]] = {}
+    if request.query("include_authorized_operations") == "true":
+        allowed["authorized_operations"] = _authorized_operations(request, info.name)
+    return resource(
+        request,
+        "KafkaTopic",
+        place,
+        f"/topic={info.name}",
+        topic_name=info.name,
+        is_internal=info.internal,
+        replication_factor=1,
+        partitions_count=info.partition_count,
+        partitions=related(request, *place, "partitions"),
+        configs=related(request, *place, "configs"),
+        partition_reassignments=related(request, *place, "partitions", "-", "reassignment"),
+        **allowed,
+    )
+
+
+def _authorized_operations(request: Request, name: str) -> list[str]:
+    """What who asks may do with a topic, in Kafka's spelling."""
+    allowed = [operation for operation in OPERATIONS["Topic"] if operation != "All" and request.session.may(operation, "Topic", name)]
+    return [spelled(one) for one in allowed]
+
+
+# ---------------------------------------------------------------- configs of topics
+
+
+@routes.get(TOPICS + "/-/configs", "The configs of all topics", needs=("DescribeConfigs Topic",), gives=shapes.all_of(shapes.CONFIG))
+@of_cluster
+async def all_configs(request: Request) -> web.StreamResponse:
+    return await request.call(_all_configs, request)
+
+
+def _all_configs(request: Request) -> web.Response:
+    session = request.session
+    found = [info for info in session.topics(internal=True) if session.may("DescribeConfigs", "Topic", info.name)]
+    data = (_config(request, info.name, name, dict(info.config)) for info in found for name in TOPIC_CONFIGS)
+    return collection(request, "KafkaTopicConfigList", ("topics", "-", "configs"), data)
+
+
+@routes.get(CONFIGS, "The configs of a topic", needs=("DescribeConfigs Topic",), gives=shapes.all_of(shapes.CONFIG))
+@of_cluster
+async def configs(request: Request) -> web.StreamResponse:
+    name = request.path("topic_name")
+    found = dict(await request.call(request.session.describe_configs, name))
+    data = [_config(request, name, key, found) for key in TOPIC_CONFIGS]
+    return collection(request, "KafkaTopicConfigList", ("topics", name, "configs"), data)
+
+
+@routes.get(CONFIGS + "/{name}", "A config of a topic", needs=("DescribeConfigs Topic",), gives=shapes.one(shapes.CONFIG))
+@of_cluster
+async def config(request: Request) -> web.StreamResponse:
+    name = request.path("topic_name")
+    found = dict(await request.call(request.session.describe_configs, name))
+    return answer(_config(request, name, _config_name(request), found))
+
+
+def _config_name(request: Request) -> str:
+    name = request.path("name")
+    if name not in TOPIC_CONFIGS:
+        raise not_found("Config", name)
+    return name
+
+
+def _config(request: Request, topic_name: str, name: str, found: dict[str, ConfigValue]) -> dict[str, Any]:
+    default = config_text(TOPIC_CONFIGS[name].default)
+    synonyms = [{"name": name, "value": default, "source": "DEFAULT_CONFIG"}]
+    if name in found:
+        synonyms.insert(0, {"name": name, "value": config_text(found[name]), "source": "DYNAMIC_TOPIC_CONFIG"})
+    return resource(
+        request,
+        "KafkaTopicConfig",
+        ("topics", topic_name, "configs", name),
+        f"/topic={topic_name}/config={name}",
+        topic_name=topic_name,
+        name=name,
+        value=synonyms[0]["value"],
+        is_default=name not in found,
+        is_read_only=False,
+        is_sensitive=False,
+        source=synonyms[0]["source"],
+        synonyms=synonyms,
+    )
+
+
+@routes.add("PUT", CONFIGS + "/{name}", "Set a config of a topic", needs=("AlterConfigs Topic",), body=shapes.NEW_CONFIG, status=204)
+@of_cluster
+async def set_config(request: Request) -> web.StreamResponse:
+    body, name = await read_object(request, "value"), _config_name(request)
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={name: _new_value(body)})
+    return no_content()
+
+
+@routes.delete(CONFIGS + "/{name}", "Let a config of a topic go back to its default", needs=("AlterConfigs Topic",), status=204)
+@of_cluster
+async def reset_config(request: Request) -> web.StreamResponse:
+    await request.change(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
+    return no_content()
+
+
+@routes.post(
+    TOPIC + "/configs:alter",
+    "Set and reset configs of a topic, all or none",
+    needs=("AlterConfigs Topic",),
+    body=shapes.CHANGES,
+    status=204,
+)
+@of_cluster
+async def alter_configs(request: Request) -> web.StreamResponse:
+    body = await read_object(request, "data", "validate_only")
+    changes = dict(map(_change, objects(body, "data", "name", "value", "operation")))
+    alter = request.session.check_topic_configs if flag(body, "validate_only") else request.session.alter_topic
+    await request.change(alter, request.path("topic_name"), config=changes)
+    return no_content()
+
+
+def _change(entry: dict[str, Any]) -> tuple[str, Any]:
+    """A config and its new value, None: the default."""
+    operation = entry.get("operation") or "SET"
+    if operation not in ("SET", "DELETE"):
+        raise malformed("operation", operation, "SET or DELETE")
+    return text(entry, "name"), None if operation == "DELETE" else _new_value(entry)
+
+
+def _new_value(entry: dict[str, Any]) -> Any:
+    """What a config is set to, None: the default.  It has to be said: a body that forgets it resets nothing."""
+    if "value" not in entry:
+        raise malformed("value", None, "a word or a number; null is the default")
+    return entry["value"]
+
+
+# ---------------------------------------------------------------- partitions and replicas
+
+
+@routes.get(
+    TOPICS + "/-/partitions/-/reassignment",
+    "Replicas that move: none",
+    needs=("Describe Topic",),
+    gives=shapes.all_of(shapes.REPLICA),
+)
+@of_cluster
+async def all_reassignments(request: Request) -> web.StreamResponse:
+    return collection(request, "KafkaReassignmentList", ("topics", "-", "partitions", "-", "reassignment"), [])
+
+
+@routes.get(
+    PARTITIONS + "/-/reassignment",
+    "Replicas of a topic that move: none",
+    needs=("Describe Topic",),
+    gives=shapes.all_of(shapes.REPLICA),
+)
+@of_cluster
+async def reassignments(request: Request) -> web.StreamResponse:
+    info = await _described(request)
+    return collection(request, "KafkaReassignmentList", ("topics", info.name, "partitions", "-", "reassignment"), [])
+
+
+@routes.get(
+    PARTITION + "/reassignment",
+    "How a partition's replicas move: they do not",
+    needs=("Describe Topic",),
+    gives=shapes.one(shapes.REPLICA),
+)
+@of_cluster
+async def reassignment(request: Request) -> web.StreamResponse:
+    info, found = await _partition_found(request)
+    raise not_found("Reassignment of", f"{info.name}-{found.partition}")
+
+
+@routes.get(PARTITIONS, "The partitions of a topic", needs=("Describe Topic",), gives=shapes.all_of(shapes.PARTITION))
+@of_cluster
+async def partitions(request: Request) -> web.StreamResponse:
+    return await request.call(_all_partitions, request)
+
+
+def _all_partitions(request: Request) -> web.Response:
+    info = request.session.describe_topic(request.path("topic_name"))
+    data = (_partition(request, info.name, one.partition) for one in info.partitions)
+    return collection(request, "KafkaPartitionList", ("topics", info.name, "partitions"), data)
+
+
+@routes.get(PARTITION, "A partition", needs=("Describe Topic",), gives=shapes.one(shapes.PARTITION))
+@of_cluster
+async def partition(request: Request) -> web.StreamResponse:
+    info, found = await _partition_found(request)
+    return answer(_partition(request, info.name, found.partition))
+
+
+@routes.get(
+    PARTITION + "/offset",
+    "Where a partition begins and ends",
+    needs=("Describe Topic",),
+    takes=(_OFFSET_TYPE,),
+    gives=shapes.one(shapes.OFFSETS),
+)
+@of_cluster
+async def offsets(request: Request) -> web.StreamResponse:
+    offset_type = request.query("offset_type", OFFSET_TYPE)
+    if offset_type != OFFSET_TYPE:
+        raise ApiError(400, 400, f"Bad Request: offset_type:{offset_type:.40} is invalid, allowed is {OFFSET_TYPE}")
+    info, found = await _partition_found(request)
+    place = ("topics", info.name, "partitions", found.partition, "offset")
+    return answer(
+        resource(
+            request,
+            "KafkaPartitionWithOffsets",
+            place,
+            f"/topic={info.name}/partition={found.partition}/offset_type={OFFSET_TYPE}",
+            topic_name=info.name,
+            partition_id=found.partition,
+            earliest_offset=found.start_offset,
+            latest_offset=found.end_offset,
+        )
+    )
+
+
+@routes.get(
+    PARTITION + "/replicas",
+    "The replicas of a partition: the one there is",
+    needs=("Describe Topic",),
+    gives=shapes.all_of(shapes.REPLICA),
+)
+@of_cluster
+async def replicas(request: Request) -> web.StreamResponse:
+    info, found = await _partition_found(request)
+    place = ("topics", info.name, "partitions", found.partition, "replicas")
+    return collection(request, "KafkaReplicaList", place, [_replica(request, info.name, found.partition)])
+
+
+@routes.get(PARTITION + "/replicas/{broker_id}", "A replica of a partition", needs=("Describe Topic",), gives=shapes.one(shapes.REPLICA))
+@of_cluster
+async def replica(request: Request) -> web.StreamResponse:
+    info, found = await _partition_found(request)
+    if request.partition("broker_id") != BROKER_ID:
+        raise not_found(f"Replica of {info.name}-{found.partition} on broker", request.partition("broker_id"))
+    return answer(_replica(request, info.name, found.partition))
+
+
+async def _partition_found(request: Request) -> tuple[TopicInfo, PartitionInfo]:
+    number, info = request.partition("partition_id"), await _described(request)
+    if number >= info.partition_count:
+        raise UnknownPartition(info.name, number, info.partition_count)
+    return info, info.partitions[number]
+
+
+def _partition(request: Request, topic_name: str, number: int) -> dict[str, Any]:
+    place = ("topics", topic_name, "partitions", number)
+    return resource(
+        request,
+        "KafkaPartition",
+        place,
+        f"/topic={topic_name}/partition={number}",
+        topic_name=topic_name,
+        partition_id=number,
+        leader=related(request, *place, "replicas", BROKER_ID),
+        replicas=related(request, *place, "replicas"),
+        reassignment=related(request, *place, "reassignment"),
+    )
+
+
+def _replica(request: Request, topic_name: str, number: int) -> dict[str, Any]:
+    return resource(
+        request,
+        "KafkaReplica",
+        ("topics", topic_name, "partitions", number, "replicas", BROKER_ID),
+        f"/topic={topic_name}/partition={number}/replica={BROKER_ID}",
+        topic_name=topic_name,
+        partition_id=number,
+        broker_id=BROKER_ID,
+        is_leader=True,
+        is_in_sync=True,
+        broker=related(request, "brokers", BROKER_ID),
+    )

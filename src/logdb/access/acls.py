@@ -1,0 +1,236 @@
+"""Who may do what: Kafka's ACLs.
+
+Knows operations, resources, patterns, and which of several ACLs counts.  Does not know where they are kept
+(``security_file``), nor which operation a call needs (``guarded``).
+
+An ACL allows or denies one operation on the resources of a pattern to a principal from a host.  In this order:
+
+    1. a super user may do anything
+    2. one ACL that denies the operation, or All, denies
+    3. one ACL that allows it, All, or an operation that implies it, allows
+    4. everything else is denied
+
+    Read, Write, Delete, Alter  imply  Describe            AlterConfigs  implies  DescribeConfigs
+
+What implies something does so only when it allows: who is denied Read may still have Describe.
+
+Source: Kafka's ``AclAuthorizer`` and ``StandardAuthorizer``; KIP-11, KIP-290 (prefixes), KIP-679 (any resource of a type).
+"""
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from logdb.access.principals import EVERYBODY, Principal
+
+Operation: TypeAlias = Literal[
+    "Read",
+    "Write",
+    "Create",
+    "Delete",
+    "Alter",
+    "Describe",
+    "ClusterAction",
+    "DescribeConfigs",
+    "AlterConfigs",
+    "IdempotentWrite",
+    "All",
+]
+ResourceType: TypeAlias = Literal["Topic", "Group", "Cluster", "TransactionalId"]
+Permission: TypeAlias = Literal["Allow", "Deny"]
+PatternType: TypeAlias = Literal["Literal", "Prefixed"]
+
+OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
+    "Topic": ("Read", "Write", "Create", "Describe", "Delete", "Alter", "DescribeConfigs", "AlterConfigs", "All"),
+    "Group": ("Read", "Describe", "Delete", "All"),
+    "Cluster": ("Create", "ClusterAction", "DescribeConfigs", "AlterConfigs", "IdempotentWrite", "Alter", "Describe", "All"),
+    "TransactionalId": ("Describe", "Write", "All"),
+}
+"""What can be done with a resource of each type."""
+Need: TypeAlias = tuple[Operation, ResourceType, str | None]
+"""Something that has to be allowed; None: with some resource of that type."""
+CLUSTER = "kafka-cluster"
+"""The name of the one resource of type Cluster."""
+ANY = "*"
+"""The name, or the host, of an ACL that is for all."""
+
+
+def spelled(name: str) -> str:
+    """``DescribeConfigs`` as Kafka's tools and its REST API spell it: ``DESCRIBE_CONFIGS``."""
+    return "".join(f"_{letter}" if letter.isupper() and at else letter for at, letter in enumerate(name)).upper()
+
+
+_IMPLIED_BY: Mapping[Operation, tuple[Operation, ...]] = {
+    "Describe": ("Describe", "Read", "Write", "Delete", "Alter", "All"),
+    "DescribeConfigs": ("DescribeConfigs", "AlterConfigs", "All"),
+}
+_DECISION_COUNT_MAX, _NAME_LENGTH_MAX = 10_000, 249
+
+
+class Acl(NamedTuple):
+    """One ACL; ``host`` is an address or ``*``, ``name`` a resource's, the begin of one (``Prefixed``), or ``*``."""
+
+    principal: Principal
+    host: str
+    operation: Operation
+    permission: Permission
+    resource_type: ResourceType
+    pattern_type: PatternType
+    name: str
+
+    def __str__(self) -> str:
+        """``Allow User:alice@* Read Topic 'orders'``; three dots follow a name that is the begin of others."""
+        more = "…" if self.pattern_type == "Prefixed" else ""
+        return f"{self.permission} {self.principal}@{self.host} {self.operation} {self.resource_type} {self.name!r}{more}"
+
+    def check(self) -> "Acl":
+        """Return the ACL if it can be one.
+
+        Raises:
+            ValueError: names the field and what is allowed.
+        """
+        allowed: dict[str, Iterable[str]] = {
+            "resource_type": OPERATIONS,
+            "operation": OPERATIONS.get(self.resource_type, ()),
+            "permission": ("Allow", "Deny"),
+            "pattern_type": ("Literal", "Prefixed"),
+        }
+        for field, values in allowed.items():
+            if getattr(self, field) not in values:
+                raise ValueError(f"ACL {field} {getattr(self, field)!r}: allowed are {', '.join(values)}")
+        if not (self.principal.kind and self.principal.name and self.host and self.name):
+            raise ValueError(f"ACL of {self.principal} from {self.host!r} for {self.name!r}: none of them may be empty")
+        if self.resource_type == "Cluster" and (self.name, self.pattern_type) != (CLUSTER, "Literal"):
+            raise ValueError(f"ACL for Cluster {self.name!r}: there is one, {CLUSTER!r}, to be named literally")
+        return self
+
+    def is_for(self, principal: Principal, host: str) -> bool:
+        """Whether it says something of a principal that calls from a host."""
+        return self.principal in (principal, EVERYBODY) and self.host in (host, ANY)
+
+    def covers(self, name: str) -> bool:
+        """Whether it says something of the resource of that name."""
+        if self.pattern_type == "Prefixed":
+            return name.startswith(self.name)
+        return self.name in (name, ANY)
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant, to list or to remove them; None: all.
+
+    ``match`` is as Kafka's pattern type ``Match``: a ``name`` finds whatever ACL would be asked about that resource.
+    """
+
+    principal: Principal | None = None
+    host: str | None = None
+    operation: Operation | None = None
+    permission: Permission | None = None
+    resource_type: ResourceType | None = None
+    pattern_type: PatternType | None = None
+    name: str | None = None
+    match: bool = False
+
+    def finds(self, acl: Acl) -> bool:
+        """Whether an ACL is one of them."""
+        fields = ("principal", "host", "operation", "permission", "resource_type", "pattern_type")
+        if any(getattr(self, field) not in (None, getattr(acl, field)) for field in fields):
+            return False
+        return self.name is None or (acl.covers(self.name) if self.match else acl.name == self.name)
+
+
+class Authorizer:
+    """What a set of ACLs allows.  It does not change: another set is another authorizer.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(self, acls: Iterable[Acl] = (), super_users: Iterable[Principal] = ()) -> None:
+        self._super_users = frozenset(super_users)
+        self._acls: dict[tuple[ResourceType, PatternType, str], list[Acl]] = {}
+        for given in acls:
+            acl = given._replace(host=_address(given.host))
+            self._acls.setdefault((acl.resource_type, acl.pattern_type, acl.name), []).append(acl)
+        lengths: dict[ResourceType, set[int]] = {}
+        for resource_type, pattern_type, name in self._acls:
+            if pattern_type == "Prefixed":
+                lengths.setdefault(resource_type, set()).add(len(name))
+        self._prefix_lengths = {resource_type: sorted(found) for resource_type, found in lengths.items()}
+        self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str | None], bool] = {}
+
+    def is_super_user(self, principal: Principal) -> bool:
+        """Whether a principal may do anything, whatever the ACLs say."""
+        return principal in self._super_users
+
+    def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether a principal that calls from an address may do something with one resource."""
+        known = self._decisions.get((principal, host, operation, resource_type, name))
+        if known is None:
+            known = self._decide(principal, host, operation, resource_type, name)
+            if len(name) <= _NAME_LENGTH_MAX:
+                self._remember((principal, host, operation, resource_type, name), known)
+        return known
+
+    def _remember(self, asked: tuple[Principal, str, Operation, ResourceType, str | None], decision: bool) -> None:
+        if len(self._decisions) >= _DECISION_COUNT_MAX:
+            self._decisions = {}
+        self._decisions[asked] = decision
+
+    def _decide(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        enough, host = _IMPLIED_BY.get(operation, (operation, "All")), _address(host)
+        allowed = False
+        for acl in self._of(resource_type, name):
+            if acl.is_for(principal, host):
+                if acl.permission == "Deny" and acl.operation in (operation, "All"):
+                    return False
+                allowed = allowed or (acl.permission == "Allow" and acl.operation in enough)
+        return allowed
+
+    def _of(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
+        """The ACLs that cover a resource."""
+        for literal in {name, ANY}:
+            yield from self._acls.get((resource_type, "Literal", literal), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length > len(name):
+                break
+            yield from self._acls.get((resource_type, "Prefixed", name[:length]), ())
+
+    def allows_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there may be a resource of that type with which the principal may do it.
+
+        That is so if an ACL allows it, and no single other one denies all that this one covers.
+
+        Source: KIP-679, ``authorizeByResourceType``.
+        """
+        known = self._decisions.get((principal, host, operation, resource_type, None))
+        if known is None:
+            known = self._decide_some(principal, host, operation, resource_type)
+            self._remember((principal, host, operation, resource_type, None), known)
+        return known
+
+    def _decide_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        if principal in self._super_users:
+            return True
+        enough, host = _IMPLIED_BY.get(operation, (operation, "All")), _address(host)
+        of_type = (acl for (its_type, _, _), acls in self._acls.items() if its_type == resource_type for acl in acls)
+        mine = [acl for acl in of_type if acl.is_for(principal, host)]
+        denied = [acl for acl in mine if acl.permission == "Deny" and acl.operation in (operation, "All")]
+        allowed = [acl for acl in mine if acl.permission == "Allow" and acl.operation in enough]
+        return any(not any(_takes_all(denial, acl) for denial in denied) for acl in allowed)
+
+
+def _address(host: str) -> str:
+    """One way to write an address; what is none is left as it is."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _takes_all(denial: Acl, acl: Acl) -> bool:
+    """Whether a denial covers every resource that an ACL covers."""
+    if denial.pattern_type == "Prefixed":
+        return acl.name.startswith(denial.name) and (acl.name != ANY or acl.pattern_type == "Prefixed")
+    return denial.name == ANY or (acl.pattern_type == "Literal" and acl.name == denial.name)

@@ -1,0 +1,74 @@
+"""A line in the log for each call that was refused, and for each change of who may do what.
+
+Knows the line, and how many refusals are written in a second at most; of changes all are.  Does not know what a call was to do: no
+payload, no password and no token ever comes here.
+
+    logdb.audit: principal=User:eve host=10.0.0.7 operation=Write resource=Topic:'orders' allowed=no
+    logdb.audit: host=10.0.0.7 user='eve' authenticated=no reason='wrong password'
+    logdb.audit: principal=User:root host=10.0.0.7 change=add_acls of="Allow User:alice@* Read Topic 'orders'"
+    logdb.audit: 1250 more refusals in the last 1000 ms
+
+Names are quoted, so that one with a line break makes no second line.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from logdb.access.principals import Principal
+from logdb.threads import renewed
+
+logger = logging.getLogger("logdb.audit")
+
+LINE_COUNT_MAX = 100
+"""Lines of refusals in a second."""
+_WINDOW_MS = 1_000
+_LENGTH_MAX = 200
+
+
+class Audit:
+    """Writes the lines of one gate.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lock = renewed(threading.Lock())
+        self._since_ms, self._count = monotonic_ms(), 0
+
+    def refused(self, principal: Principal, host: str, operation: str, resource_type: str, name: str) -> None:
+        """A principal was not allowed to do something."""
+        if self._may_write():
+            resource = f"{resource_type}:{_quoted(name)}"
+            logger.warning("principal=%s host=%s operation=%s resource=%s allowed=no", _plain(str(principal)), host, operation, resource)
+
+    def not_authenticated(self, host: str, user: str | None, reason: str) -> None:
+        """Somebody could not show who they are; ``user`` is None where they did not even say (a token)."""
+        if self._may_write():
+            who = "" if user is None else f" user={_quoted(user)}"
+            logger.warning("host=%s%s authenticated=no reason=%s", host, who, _quoted(reason))
+
+    def changed(self, principal: Principal, host: str, change: str, of: str) -> None:
+        """A principal changed who there is, or what somebody may do."""
+        logger.warning("principal=%s host=%s change=%s of=%s", _plain(str(principal)), host, change, _quoted(of))
+
+    def _may_write(self) -> bool:
+        with self._lock:
+            now_ms = self._monotonic_ms()
+            passed_ms = now_ms - self._since_ms
+            if passed_ms >= _WINDOW_MS:
+                if self._count > LINE_COUNT_MAX:
+                    logger.warning("%d more refusals in the last %d ms", self._count - LINE_COUNT_MAX, passed_ms)
+                self._since_ms, self._count = now_ms, 0
+            self._count += 1
+            return self._count <= LINE_COUNT_MAX
+
+
+def _plain(text: str) -> str:
+    """A name as it is where it holds nothing that could be taken for another field."""
+    return text if text.isascii() and text.isprintable() and " " not in text and len(text) <= _LENGTH_MAX else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LENGTH_MAX else text[:_LENGTH_MAX] + "…")

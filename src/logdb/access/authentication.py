@@ -1,0 +1,226 @@
+"""Finding out who somebody is, by a password or a token.
+
+Knows which users and tokens there are, which passwords were right a moment ago, and how often an address may try.  Does not
+know files, nor how a door is given a password.
+
+    a password that was right within the last minute    one HMAC            remembered under a key of this process, never as it is
+    any other                                           PBKDF2, bounded     ``attempts``
+    a user that there is not                            PBKDF2, bounded     against a credential that nobody has
+    a token                                             one SHA-256
+
+What somebody has shown is kept with what they do, for as long as that takes, and looked at again: see ``Authentication.counts``.
+
+Every refusal says the same, whatever was wrong, and every password that is hashed costs the same: as much as that of the user
+whose own costs most.
+"""
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from logdb.access.attempts import Attempts
+from logdb.access.credentials import (
+    ITERATION_COUNT,
+    MECHANISMS,
+    SALT_SIZE_BYTES,
+    Mechanism,
+    ScramCredential,
+    is_password,
+    salted_password,
+    token_hash,
+)
+from logdb.access.principals import Principal
+from logdb.access.security_file import Security, Token
+from logdb.errors import AuthenticationFailed
+from logdb.io import IO
+from logdb.threads import renewed
+
+REMEMBERED_MS = 60_000
+_REMEMBERED_COUNT_MAX = 10_000
+_PASSWORD_LENGTH_MAX = 1_024  # characters; more is no password, but work
+_REFUSED = "unknown user, or wrong password"
+
+
+class Certified(NamedTuple):
+    """What a certificate shows, until it expires: ms since 1970."""
+
+    until_ms: int
+
+
+class Unasked(NamedTuple):
+    """What somebody shows who is asked nothing."""
+
+
+Shown: TypeAlias = ScramCredential | Token | Certified | Unasked
+"""By what somebody has shown who they are."""
+
+
+class Identity(NamedTuple):
+    """Who somebody is, and what they have shown of that; None: nothing that could stop to count."""
+
+    principal: Principal
+    shown: Shown | None
+
+
+class Authentication:
+    """Passwords and tokens of one gate.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(self, io: IO) -> None:
+        """With nobody in it: see ``configure``."""
+        self._io = io
+        self._attempts = Attempts(io.monotonic_ms)
+        self._key = secrets.token_bytes(32)  # of this process: what is remembered is of no use to another
+        self._lock = renewed(threading.Lock())
+        self._remembered: OrderedDict[bytes, tuple[ScramCredential, int]] = OrderedDict()  # and until when
+        self._trying: dict[bytes, threading.Lock] = {}
+        self.configure(Security())
+
+    def configure(self, content: Security) -> None:
+        """Take users and tokens as they are now."""
+        self._users: Mapping[str, Mapping[Mechanism, ScramCredential]] = content.users
+        self._tokens: Mapping[str, Token] = {token.sha256: token for token in content.tokens}
+        kept: dict[Mechanism, list[int]] = {mechanism: [] for mechanism in MECHANISMS}
+        for known in content.users.values():
+            for mechanism, credential in known.items():
+                kept[mechanism].append(credential.iterations)
+        self._iterations = {mechanism: sorted(counts) or [ITERATION_COUNT] for mechanism, counts in kept.items()}  # of all users
+        checked = {_preferred(known) for known in (*content.users.values(), {})}
+        self._work = {mechanism: self._iterations[mechanism][-1] for mechanism in checked}  # that a login takes, whoever logs in
+
+    # ------------------------------------------------------------ passwords
+
+    def credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
+        """What is kept of a user's password; of a user that there is not, something that no password fits, always the same.
+
+        A door that speaks SCRAM shows salt and iterations to whoever asks: they must not tell who there is.
+        """
+        known = self._users.get(user, {}).get(mechanism)
+        if known is not None:
+            return known
+        seed = hmac.digest(self._key, f"{mechanism} {user}".encode(errors="surrogatepass"), "sha512")
+        size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
+        counts = self._iterations[mechanism]
+        iterations = counts[int.from_bytes(seed[:8]) % len(counts)]
+        return ScramCredential(seed[:SALT_SIZE_BYTES], iterations, seed[:size_bytes], seed[-size_bytes:])
+
+    def password(self, user: str, password: str, host: str) -> Identity:
+        """Who has this name and password.  May take as long as hashing takes, and wait for others.
+
+        Args:
+            host: The address that it came from.
+
+        Raises:
+            AuthenticationFailed: Nobody, or the address has to wait.
+        """
+        fingerprint = self._fingerprint(user, password)
+        if fingerprint is None:
+            raise AuthenticationFailed(_REFUSED)
+        mechanism, credential = self._preferred(user)
+        if not self._is_remembered(fingerprint, credential):
+            self._try(fingerprint, mechanism, credential, password, host)
+        return Identity(Principal("User", user), credential)
+
+    def remembered(self, user: str, password: str) -> Identity | None:
+        """Who has this name and password, if they were right a moment ago.  Takes microseconds, and waits for nobody."""
+        fingerprint = self._fingerprint(user, password)
+        if fingerprint is None or not self._is_remembered(fingerprint, credential := self._preferred(user)[1]):
+            return None
+        return Identity(Principal("User", user), credential)
+
+    def _fingerprint(self, user: str, password: str) -> bytes | None:
+        """What a name and a password are remembered by; None where nobody can have them."""
+        if max(len(user), len(password)) > _PASSWORD_LENGTH_MAX or "\0" in user + password:
+            return None
+        try:
+            return hmac.digest(self._key, f"{user}\0{password}".encode(), "sha256")
+        except UnicodeEncodeError:
+            return None
+
+    def _preferred(self, user: str) -> tuple[Mechanism, ScramCredential]:
+        mechanism = _preferred(self._users.get(user, {}))
+        return mechanism, self.credential(user, mechanism)
+
+    def _try(self, fingerprint: bytes, mechanism: Mechanism, credential: ScramCredential, password: str, host: str) -> None:
+        """Hash, once for all who come with the same at the same time."""
+        with self._lock:
+            trying = self._trying.setdefault(fingerprint, threading.Lock())
+        try:
+            with trying:
+                if self._is_remembered(fingerprint, credential):
+                    return
+                with self._attempts.trying(host) as note:
+                    good = is_password(mechanism, credential, password)
+                    self._work_on(mechanism, credential, password)
+                    note(good)
+                if not good:
+                    raise AuthenticationFailed(_REFUSED)
+                self._remember(fingerprint, credential)
+        finally:
+            with self._lock:
+                self._trying.pop(fingerprint, None)
+
+    def _work_on(self, mechanism: Mechanism, credential: ScramCredential, password: str) -> None:
+        """Hash until a login has cost what that of any user does: the time tells nobody who there is."""
+        for one, iterations in self._work.items():
+            left = iterations - (credential.iterations if one == mechanism else 0)
+            if left > 0:
+                salted_password(one, password, credential.salt, left)
+
+    def _is_remembered(self, fingerprint: bytes, credential: ScramCredential) -> bool:
+        """Whether the password was right a moment ago, for the credential that the user has now."""
+        with self._lock:
+            known = self._remembered.get(fingerprint)
+            return known is not None and known[0] == credential and known[1] > self._io.monotonic_ms()
+
+    def _remember(self, fingerprint: bytes, credential: ScramCredential) -> None:
+        with self._lock:
+            self._remembered[fingerprint] = (credential, self._io.monotonic_ms() + REMEMBERED_MS)
+            self._remembered.move_to_end(fingerprint)
+            while len(self._remembered) > _REMEMBERED_COUNT_MAX:
+                self._remembered.popitem(last=False)
+
+    # ------------------------------------------------------------ tokens
+
+    def token(self, token: str) -> Identity:
+        """Whose token it is.
+
+        Raises:
+            AuthenticationFailed: Nobody's, or it has expired.
+        """
+        owner = self.owner(token)
+        if owner is None:
+            raise AuthenticationFailed("the token is unknown, was revoked, or has expired")
+        return owner
+
+    def owner(self, token: str) -> Identity | None:
+        """Whose token it is; None: nobody's, or it has expired."""
+        try:
+            known = self._tokens.get(token_hash(token)) if len(token) <= _PASSWORD_LENGTH_MAX else None
+        except UnicodeEncodeError:
+            return None
+        return None if known is None or self._has_expired(known) else Identity(known.owner, known)
+
+    def _has_expired(self, token: Token) -> bool:
+        return token.expires_ms is not None and token.expires_ms <= self._io.clock_ms()
+
+    # ------------------------------------------------------------ afterwards
+
+    def counts(self, principal: Principal, shown: ScramCredential | Token | Certified) -> bool:
+        """Whether what somebody has shown still shows who they are: it was not revoked, changed or deleted, and has not expired."""
+        if isinstance(shown, Token):
+            return self._tokens.get(shown.sha256) == shown and not self._has_expired(shown)
+        if isinstance(shown, ScramCredential):
+            return shown in self._users.get(principal.name, {}).values()
+        return shown.until_ms > self._io.clock_ms()
+
+
+def _preferred(known: Mapping[Mechanism, ScramCredential]) -> Mechanism:
+    """By which of its mechanisms a user's password is checked."""
+    return "SCRAM-SHA-512" if "SCRAM-SHA-512" in known or not known else "SCRAM-SHA-256"

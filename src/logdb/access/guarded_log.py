@@ -1,0 +1,224 @@
+"""The log of a partition as somebody sees it who may describe its topic: reading needs Read, appending Write.
+
+Knows what of a log is reading.  Does not know who may do what: the session does.
+
+What is read is counted, and asked for anew, a chunk of about 1 MiB at a time: a principal whose right is taken away reads no
+further.
+
+Threading: any number of threads.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from logdb.codec import Record, RecordIterator, arrow, convert, split
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
+from logdb.errors import InvalidTopic
+from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.log import Log
+from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logdb.access.guarded import GuardedSession
+
+_READ_SIZE_BYTES = 1 << 20
+_Headers = Iterable[tuple[str, Buffer | None]]
+
+
+def _size_bytes(parts: Iterable[Buffer | None]) -> int:
+    return sum(map(len, filter(None, parts)))
+
+
+class GuardedLog:
+    """``client.session.PartitionLog`` for the principal of a session."""
+
+    def __init__(self, session: "GuardedSession", log: Log) -> None:
+        self.topic, self.partition = log.topic, log.partition
+        self._session, self._log = session, log
+
+    # ------------------------------------------------------------ what Describe is enough for
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._log.last_stable_offset
+
+    @property
+    def durability(self) -> Durability:
+        return self._log.durability
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        return self._log.offset_for_timestamp(timestamp_ms)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return self._log.open_transactions()
+
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        return self._log.readable_end_offset(isolation_level)
+
+    def epoch_at(self, offset: int) -> int:
+        return self._log.epoch_at(offset)
+
+    def watch(self, grown: Signal) -> None:
+        self._log.watch(grown)
+
+    def unwatch(self, grown: Signal) -> None:
+        self._log.unwatch(grown)
+
+    # ------------------------------------------------------------ appending
+
+    def _need_write(self) -> None:
+        """Go on if the principal may append.
+
+        Raises:
+            NotAuthorized: It may not.
+            InvalidTopic: Nobody may: the topic is one that logdb keeps groups and transactions in.
+        """
+        self._session.need("Write", "Topic", self.topic)
+        if self.topic in INTERNAL_TOPICS:
+            raise InvalidTopic(self.topic, "logdb alone writes to it")
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        headers: _Headers = (),
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> int:
+        self._need_write()
+        offset = self._session.call(
+            self._log.append,
+            value,
+            key,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+            durability=durability,
+        )
+        self._session.appended(self.topic, 1, len(value or b"") + len(key or b""))
+        return offset
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        headers: Iterable[_Headers] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        self._need_write()
+        values = list(values)
+        keys = None if keys is None else list(keys)
+        offsets = self._session.call(
+            self._log.append_many,
+            values,
+            keys,
+            headers=headers,
+            timestamps_ms=timestamps_ms,
+            expected_offset=expected_offset,
+            durability=durability,
+        )
+        self._session.appended(self.topic, len(offsets), _size_bytes(values) + _size_bytes(keys or ()))
+        return offsets
+
+    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+        """As ``Session.produce``, which sees to it that what is transactional is part of a transaction."""
+        level = cast("Durability | None", durability)  # the log refuses any other
+        return self._session.produce(self.topic, self.partition, batches, durability=level, expected_offset=expected_offset)
+
+    def flush(self, sync: bool = True) -> None:
+        self._session.need("Write", "Topic", self.topic)
+        self._session.call(self._log.flush, sync)
+
+    # ------------------------------------------------------------ reading
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        self._session.need("Read", "Topic", self.topic)
+        return self._log.aborted_transactions(offset, end_offset)
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        self._session.need("Read", "Topic", self.topic)
+        batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
+        self._session.fetched(self.topic, len(batches))
+        return batches, next_offset
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> RecordIterator:
+        self._session.need("Read", "Topic", self.topic)
+        self._log.read(offset, end_offset=offset, leader_epoch=leader_epoch)  # raises where it is none to read from
+        end = self._end(end_offset, isolation_level)
+        aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
+
+        def source(offset: int, end_offset: int) -> Iterator[Buffer]:
+            chunks = self._chunks(offset, end_offset)
+            return without_aborted(chunks, aborted) if aborted else chunks
+
+        return RecordIterator(source, offset, end, self.topic, self.partition)
+
+    def _end(self, end_offset: int | None, isolation_level: IsolationLevel) -> int:
+        end = self._log.readable_end_offset(isolation_level)
+        return end if end_offset is None else min(end, end_offset)
+
+    def _chunks(self, offset: int, end_offset: int) -> Iterator[Buffer]:
+        while offset < end_offset:
+            batches, offset = self.read_batches(offset)
+            if not batches:
+                return
+            compressed = any(batch.attributes & CODEC_MASK for _, batch in convert.headers(batches))
+            for part in split(batches, 1) if compressed else (batches,):  # one at a time: the bound is a batch's
+                yield convert.decompress_batches(part, BATCH_SIZE_BYTES_MAX)
+
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        self._session.need("Read", "Topic", self.topic)
+        offset = self.start_offset if offset is None else offset
+        self._log.read(offset, end_offset=offset)  # raises where it is none to read from
+        end = self._end(end_offset, isolation_level)
+        aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
+        chunks = self._chunks(offset, end)
+        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """As ``Log.follow``; the right to read is asked for at the begin, and what is read is not counted."""
+        self._session.need("Read", "Topic", self.topic)
+        return self._log.follow(offset, timeout_ms=timeout_ms, stop=stop, isolation_level=isolation_level)

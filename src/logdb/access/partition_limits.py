@@ -1,0 +1,92 @@
+"""How many partitions may be made through servers: each is a directory and files for good.
+
+Knows three bounds, and who made what since the server was started.  Does not know how partitions are made.
+
+    a request     what it adds
+    a principal   what it has added to topics that are still there; super users, and who comes where authentication is off, are not bounded
+    a server      all partitions there are, however they were made, but for those of internal topics
+
+What the application makes itself is bounded by ``model.PARTITION_COUNT_MAX`` alone.
+
+Threading: any number of threads.
+"""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from logdb.access.principals import Principal
+from logdb.errors import InvalidPartitions
+from logdb.threads import renewed
+
+Counts: TypeAlias = Callable[[], Mapping[str, int]]
+"""Says how many partitions each topic has."""
+
+
+class PartitionLimits(NamedTuple):
+    """How many there may be; each is an option of ``logdb.serve``."""
+
+    partitions_per_request_max: int = 1_000
+    partitions_per_principal_max: int = 5_000
+    partitions_max: int = 20_000
+
+    def check(self) -> "PartitionLimits":
+        """Return the limits if they can be ones; ValueError otherwise."""
+        for name, value in self._asdict().items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name}={value!r}: wanted is a whole number from 1 on")
+        return self
+
+
+class Partitions:
+    """What was made, and what is being made."""
+
+    def __init__(self, limits: PartitionLimits) -> None:
+        self._limits, self._lock = limits.check(), renewed(threading.Lock())
+        self._made: dict[tuple[str, Principal], int] = {}  # by topic and who made them
+        self._coming: Counter[Principal] = Counter()
+
+    @contextlib.contextmanager
+    def adding(self, principal: Principal, topic: str, count: int, counts: Counts, *, bounded: bool) -> Iterator[None]:
+        """While a topic comes to have ``count`` partitions.
+
+        Args:
+            bounded: Whether the principal may make only so many.
+
+        Raises:
+            InvalidPartitions: They are too many.
+        """
+        with self._lock:
+            added = self._added(principal, topic, count, counts(), bounded=bounded)
+            self._coming[principal] += added
+        try:
+            yield
+            with self._lock:
+                self._made[topic, principal] = self._made.get((topic, principal), 0) + added
+        finally:
+            with self._lock:
+                self._coming[principal] -= added
+                self._coming += Counter()  # without who adds none now
+
+    def check(self, principal: Principal, topic: str, count: int, counts: Counts, *, bounded: bool) -> None:
+        """Raise what ``adding`` would."""
+        with self._lock:
+            self._added(principal, topic, count, counts(), bounded=bounded)
+
+    def _added(self, principal: Principal, topic: str, count: int, counts: Mapping[str, int], *, bounded: bool) -> int:
+        """How many partitions are added."""
+        of_request, of_principal, of_server = self._limits
+        added = max(0, count - counts.get(topic, 0))
+        if added > of_request:
+            raise InvalidPartitions(topic, count, f"a request adds {of_request} at most (partitions_per_request_max)")
+        self._made = {(name, who): min(made, counts[name]) for (name, who), made in self._made.items() if name in counts}
+        own = self._coming[principal] + sum(made for (_, who), made in self._made.items() if who == principal)
+        if bounded and added and own + added > of_principal:
+            allowed = f"{principal} has made {own} since the server was started, of {of_principal} (partitions_per_principal_max)"
+            raise InvalidPartitions(topic, count, allowed)
+        there = self._coming.total() + sum(counts.values())
+        if added and there + added > of_server:
+            raise InvalidPartitions(topic, count, f"there are {there} in all, of {of_server} (partitions_max)")
+        return added

@@ -1,0 +1,104 @@
+"""How much a principal may do in a second, and how long it is to wait when that was more.
+
+Knows rates and token buckets.  Does not know who waits, nor where quotas are kept (``security_file``).
+
+The quota for all without one of their own does not hold for super users: whoever may set it need not be one.
+
+Nothing is refused: what was done is charged, a bucket may go below zero, and the answer is held back until it is at zero
+again.  A bucket holds what may come in one second at once.
+
+Source: Kafka's client quotas (KIP-13, KIP-124), which throttle in the same way.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from logdb.access.principals import Principal
+from logdb.threads import renewed
+
+Resource: TypeAlias = Literal["produce", "fetch", "request"]
+
+DELAY_MS_MAX = 30_000
+_PRINCIPAL_COUNT_MAX = 10_000
+
+
+class Quota(NamedTuple):
+    """What one principal may do in a second; None: as much as it likes."""
+
+    produce_bytes: int | None = None
+    fetch_bytes: int | None = None
+    requests: int | None = None
+
+    def check(self) -> "Quota":
+        """Return the quota if it can be one.
+
+        Raises:
+            ValueError: A rate is not at least 1 a second.
+        """
+        for name, rate in zip(self._fields, self, strict=True):
+            if rate is not None and (type(rate) is not int or rate < 1):
+                raise ValueError(f"quota {name}={rate!r} a second: allowed are whole numbers from 1 on, or none")
+        return self
+
+
+_NO_QUOTA = Quota()
+_PLACES: Mapping[Resource, int] = {"produce": 0, "fetch": 1, "request": 2}
+
+
+class TokenBucket:
+    """A rate, and how much of it is left."""
+
+    def __init__(self, rate: int, now_ms: int) -> None:
+        self._rate, self._tokens, self._then_ms = rate, float(rate), now_ms
+
+    def charge(self, amount: int, now_ms: int) -> int:
+        """Take ``amount`` out; returns for how many ms to wait, 0 to ``DELAY_MS_MAX``."""
+        grown = self._tokens + self._rate * max(0, now_ms - self._then_ms) / 1000
+        self._tokens, self._then_ms = min(float(self._rate), grown) - amount, now_ms
+        return 0 if self._tokens >= 0 else min(DELAY_MS_MAX, int(-self._tokens * 1000 / self._rate) + 1)
+
+
+class Quotas:
+    """The buckets of all principals.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lock = renewed(threading.Lock())
+        self._quotas: Mapping[Principal | None, Quota] = {}
+        self._super_users: Collection[Principal] = ()
+        self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}
+
+    def configure(self, quotas: Mapping[Principal | None, Quota], super_users: Collection[Principal] = ()) -> None:
+        """Set what each principal may do; that of None is for all others but super users.  Where one changed, buckets begin full."""
+        with self._lock:
+            self._super_users = super_users
+            if quotas != self._quotas:
+                self._quotas, self._buckets = quotas, {}
+
+    def limits(self, principal: Principal) -> bool:
+        """Whether a principal may do only so much of something."""
+        return bool(self._quotas) and self._of(principal) != _NO_QUOTA
+
+    def charge(self, principal: Principal, resource: Resource, amount: int) -> int:
+        """Count what a principal did; returns for how many ms its answer is to be held back."""
+        if not self._quotas:
+            return 0
+        with self._lock:
+            rate = self._of(principal)[_PLACES[resource]]
+            if rate is None:
+                return 0
+            now_ms = self._monotonic_ms()
+            bucket = self._buckets.get((principal, resource))
+            if bucket is None:
+                if len(self._buckets) >= _PRINCIPAL_COUNT_MAX:
+                    self._buckets.pop(next(iter(self._buckets)))
+                bucket = self._buckets[principal, resource] = TokenBucket(rate, now_ms)
+            return bucket.charge(amount, now_ms)
+
+    def _of(self, principal: Principal) -> Quota:
+        own = self._quotas.get(principal)
+        return own or (None if principal in self._super_users else self._quotas.get(None)) or _NO_QUOTA

@@ -1,0 +1,311 @@
+"""Users, tokens, ACLs and quotas as whoever administrates them sees them: what there is, without its secrets, and what may be changed.
+
+Knows each change of a ``Security``, and when it cannot be.  Does not know who may make it (``guarded_security``), nor how the file
+is written (``security_file``).
+
+No password and no token ever comes here: of a password what does is its SCRAM credentials, of a token its hash.  Whoever makes one
+derives them, and keeps it to themselves.  Adding what is there already, exactly so, is no error: it was asked for twice.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from logdb.access import security_file
+from logdb.access.acls import Acl, AclFilter
+from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
+from logdb.access.principals import Principal
+from logdb.access.quotas import Quota
+from logdb.access.security_file import Security, Token
+from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
+from logdb.io import IO
+
+R = TypeVar("R")
+
+Credentials = Mapping[Mechanism, ScramCredential]
+_NAME_LENGTH_MAX = 249
+_EXPIRES_IN_MS_MAX = 100 * 365 * 86_400_000
+_SALT_SIZE_BYTES_MIN, _SALT_SIZE_BYTES_MAX = 8, 64
+
+
+class UserInfo(NamedTuple):
+    """One user, or whoever else has a quota or is a super user; ``mechanisms`` are those of the password, none: there is none."""
+
+    name: str
+    mechanisms: tuple[Mechanism, ...]
+    super_user: bool
+    quota: Quota | None
+
+
+class Users(NamedTuple):
+    """All users by name; ``default_quota`` is for all without one of their own."""
+
+    authentication: bool
+    users: tuple[UserInfo, ...]
+    default_quota: Quota | None
+
+
+class TokenInfo(NamedTuple):
+    """One token, without what it is; times are ms since 1970, ``expires_ms`` None: never."""
+
+    name: str
+    owner: Principal
+    created_ms: int
+    expires_ms: int | None
+
+    @classmethod
+    def of(cls, token: Token) -> "TokenInfo":
+        return cls(token.name, token.owner, token.created_ms, token.expires_ms)
+
+
+class CredentialStore(Protocol):
+    """Who keeps users, tokens, ACLs and quotas: a file, or a server.
+
+    Raises, each call, NotAuthorized or SecurityDisabled where it is a server, and what ``security_file.change`` does.
+    """
+
+    def users(self) -> Users:
+        """All users, and whoever else has a quota or is a super user."""
+
+    def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
+        """Add a user.
+
+        Args:
+            name: 1 to 249 printable characters without a colon.
+            credentials: Of the password; none: it shows a certificate or a token instead.
+            super_user: May do anything, whatever the ACLs say.
+
+        Raises:
+            CredentialExists, InvalidSecurity: Nothing was changed.
+        """
+
+    def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
+        """Set another password; raises UnknownCredential, InvalidSecurity."""
+
+    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
+        """Change quotas, or who is a super user.
+
+        Args:
+            name: None: the quota of all without one of their own.  It need not be a user's.
+            quota: Rates by the names of ``Quota``, None: as much as they like; what is not named stays.
+            super_user: None: stays.
+
+        Raises:
+            InvalidSecurity: Nothing was changed.
+        """
+
+    def delete_users(self, names: Sequence[str]) -> None:
+        """Delete users with their tokens and quotas; ACLs stay.  Raises UnknownCredential."""
+
+    def tokens(self) -> list[TokenInfo]:
+        """All tokens, by name."""
+
+    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
+        """Add a token.
+
+        Args:
+            owner: The user as whom it acts, who need not have a password.
+            sha256: Of the token, hexadecimal; see ``credentials.token_hash``.
+            expires_in_ms: 0 to a hundred years; None: until it is revoked.
+
+        Raises:
+            CredentialExists, InvalidSecurity: Nothing was changed.
+        """
+
+    def revoke_tokens(self, names: Sequence[str]) -> None:
+        """Let tokens be of no use any more.  Raises UnknownCredential."""
+
+    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
+        """The ACLs that one of the filters finds; without filters, all."""
+
+    def add_acls(self, acls: Sequence[Acl]) -> None:
+        """Add ACLs.  Raises InvalidSecurity: none was added."""
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Delete the ACLs that one of the filters finds; returns them."""
+
+
+class FileCredentialStore:
+    """What is kept in a directory, beside a server that runs, too.
+
+    Threading: any number of threads, and of processes.
+    """
+
+    def __init__(self, io: IO, directory: str, vet: Callable[[Security], object] = lambda _: None) -> None:
+        """Of the database in ``directory``; ``vet`` is shown what is there before it is changed, and may raise."""
+        self._io, self._directory, self._vet = io, directory, vet
+
+    def _content(self) -> Security:
+        return security_file.load(self._io, self._directory) or Security()
+
+    def _change(self, change: "Callable[[Security], tuple[Security, R]]") -> R:
+        def vetted(content: Security) -> tuple[Security, R]:
+            self._vet(content)
+            return change(content)
+
+        return security_file.change(self._io, self._directory, vetted)
+
+    # ------------------------------------------------------------ users
+
+    def users(self) -> Users:
+        found = security_file.load(self._io, self._directory)
+        content = found or Security()
+        others = (one.name for one in (*content.super_users, *content.quotas) if one is not None)
+        names = sorted({*content.users, *others})
+        return Users(found is not None, tuple(_described(content, name) for name in names), content.quotas.get(None))
+
+    def add_user(self, name: str, credentials: Credentials, *, super_user: bool = False) -> None:
+        _check_name("user", name)
+        _check_credentials(credentials)
+
+        def change(content: Security) -> tuple[Security, None]:
+            if content.users.get(name, credentials) != credentials:
+                raise CredentialExists("user", name)
+            supers = content.super_users | ({Principal("User", name)} if super_user else set())
+            return content._replace(users={**content.users, name: credentials}, super_users=supers), None
+
+        self._change(change)
+
+    def set_password(self, name: str, credentials: Credentials) -> None:
+        _check_credentials(credentials)
+
+        def change(content: Security) -> tuple[Security, None]:
+            _check_known("user", [name], content.users)
+            return content._replace(users={**content.users, name: credentials}), None
+
+        self._change(change)
+
+    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
+        if name is not None:
+            _check_name("user", name)
+        if not (quota or {}).keys() <= set(Quota._fields) or (name is None and super_user is not None):
+            raise InvalidSecurity(f"quotas are {', '.join(Quota._fields)}; a super user has a name")
+        principal = None if name is None else Principal("User", name)
+
+        def change(content: Security) -> tuple[Security, None]:
+            if quota:
+                try:
+                    altered = content.quotas.get(principal, Quota())._replace(**quota).check()
+                except ValueError as error:
+                    raise InvalidSecurity(str(error)) from None
+                content = content._replace(quotas={**content.quotas, principal: altered})
+            if super_user is not None and principal is not None:
+                supers = content.super_users - {principal} | ({principal} if super_user else set())
+                content = content._replace(super_users=supers)
+            return content, None
+
+        self._change(change)
+
+    def delete_users(self, names: Sequence[str]) -> None:
+        principals = {Principal("User", name) for name in names}
+
+        def change(content: Security) -> tuple[Security, None]:
+            _check_known("user", names, content.users)
+            left = Security(
+                users={name: credentials for name, credentials in content.users.items() if name not in names},
+                super_users=content.super_users - principals,
+                tokens=tuple(token for token in content.tokens if token.owner not in principals),
+                acls=content.acls,
+                quotas={principal: quota for principal, quota in content.quotas.items() if principal not in principals},
+            )
+            return left, None
+
+        self._change(change)
+
+    # ------------------------------------------------------------ tokens
+
+    def tokens(self) -> list[TokenInfo]:
+        return [TokenInfo.of(token) for token in self._content().tokens]
+
+    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
+        _check_name("token", name)
+        _check_name("user", owner)
+        if len(sha256) != hashlib.sha256().digest_size * 2 or not set(sha256) <= set("0123456789abcdef"):
+            raise InvalidSecurity("of a token its SHA-256 is wanted, as 64 hexadecimal digits")
+        if expires_in_ms is not None and not 0 <= expires_in_ms <= _EXPIRES_IN_MS_MAX:
+            raise InvalidSecurity(f"a token that expires in {expires_in_ms} ms: allowed is a hundred years at most, or never")
+        now_ms = self._io.clock_ms()
+        wanted = Token(name, Principal("User", owner), sha256, now_ms, None if expires_in_ms is None else now_ms + expires_in_ms)
+
+        def change(content: Security) -> tuple[Security, TokenInfo]:
+            for token in content.tokens:
+                if token[:3] == wanted[:3]:
+                    return content, TokenInfo.of(token)
+                if name == token.name or sha256 == token.sha256:
+                    raise CredentialExists("token", token.name)
+            return content._replace(tokens=(*content.tokens, wanted)), TokenInfo.of(wanted)
+
+        return self._change(change)
+
+    def revoke_tokens(self, names: Sequence[str]) -> None:
+        def change(content: Security) -> tuple[Security, None]:
+            _check_known("token", names, [token.name for token in content.tokens])
+            return content._replace(tokens=tuple(token for token in content.tokens if token.name not in names)), None
+
+        self._change(change)
+
+    # ------------------------------------------------------------ ACLs
+
+    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
+        return list(_found(self._content().acls, filters or (AclFilter(),)))
+
+    def add_acls(self, acls: Sequence[Acl]) -> None:
+        try:
+            wanted = [acl.check() for acl in acls]
+        except ValueError as error:
+            raise InvalidSecurity(str(error)) from None
+
+        def change(content: Security) -> tuple[Security, None]:
+            there = set(content.acls)
+            return content._replace(acls=(*content.acls, *(acl for acl in wanted if acl not in there))), None
+
+        self._change(change)
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        def change(content: Security) -> tuple[Security, list[Acl]]:
+            gone = list(_found(content.acls, filters))
+            left = set(content.acls) - set(gone)
+            return content._replace(acls=tuple(acl for acl in content.acls if acl in left)), gone
+
+        return self._change(change)
+
+
+def _described(content: Security, name: str) -> UserInfo:
+    principal = Principal("User", name)
+    mechanisms = tuple(sorted(content.users.get(name, ())))
+    return UserInfo(name, mechanisms, principal in content.super_users, content.quotas.get(principal))
+
+
+def _found(acls: Iterable[Acl], filters: Sequence[AclFilter]) -> Iterable[Acl]:
+    return (acl for acl in acls if any(one.finds(acl) for one in filters))
+
+
+# ---------------------------------------------------------------- what can be
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Raise unless a login can carry the name: a colon stands between it and the password, and `*` is everybody."""
+    if not name or not name.isprintable() or ":" in name or len(name) > _NAME_LENGTH_MAX or name == "*":
+        raise InvalidSecurity(
+            f"the name of a {kind} is {name[:_NAME_LENGTH_MAX]!r}: allowed are 1 to {_NAME_LENGTH_MAX} printable characters"
+            " without a colon, but not '*'"
+        )
+
+
+def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    there = sorted(known)
+    for name in names:
+        if name not in there:
+            raise UnknownCredential(kind, name, tuple(there))
+
+
+def _check_credentials(credentials: Credentials) -> None:
+    """Raise unless somebody could log in by them; they may come from a client."""
+    for mechanism, one in credentials.items():
+        size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
+        if not ITERATION_COUNT_MIN <= one.iterations <= ITERATION_COUNT_MAX:
+            raise InvalidSecurity(f"iterations={one.iterations}: allowed are {ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}")
+        if not _SALT_SIZE_BYTES_MIN <= len(one.salt) <= _SALT_SIZE_BYTES_MAX:
+            raise InvalidSecurity(f"a salt of {len(one.salt)} bytes: allowed are {_SALT_SIZE_BYTES_MIN} to {_SALT_SIZE_BYTES_MAX}")
+        if {len(one.stored_key), len(one.server_key)} != {size_bytes}:
+            raise InvalidSecurity(f"{mechanism} has keys of {size_bytes} bytes, not {len(one.stored_key)} and {len(one.server_key)}")

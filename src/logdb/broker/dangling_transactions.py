@@ -1,0 +1,105 @@
+"""Transactions that an earlier process left open in a log: each is ended before anybody reads on.
+
+Knows logs, and that a coordinator says whose transaction it will end by itself.  Does not know states.
+
+A coordinator that is loaded completes what was prepared, and aborts what was not.  What it does not know of is ended here:
+at level ``interval`` a power cut may keep a transaction's records and lose the note that it had begun, or lose its marker
+and keep the note that it is complete.
+
+    opened ──► first use of a log: its open transactions ──► their coordinators are loaded ──► unknown to them: ended as
+          │                                                                                    decided, else aborted
+          ├──► after an unclean stop: a thread does so with every log, and a close waits for it
+          └──► a snapshot, a compaction of ``__transaction_state``: every log first
+
+Threading: any thread.
+"""
+
+import contextlib
+import logging
+import threading
+
+from logdb.broker.marker_writer import MarkerWriter
+from logdb.broker.shards import Shards
+from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
+from logdb.log.log import Log
+from logdb.model import OpenTransaction, ProducerIdAndEpoch, TopicPartition
+from logdb.store.store import Store
+from logdb.threads import renewed, started
+
+logger = logging.getLogger(__name__)
+
+
+class DanglingTransactions:
+    """What is to be settled before a log is used, a snapshot is made, or decisions are compacted."""
+
+    def __init__(self, store: Store, transactions: Shards[TransactionCoordinator], endings: MarkerWriter) -> None:
+        self._store, self._transactions, self._endings = store, transactions, endings
+        self._settled: set[TopicPartition] = set()
+        self._all_settled = False
+        self._lock = renewed(threading.RLock())
+        self._thread: threading.Thread | None = None
+
+    def settle(self, log: Log) -> None:
+        """End what is left open in ``log``, once; one that is damaged is left as it is, and can be read."""
+        name = TopicPartition(log.topic, log.partition)
+        if name in self._settled or log.read_only_reason is not None:
+            return
+        with self._lock:
+            if name in self._settled:
+                return
+            for left in log.open_transactions():
+                self._end(name, log, left)
+            self._settled.add(name)
+
+    def _end(self, partition: TopicPartition, log: Log, left: OpenTransaction) -> None:
+        producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
+        for shard in self._transactions.all():
+            if shard.query(lambda coordinator: coordinator.is_open(producer, partition)):
+                return  # it is being ended: loading the shard has begun that
+        if left in log.open_transactions():  # loading the shards has not ended it
+            self._endings.end_as_decided(partition, log, producer)
+
+    def settle_all(self) -> None:
+        """The same for all logs; they are opened for that, the first time.
+
+        Raises:
+            LogdbError, OSError: What one of them failed with; the others were seen to.
+            ReadOnly: One is damaged, and has a transaction open.
+        """
+        if self._all_settled:
+            return
+        failure: LogdbError | OSError | None = None
+        for name in self._store.logs_with_producers():
+            try:
+                self._settle_named(name)
+            except (LogdbError, OSError) as error:  # one log does not keep the others waiting
+                logger.error("what was left open in %s: %s", name, error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        self._all_settled = True
+
+    def _settle_named(self, name: TopicPartition) -> None:
+        try:
+            log = self._store.log(*name)
+            self.settle(log)
+        except (UnknownTopic, UnknownPartition):
+            return  # deleted meanwhile
+        if name not in self._settled and log.open_transactions():
+            raise ReadOnly(f"{name} has a transaction open that cannot be ended: {log.read_only_reason}; run logdb repair")
+
+    # ------------------------------------------------------------ after an unclean stop
+
+    def start(self) -> None:
+        """Settle all logs, in a thread; raises ThreadUnavailable."""
+        self._thread = started("logdb-leftovers", self._run)
+
+    def stop(self) -> None:
+        """Wait until they are: what is closed has nothing left."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.suppress(LogdbError, OSError):  # it was logged; whatever needs it settled tries again
+            self.settle_all()

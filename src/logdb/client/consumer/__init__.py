@@ -1,0 +1,1 @@
+"""What applications read with, alone or in a group."""

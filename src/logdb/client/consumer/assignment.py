@@ -1,0 +1,105 @@
+"""The partitions that a consumer reads now, how they came to be, and who is told when they change.
+
+Knows the subscription, the cursors and the listeners.  Does not know how a group shares partitions out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from logdb.client.consumer.commits import Commits
+from logdb.client.consumer.config import ConsumerConfig
+from logdb.client.consumer.feed import Feed
+from logdb.client.consumer.fetching import Cursor, Fetcher
+from logdb.client.consumer.start_positions import StartPositions
+from logdb.client.consumer.subscription import Subscription
+from logdb.client.session import Session
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+Listener = Callable[[list[TopicPartition]], None]
+
+
+class Listeners(NamedTuple):
+    """What is called, in ``poll``, when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
+
+    Attributes:
+        on_assigned: The partitions are read from now on; their positions may be sought.
+        on_revoked: They will go to another member; what was read may still be committed.  Also called by ``close``.
+        on_lost: They are another member's already; None: ``on_revoked`` is called.
+    """
+
+    on_assigned: Listener | None = None
+    on_revoked: Listener | None = None
+    on_lost: Listener | None = None
+
+
+class Assignment:
+    """What a consumer reads; the ``Share`` of its membership.
+
+    Attributes:
+        subscription: None where partitions were assigned by hand, or nothing is read.
+        beginnings: Where reading begins.
+        listeners: Told of what a rebalance gives and takes.
+        to_commit: What automatic commits commit when partitions are given up; None: nothing.
+    """
+
+    def __init__(self, session: Session, config: ConsumerConfig, fetcher: Fetcher, feed: Feed, commits: Commits) -> None:
+        self._session, self._config, self._fetcher, self._feed, self._commits = session, config, fetcher, feed, commits
+        self.beginnings = StartPositions(session, config.group_id, config.auto_offset_reset, self.is_new)
+        self.subscription: Subscription | None = None
+        self.listeners = Listeners()
+        self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = feed.positions
+
+    def topics(self) -> tuple[str, ...]:
+        """What is subscribed to now."""
+        return () if self.subscription is None else self.subscription.topics
+
+    def owned(self) -> list[TopicPartition]:
+        """What is read now."""
+        return sorted(self._fetcher.cursors)
+
+    def is_new(self, partition: TopicPartition) -> bool:
+        """Whether the partition was made after the subscription."""
+        return self.subscription is not None and self.subscription.is_new(partition)
+
+    def set(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these; those that stay keep their positions, unless their topic was made anew."""
+        cursors = {partition: self._cursor(partition) for partition in partitions}
+        self._feed.take_back()
+        self._fetcher.set(cursors)
+        if self._config.group_id is None and self._config.auto_offset_reset == "latest":
+            self.beginnings.settle(cursors.values())  # "latest" means now, not the first poll
+
+    def _cursor(self, partition: TopicPartition) -> Cursor:
+        known, log = self._fetcher.cursors.get(partition), self._session.log(*partition)
+        if known is not None and known.log is log:
+            return known
+        return Cursor(partition, log, self._config.isolation_level, self.beginnings.reset)
+
+    def renew(self) -> None:
+        """A log is no more what it was: read the one that has its name now.
+
+        Raises:
+            UnknownTopic, UnknownPartition, Closed: There is none.
+        """
+        self.set(list(self._fetcher.cursors))
+        self.beginnings.settle(self._fetcher.cursors.values())
+
+    def take_on(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these too, and say so."""
+        self.set([*self._fetcher.cursors, *partitions])
+        if self.listeners.on_assigned is not None:
+            self.listeners.on_assigned(list(partitions))
+
+    def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False) -> None:
+        """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
+        gone = set(partitions)
+        if self.to_commit is not None and not lost:
+            self._commits.finish({partition: at for partition, at in self.to_commit().items() if partition in gone})
+        listener = self.listeners.on_revoked
+        if lost and self.listeners.on_lost is not None:
+            listener = self.listeners.on_lost
+        try:
+            if listener is not None:
+                listener(list(partitions))
+        finally:
+            self.set(partition for partition in list(self._fetcher.cursors) if partition not in gone)

@@ -1,0 +1,85 @@
+"""What a consumer can be told when it is made.
+
+Knows names, defaults and ranges.  Does not know what they lead to.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
+
+from logdb.client.consumer.assignors import Assignor
+from logdb.client.producer.interceptor import Interceptor
+from logdb.errors import InvalidConfig
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb.serde import Deserializer
+
+OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+
+_CHOICES = {"auto_offset_reset": ("earliest", "latest", "none"), "isolation_level": ISOLATION_LEVELS}
+_LEAST = {
+    "auto_commit_interval_ms": 0,
+    "heartbeat_interval_ms": 0,
+    "max_poll_interval_ms": 1,
+    "max_poll_records": 1,
+    "iteration_timeout_ms": 0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """Options of a consumer, Kafka's names and meanings where it has them.
+
+    Attributes:
+        group_id: The group whose members share the partitions and whose offsets are committed; None: neither.
+        group_instance_id: A name of this member that outlives it: coming back within ``max_poll_interval_ms`` it gets the same
+            partitions, without a rebalance (KIP-345).
+        auto_offset_reset: Where to begin without a committed offset, and where the position was deleted by retention:
+            ``"earliest"``, ``"latest"``, or ``"none"``, an error.
+        enable_auto_commit: Commit in ``poll`` what earlier polls returned, every ``auto_commit_interval_ms``, and when
+            partitions are revoked or the consumer is closed.
+        isolation_level: ``"read_committed"`` returns no records of open or aborted transactions.
+        max_poll_records: Most records that one ``poll`` returns.
+        max_poll_interval_ms: A member that does not poll for so long is replaced.
+        heartbeat_interval_ms: How often, while it polls, a member asks whether its group is being rebalanced, and a
+            subscription whether there are new topics and partitions.  None: every 100 ms; behind a URL, where that is a request,
+            100 ms after a rebalance, then twice as seldom each time until it is every 3 s.
+        partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
+            cooperative, a rebalance takes away only what moves to another member (KIP-429).
+        key_deserializer, value_deserializer: One of ``logdb.serde``, or what turns bytes into something else; records are
+            then of class ``ConsumedRecord``.
+        interceptors: See all records last, after they were deserialized.
+        iteration_timeout_ms: ``for record in consumer`` ends when no record came for so long; None: never.
+        client_id: What the group's description calls this member.
+    """
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    auto_offset_reset: OffsetReset = "latest"
+    enable_auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
+    isolation_level: IsolationLevel = "read_uncommitted"
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    heartbeat_interval_ms: int | None = None
+    partition_assignment_strategy: tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    interceptors: tuple[Interceptor, ...] = ()
+    iteration_timeout_ms: int | None = None
+    client_id: str = "logdb"
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if (allowed := _CHOICES.get(option.name)) is not None and value not in allowed:
+                raise InvalidConfig(option.name, value, f"allowed is one of {', '.join(allowed)}")
+            least = _LEAST.get(option.name)
+            if least is not None and value is not None and (type(value) is not int or value < least):
+                raise InvalidConfig(option.name, value, f"allowed is a whole number, {least} or more")
+        for name in ("group_id", "group_instance_id"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given):
+                raise InvalidConfig(name, given, "allowed is a str of one character or more")
+        if self.group_id is None and self.group_instance_id is not None:
+            raise InvalidConfig("group_instance_id", self.group_instance_id, "without group_id there is no group to be a member of")
+        if self.group_id is None and self.enable_auto_commit:
+            raise InvalidConfig("enable_auto_commit", True, "without group_id there is nothing to commit to")

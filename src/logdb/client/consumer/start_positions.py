@@ -1,0 +1,65 @@
+"""Where a consumer begins in a partition.
+
+Knows committed offsets and the reset policy.  Does not know how records are read.
+"""
+
+from collections.abc import Callable, Iterable
+
+from logdb.client.consumer.config import OffsetReset
+from logdb.client.consumer.fetching import NOWHERE, Cursor
+from logdb.client.session import Session
+from logdb.errors import NoOffset, OffsetOutOfRange
+from logdb.model import OffsetAndMetadata, TopicPartition
+
+
+class StartPositions:
+    """Gives cursors a position: the group's committed offset, or what ``auto_offset_reset`` says.
+
+    Args:
+        is_new: Whether a partition was made since the consumer began to watch its topics.  All its records came after
+            that, so ``"latest"`` begins with the first of them.
+    """
+
+    def __init__(self, session: Session, group_id: str | None, reset: OffsetReset, is_new: Callable[[TopicPartition], bool]) -> None:
+        self._session, self._group_id, self._reset, self._is_new = session, group_id, reset, is_new
+
+    def settle(self, cursors: Iterable[Cursor]) -> None:
+        """Give a position to those that have none.
+
+        Raises:
+            NoOffset: For one of them there is none; the others have theirs.
+        """
+        unsettled = [cursor for cursor in cursors if cursor.offset == NOWHERE]
+        committed = self.committed(cursor.partition for cursor in unsettled) if unsettled else {}
+        failed: NoOffset | None = None
+        for cursor in unsettled:
+            found = committed.get(cursor.partition)
+            if found is not None:
+                cursor.seek(found.offset, found.leader_epoch, earned=True)
+                continue
+            try:
+                self.reset(cursor)
+            except NoOffset as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets; waits for those of transactions that are being ended."""
+        if self._group_id is None:
+            return {}
+        return self._session.fetch_offsets(self._group_id, partitions, require_stable=True)
+
+    def reset(self, cursor: Cursor, out_of_range: OffsetOutOfRange | None = None) -> None:
+        """Begin where ``auto_offset_reset`` says.
+
+        Args:
+            out_of_range: What is wrong with the position so far; None: there is none.
+
+        Raises:
+            NoOffset, OffsetOutOfRange: The policy is "none".
+        """
+        if self._reset == "none":
+            raise out_of_range or NoOffset(*cursor.partition)
+        earliest = self._reset == "earliest" or (out_of_range is None and self._is_new(cursor.partition))
+        cursor.seek(cursor.log.start_offset if earliest else cursor.end_offset())

@@ -1,0 +1,380 @@
+"""Writes what a producer has taken, in a thread of its own, and tells the futures.
+
+Knows deliveries, their order, memory, retries and deadlines.  Does not know records or serializers.
+
+    open ──► sealed (full, linger_ms over, flush) ──► produced ──► settled ──► called back ──► finished
+                             ▲                           │
+                             └── a retriable error ──────┘   until delivery_timeout_ms
+
+Only the oldest delivery of a partition is tried, each time with the same bytes and the same sequence: so order holds,
+and the log knows a duplicate.  Where one fails for good nobody knows whether it is in the log; what follows goes out
+under a new producer id, or, in a transaction, not at all.
+
+Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: that of
+the sender, or one that commits while it is idle.
+"""
+
+import contextlib
+import logging
+import threading
+from dataclasses import dataclass
+
+from logdb import codec
+from logdb.client.producer.accumulator import Accumulator, Delivery
+from logdb.client.session import Session
+from logdb.codec import convert
+from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, release_frames
+from logdb.io import IO
+from logdb.model import ProducerIdAndEpoch
+from logdb.threads import renewed, started
+
+logger = logging.getLogger(__name__)
+
+_NEVER_MS = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class SenderOptions:
+    """How a producer delivers; see ``Database.producer``."""
+
+    acknowledged: bool
+    idempotent: bool
+    linger_ms: int
+    codec: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    transactional_id: str | None
+
+
+class Sender:
+    """Has written what accumulators hold, in a thread that begins with the first record."""
+
+    def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
+        self.lock = renewed(threading.RLock())
+        self._freed = renewed(threading.Condition(self.lock))  # there is memory again
+        self._finished = renewed(threading.Condition(self.lock))  # a delivery that somebody waits for is finished
+        self._work = renewed(threading.Condition(self.lock))  # what the thread waits for
+        self._wake_ms = 0  # when it looks again on its own; 0: it is at work
+        self._has_begun = False  # a delivery, since it last looked
+        self._session, self._options, self._io, self._name = session, options, io, name
+        self._active: dict[Accumulator, None] = {}  # those that hold something
+        self._memory_used = 0
+        self._hurried = 0  # threads that wait in flush
+        self._thread: threading.Thread | None = None
+        self._sending: int | None = None  # the ident of the thread that is at it
+        self._stopping = False
+        self._given_up: LogdbError | None = None  # what is not written yet fails with it
+        self._failure: BaseException | None = None  # of the first record that failed since the last flush
+        self._producer: ProducerIdAndEpoch | None = None  # of what is stamped from now on
+        self.has_stamped = False  # anything since the transaction began
+
+    # ------------------------------------------------------------ memory
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a delivery of that size could begin at once."""
+        return self._memory_used + size_bytes <= self._options.buffer_memory
+
+    def begin(self, accumulator: Accumulator, size_bytes: int) -> Delivery | None:
+        """A new delivery, once there is memory for it; see ``Host``.  With ``lock`` held.
+
+        Raises:
+            BufferExhausted: There was none within ``max_block_ms``.
+            Closed: The producer was closed meanwhile.
+        """
+        self._reserve(size_bytes)
+        if accumulator.opened_ms is not None:
+            self._release(size_bytes)
+            return None
+        try:
+            self._start()
+        except RuntimeError:  # no more threads
+            self._release(size_bytes)
+            raise
+        self._active[accumulator], self._has_begun = None, True
+        now = self._io.monotonic_ms()
+        self._wake(0 if accumulator.ready else now + self._options.linger_ms)
+        return Delivery(*accumulator.partition, now, self._options.acknowledged)
+
+    def _wake(self, at_ms: int) -> None:
+        """There is something to do at that time; with ``lock`` held."""
+        if at_ms < self._wake_ms:
+            self._work.notify()
+
+    def _reserve(self, size_bytes: int) -> None:
+        options, until = self._options, None
+        while not self._stopping and self._memory_used + size_bytes > options.buffer_memory:
+            now = self._io.monotonic_ms()
+            until = now + options.max_block_ms if until is None else until
+            # this very thread would wait for itself, and what is larger than all memory for ever
+            if now >= until or self._sending == threading.get_ident() or size_bytes > options.buffer_memory:
+                raise BufferExhausted(size_bytes, options.buffer_memory, options.max_block_ms)
+            self._freed.wait((until - now) / 1000)
+        if self._stopping:
+            raise Closed("the producer is closed")
+        self._memory_used += size_bytes
+
+    def _release(self, size_bytes: int) -> None:
+        self._memory_used -= size_bytes
+        if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a thread that wakes for each buffer costs more than it sends
+            self._freed.notify_all()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = started(self._name, self._run)
+
+    # ------------------------------------------------------------ flush, transactions, the end
+
+    def flush(self, timeout_ms: int | None) -> int:
+        """Have all written that is there now; returns how many records still wait when the time is over.
+
+        Raises:
+            what the first record failed with that was not written since the last flush.
+        """
+        with self.lock:
+            self._check_thread("flush()")
+            self._hurried += 1
+            try:
+                waited = self._wait_for(self._seal_all(), timeout_ms)
+            finally:
+                self._hurried -= 1
+            if (failure := self.take_failure()) is not None:
+                raise failure.with_traceback(None)
+            return 0 if waited else self._left()
+
+    def begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
+        """What comes from now on belongs to the transaction of ``producer``, its sequences begin at 0."""
+        with self.lock:
+            self._wait_for(self._seal_all(), None)  # buffers that were begun for records which then came too late
+            assert not self._left(), f"{self._left()} records of the transaction before this one are not written"
+            self._producer, self._given_up, self._failure, self.has_stamped = producer, None, None, False
+
+    def finish_transaction(self) -> None:
+        """Have all written that is there; nothing more comes.
+
+        Raises:
+            what the first record of the transaction failed with.
+        """
+        self._send_here()
+        self.flush(None)
+        if self._given_up is not None:
+            raise self._given_up
+
+    def drop(self, error: LogdbError) -> None:
+        """Let all that is not written yet fail with ``error``; returns when none is left."""
+        with self.lock:
+            self._check_thread("an abort")
+            self._given_up = error
+            self._hurried += 1
+            try:
+                self._wait_for(self._seal_all(), None)
+            finally:
+                self._hurried -= 1
+            self._failure = None
+
+    def stop(self, timeout_ms: int | None) -> int:
+        """Have all written that is there, then end; returns how many records were given up when the time was over."""
+        with self.lock:
+            self._stopping = True
+            self._freed.notify_all()  # who waits for memory is to be told
+            last = self._seal_all()
+            if self._sending == threading.get_ident():
+                return 0  # a callback closes its producer: the thread ends when all is written
+            lost = 0 if self._wait_for(last, timeout_ms) else self._left()
+            if lost and self._given_up is None:
+                self._given_up = Closed(f"the producer was closed, and the record not written within timeout_ms={timeout_ms}")
+            self._wake(0)
+        if self._thread is not None and not lost:
+            self._thread.join()
+        return lost
+
+    def take_failure(self) -> BaseException | None:
+        """What the first record failed with that was not written since the last flush."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _left(self) -> int:
+        return sum(accumulator.record_count for accumulator in self._active)
+
+    def _check_thread(self, what: str) -> None:
+        if self._sending == threading.get_ident():
+            raise RuntimeError(f"{what} was called by a callback of the producer, and would wait for it")
+
+    def _seal_all(self) -> list[Delivery]:
+        """Close what is open; returns the last delivery of each partition."""
+        last = [accumulator.seal() for accumulator in self._active]
+        if last:
+            self._wake(0)
+        return [delivery for delivery in last if delivery is not None]
+
+    def _wait_for(self, deliveries: list[Delivery], timeout_ms: int | None) -> bool:
+        """Wait until they are finished; False if the time is over first."""
+        until = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
+        for delivery in deliveries:
+            delivery.awaited = True
+            while not delivery.finished:
+                now = self._io.monotonic_ms()
+                if until is not None and now >= until:
+                    return False
+                self._finished.wait(None if until is None else (until - now) / 1000)
+        return True
+
+    # ------------------------------------------------------------ sending
+
+    def _run(self) -> None:
+        while due := self._due():
+            for accumulator in due:
+                self._send(accumulator)
+
+    def _send_here(self) -> None:
+        """Have written what is there by the calling thread, unless another is at it: handing a small transaction over takes
+        longer than writing it.  What is to be tried again is left to the thread.
+        """
+        self._check_thread("a commit")
+        me = threading.get_ident()
+        try:
+            with self.lock:
+                if self._sending is not None:
+                    return
+                self._sending = me
+                for accumulator in self._active:
+                    accumulator.seal()
+                due = list(self._active)
+            for accumulator in due:
+                while accumulator.ready and not accumulator.retry_at_ms:
+                    self._send(accumulator)
+        finally:  # also of a Ctrl-C, which leaves the rest to the thread
+            with self.lock:
+                if self._sending == me:
+                    self._sending = None
+                    if self._active or self._stopping:
+                        self._work.notify()
+
+    def _due(self) -> list[Accumulator]:
+        """Wait until something is to be written; nothing: all is, and no more comes."""
+        with self.lock:
+            if self._sending == threading.get_ident():
+                self._sending = None
+            while True:
+                if self._sending is not None:
+                    self._wait_for_work(self._idle_ms())
+                    continue
+                now = self._io.monotonic_ms()
+                times = {accumulator: self._due_ms(accumulator) for accumulator in self._active}
+                due = [accumulator for accumulator, at in times.items() if at <= now]
+                for accumulator in due:
+                    if not accumulator.ready:
+                        accumulator.seal()
+                if due or (self._stopping and not times):
+                    self._sending = threading.get_ident() if due else None
+                    return due
+                self._freed.notify_all()  # no more will be free for now
+                self._wait_for_work(min(times.values()) - now if times else self._idle_ms())
+
+    def _idle_ms(self) -> int | None:
+        """How long to wait with nothing to do.  Where deliveries have begun of late, only until the next one could be due: so
+        those of many small transactions need not wake the thread one by one.
+        """
+        has_begun, self._has_begun = self._has_begun, False
+        return self._options.linger_ms or None if has_begun else None
+
+    def _wait_for_work(self, wait_ms: int | None) -> None:
+        """Wait until there may be something to do; with ``lock`` held."""
+        self._wake_ms = _NEVER_MS if wait_ms is None else self._io.monotonic_ms() + wait_ms
+        self._work.wait(None if wait_ms is None else wait_ms / 1000)
+        self._wake_ms = 0
+
+    def _due_ms(self, accumulator: Accumulator) -> int:
+        if accumulator.ready:
+            return 0 if self._given_up is not None else accumulator.retry_at_ms
+        opened_ms = accumulator.opened_ms or 0
+        return opened_ms if self._hurried or self._stopping else opened_ms + self._options.linger_ms
+
+    def _send(self, accumulator: Accumulator) -> None:
+        """Have the oldest delivery of a partition written, or fail, or see when it is to be tried again."""
+        delivery, now = accumulator.ready[0], self._io.monotonic_ms()
+        try:
+            self._check(delivery, now)
+            offsets = self._produce(accumulator, delivery)
+        except LogdbError as error:
+            release_frames(error)
+            delivery.attempts += 1
+            if error.retriable and delivery.attempts <= self._options.retries:
+                delivery.last_error, delivery.kept = error, getattr(error, "offsets", delivery.kept)
+                deadline = delivery.opened_ms + self._options.delivery_timeout_ms
+                accumulator.retry_at_ms = min(now + self._options.retry_backoff_ms, deadline)
+            else:
+                self._finish(accumulator, delivery, -1, -1, error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is: the futures are told, and the thread goes on
+            self._finish(accumulator, delivery, -1, -1, error)
+        else:
+            self._finish(accumulator, delivery, offsets.start, self._append_time(accumulator, offsets), None)
+
+    def _check(self, delivery: Delivery, now: int) -> None:
+        """Raise unless the delivery is to be tried (again)."""
+        if self._given_up is not None:
+            raise self._given_up
+        limit = self._options.delivery_timeout_ms
+        if now - delivery.opened_ms >= limit:
+            why = "its turn did not come" if delivery.last_error is None else str(delivery.last_error)
+            where = f"{delivery.record_count} records for {delivery.topic}-{delivery.partition}"
+            raise DeliveryTimeout(f"{where} could not be written within delivery_timeout_ms={limit}: {why}") from delivery.last_error
+
+    def _produce(self, accumulator: Accumulator, delivery: Delivery) -> range:
+        """One try; returns the offsets."""
+        if not delivery.record_count:
+            return range(0)
+        topic, partition = accumulator.partition
+        if delivery.kept is not None and not self._options.idempotent:  # the log has taken them, and would take them twice
+            self._session.log(topic, partition).flush()
+            return delivery.kept
+        if delivery.stamped is None:
+            delivery.stamped = self._stamp(accumulator, delivery)
+        return self._session.produce(topic, partition, delivery.stamped, transactional_id=self._options.transactional_id)
+
+    def _stamp(self, accumulator: Accumulator, delivery: Delivery) -> bytes | memoryview:
+        """The bytes that are to be written: with producer and sequence, and compressed."""
+        batches = delivery.batches
+        if self._options.idempotent:
+            if self._producer is None:
+                self._producer = self._session.init_producer_id()
+            sequence = accumulator.sequence(delivery, self._producer)
+            self.has_stamped = True
+            convert.stamp_producer(batches, self._producer, sequence, transactional=self._options.transactional_id is not None)
+        if not self._options.codec:
+            return batches
+        return convert.compress_batches(batches, self._options.codec, size_bytes_max=accumulator.config.max_message_bytes)
+
+    def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
+        """What the log has stamped the records with; -1: they keep their own time."""
+        if accumulator.config.log_append_time and offsets:
+            with contextlib.suppress(LogdbError):  # they are written all the same
+                batches, _ = self._session.log(*accumulator.partition).read_batches(offsets.start, 1)
+                header = codec.header(batches)[1]
+                return -1 if header is None else header.max_timestamp
+        return -1
+
+    def _finish(self, accumulator: Accumulator, delivery: Delivery, base_offset: int, timestamp_ms: int, error: Exception | None) -> None:
+        """Tell what has become of a delivery, and go on with the next one."""
+        if error is not None:
+            if self._options.transactional_id is None:
+                self._producer = None  # the sequence has a gap, or has not: nobody knows
+            if not self._options.acknowledged:
+                logger.warning("%d records for %s-%d are lost: %s", delivery.record_count, *accumulator.partition, error)
+        delivery.settle(base_offset, timestamp_ms, error)
+        with self.lock:
+            accumulator.retry_at_ms = 0
+            if len(accumulator.ready) == 1 and accumulator.opened_ms is None:
+                del self._active[accumulator]
+            accumulator.ready.popleft()
+            if error is not None and self._options.acknowledged:
+                self._failure = self._failure or error
+                if self._options.transactional_id is not None and self._given_up is None:
+                    self._given_up = TransactionAborted(f"a record of the transaction could not be written: {error}")
+                    self._given_up.__cause__ = error
+            delivery.finished = True
+            if delivery.awaited:
+                self._finished.notify_all()
+            self._release(delivery.size_bytes)

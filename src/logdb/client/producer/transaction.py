@@ -1,0 +1,374 @@
+"""Transactions: records of several partitions, and a consumer's offsets, all or nothing.
+
+Knows what an application may do when, and what becomes of a consumer whose offsets were aborted.  Does not know how
+records are batched and sent (``producer``, ``sender``), nor how a transaction ends (the session).
+
+A transactional producer:
+
+                 begin                       commit, abort
+    idle ──────────────────► in transaction ───────────────► idle
+     │                          │      │ a record failed
+     │                          │      └────────────► to be aborted ── abort ──► idle
+     └──────────────────────────┴── fenced, at any call; closed ───────► of no use any more
+
+``Transaction`` is the same as a context manager; ``Transactions`` keeps the producers of a database between two of them, so
+that ``db.transaction("id")`` in a loop takes the id over once, not every time.
+
+Threading: one thread at a time begins and ends; any number may send in between, and any may close.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from logdb.client.producer.producer import Headers, OnDelivery, Producer
+from logdb.client.session import Session
+from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
+from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.threads import renewed
+
+if TYPE_CHECKING:
+    from logdb.client.consumer.consumer import Consumer
+    from logdb.client.consumer.membership import GroupMetadata
+    from logdb.codec import SendFuture
+
+logger = logging.getLogger(__name__)
+
+_IDLE_COUNT_MAX = 16  # producers kept; each has a thread
+
+
+class TransactionalProducer(Producer):
+    """A producer whose records count once their transaction is committed.
+
+    Made by ``Database.producer`` with a ``transactional_id``.  A newer producer of the same id fences this one.
+    """
+
+    def __init__(self, session: Session, *, transactional_id: str, **options: Any) -> None:
+        if not isinstance(transactional_id, str):
+            raise TypeError(f"transactional_id={transactional_id!r}: allowed is a str")
+        if not options.get("enable_idempotence", True):
+            raise ValueError("enable_idempotence=False: a producer with a transactional_id is always idempotent")
+        super().__init__(session, transactional_id=transactional_id, **options)
+        self._id = transactional_id
+        self._identity: ProducerIdAndEpoch | None = None
+        self.in_transaction = self._has_offsets = self._given_up = False
+        self._fenced: ProducerFenced | None = None
+        self._closed = False
+        self._ending = renewed(threading.RLock())  # who has it decides what becomes of the transaction
+        self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
+
+    @property
+    def id(self) -> str:
+        """The transactional id."""
+        return self._id
+
+    @property
+    def usable(self) -> bool:
+        """Whether another transaction can begin."""
+        return not (self.in_transaction or self._fenced or self._given_up or self._closed)
+
+    def init_transactions(self) -> None:
+        """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
+
+        ``begin_transaction`` does it if it was not called.
+
+        Raises:
+            InvalidTransactionTimeout: ``transaction_timeout_ms`` is not allowed.
+        """
+        if self._identity is None:
+            self._identity = self._session.init_producer_id(self._id, transaction_timeout_ms=self.transaction_timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """Begin: what is sent from now on counts once it is committed.
+
+        Raises:
+            InvalidTransactionState: One has begun already.
+            ProducerFenced: Another producer has the transactional id now.
+            Closed: The producer was closed.
+        """
+        self._check_usable()
+        if self.in_transaction:
+            raise InvalidTransactionState(f"transactional id {self._id!r}: the transaction has begun already")
+        self.init_transactions()
+        self._begin_transaction(self._known())
+        self.in_transaction, self._has_offsets = True, False
+
+    def send_offsets(self, consumer: "Consumer") -> None:
+        """Commit what ``consumer`` has been given so far with the transaction, instead of by ``consumer.commit``.
+
+        If the transaction is aborted, the consumer goes back to its last committed offsets.
+
+        Raises:
+            IllegalGeneration, UnknownMember, FencedInstance: The group was rebalanced, or the consumer replaced, since
+                it was given the records: abort.
+            InvalidGroup: The consumer has no group.
+            InvalidTransactionState, ProducerFenced: as ``commit_transaction``.
+        """
+        self._check_begun()
+        group_metadata = consumer.group_metadata()
+        if consumer not in self._consumers:
+            self._consumers.append(consumer)
+        self.send_offsets_to_transaction(consumer.positions(), group_metadata)
+
+    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata") -> None:
+        """As ``send_offsets``, with offsets of one's own choice.
+
+        Args:
+            group_metadata: ``consumer.group_metadata()`` of whoever read up to them.
+        """
+        self._check_begun()
+        if offsets:
+            self._has_offsets = True
+            with self._noting_fences():
+                self._session.commit_transaction_offsets(
+                    self._id,
+                    self._known(),
+                    group_metadata.group_id,
+                    offsets,
+                    member_id=group_metadata.member_id,
+                    generation=group_metadata.generation,
+                    group_instance_id=group_metadata.group_instance_id,
+                )
+
+    def commit_transaction(self) -> None:
+        """Commit; when this returns, readers of committed records see all of the transaction.
+
+        Raises:
+            what the first of its records failed with: abort.
+            ProducerFenced: Another producer has the id; the transaction was aborted.
+            InvalidTransactionState: None has begun.
+            Closed, TransactionAborted: The producer was closed before the commit was decided; the transaction was aborted.
+            LogdbError: Something else kept it from being committed (a full disk, say): call again, or abort.
+        """
+        self._check_begun()
+        with self._noting_fences():
+            self._finish_transaction()
+            with self._ending:
+                self._check_begun()
+                self._end(commit=True)
+                self._over(committed=True)
+
+    def abort_transaction(self) -> None:
+        """Abort: nothing of the transaction counts, and what was not written yet will not be.
+
+        Raises:
+            ProducerFenced, InvalidTransactionState, Closed: as ``commit_transaction``.
+        """
+        with self._ending:
+            self._check_begun()
+            self._drop_transaction(TransactionAborted(f"the transaction of {self._id!r} was aborted"))
+            with self._noting_fences():
+                self._end(commit=False)
+            self._over(committed=False)
+
+    def give_up(self) -> None:
+        """Leave a transaction that can be neither committed nor aborted now to whoever takes the id over next.
+
+        Its consumers go back to what will have been committed by then; this producer is of no use any more.
+        """
+        self._given_up = True
+        self._over(committed=False)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Abort what has begun, then end; where another thread is having it committed, that is waited for.
+
+        Raises:
+            as ``Producer.close``.
+        """
+        self._closed = True
+        try:
+            if os.getpid() == self._owner:
+                with self._ending:
+                    if self.in_transaction:
+                        self.abort_transaction()
+        finally:
+            super().close(timeout_ms)
+
+    def _over(self, *, committed: bool) -> None:
+        """The transaction is: consumers whose offsets were aborted go back to where their group was before."""
+        consumers, self._consumers, self.in_transaction = self._consumers, [], False
+        if not committed:
+            for consumer in consumers:
+                consumer.seek_to_committed()
+
+    def _known(self) -> ProducerIdAndEpoch:
+        assert self._identity is not None, "the id was taken over when the transaction began"
+        return self._identity
+
+    def _end(self, *, commit: bool) -> None:
+        """Say so to the session, which knows of the transaction once something of it was sent there."""
+        if self._has_offsets or self._sender.has_stamped:
+            self._identity = self._session.end_transaction(self._id, self._known(), commit=commit)
+
+    def _check_begun(self) -> None:
+        if not self.in_transaction:
+            self._check_usable()
+            raise InvalidTransactionState(f"transactional id {self._id!r}: no transaction has begun")
+
+    def _check_usable(self) -> None:
+        if self._fenced is not None:
+            raise self._fenced.with_traceback(None)
+        if self._closed:
+            raise Closed("the producer is closed")
+
+    @contextmanager
+    def _noting_fences(self) -> Iterator[None]:
+        """A fenced producer's transaction is over: whoever fenced it has seen to that."""
+        try:
+            yield
+        except LogdbError as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, ProducerFenced):
+                cause = cause.__cause__
+            if cause is not None:
+                self._fenced = cause
+                self._over(committed=False)
+            raise
+
+
+class Transaction:
+    """One transaction as a context manager: committed at the end of the block, aborted where an exception leaves it.
+
+    Made by ``Database.transaction``.
+    """
+
+    def __init__(
+        self, transactional_id: str, take: Callable[[], TransactionalProducer], give_back: Callable[[TransactionalProducer], None]
+    ) -> None:
+        self._id, self._take, self._give_back = transactional_id, take, give_back
+        self._producer: TransactionalProducer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._id!r}{' begun' if self._producer is not None else ''}>"
+
+    def __enter__(self) -> Self:
+        if self._producer is not None:
+            raise InvalidTransactionState("the transaction has begun already")
+        producer = self._take()
+        try:
+            producer.begin_transaction()
+        except BaseException:
+            self._give_back(producer)
+            raise
+        self._producer = producer
+        self.__dict__["send"] = producer.send  # C, without a Python frame of ours for each record
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        producer, self._producer = self._begun(), None
+        del self.__dict__["send"]
+        try:
+            if error is None:
+                self._commit(producer)
+            else:
+                self._abort(producer, error)
+        finally:
+            self._give_back(producer)
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> "SendFuture":
+        """Send a record as part of the transaction; see ``Producer.send``."""
+        return self._begun().send(
+            topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms, on_delivery=on_delivery
+        )
+
+    def send_offsets(self, consumer: "Consumer") -> None:
+        """Commit what ``consumer`` has been given so far with the transaction; see ``TransactionalProducer.send_offsets``."""
+        self._begun().send_offsets(consumer)
+
+    def would_wait(self, topic: str) -> bool:
+        """As ``Producer.would_wait``."""
+        return self._begun().would_wait(topic)
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Return once everything sent so far is written (and still part of the open transaction)."""
+        self._begun().flush(timeout_ms)
+
+    def _begun(self) -> TransactionalProducer:
+        if self._producer is None:
+            raise InvalidTransactionState("no transaction has begun: use it in a with statement")
+        return self._producer
+
+    def _commit(self, producer: TransactionalProducer) -> None:
+        try:
+            producer.commit_transaction()
+        except BaseException as error:
+            self._abort(producer, error)
+            raise
+
+    def _abort(self, producer: TransactionalProducer, error: BaseException) -> None:
+        """Abort for the sake of ``error``, which goes on; a failure of the abort is noted on it."""
+        if not producer.in_transaction:
+            return
+        try:
+            producer.abort_transaction()
+        except Closed:
+            producer.give_up()  # the close has aborted it, or the next open does
+        except LogdbError as failure:
+            error.add_note(f"and the transaction could not be aborted: {failure}")
+            producer.give_up()
+
+
+class Transactions:
+    """The idle producers of a database, by transactional id.
+
+    Threading: any number of threads.  A second one that uses an id at the same time gets a producer of its own, which
+    fences the first.
+    """
+
+    def __init__(self, make: Callable[..., TransactionalProducer]) -> None:
+        self._make = make
+        self._idle: dict[str, tuple[TransactionalProducer, dict[str, Any]]] = {}  # oldest first
+        self._lock = renewed(threading.Lock())
+        self._closed = False
+
+    def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:
+        """A transaction, which begins where its block is entered."""
+        return Transaction(
+            transactional_id, lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options)
+        )
+
+    def close(self) -> None:
+        """Close all producers, and keep none from now on."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, {}, True
+        for producer, _ in idle.values():
+            _close(producer)
+
+    def _take(self, transactional_id: str, options: dict[str, Any]) -> TransactionalProducer:
+        with self._lock:
+            producer, made_with = self._idle.pop(transactional_id, (None, None))
+        if producer is not None and made_with == options:
+            return producer
+        if producer is not None:
+            _close(producer)
+        return self._make(transactional_id=transactional_id, **options)
+
+    def _give_back(self, producer: TransactionalProducer, options: dict[str, Any]) -> None:
+        with self._lock:
+            surplus: TransactionalProducer | None = producer
+            if producer.usable and producer.id not in self._idle and not self._closed:
+                self._idle[producer.id] = (producer, options)
+                surplus = self._idle.pop(next(iter(self._idle)))[0] if len(self._idle) > _IDLE_COUNT_MAX else None
+        if surplus is not None:
+            _close(surplus)
+
+
+def _close(producer: TransactionalProducer) -> None:
+    try:
+        producer.close()
+    except LogdbError as error:  # whoever takes the id over next ends what this one has left
+        logger.debug("closing a producer: %s", error)

@@ -1,0 +1,219 @@
+"""``db.table``: a topic as a mapping from its keys to their latest values.
+
+Knows keys, values and how applications want them.  Does not know logs, nor how they become a view: ``table_view`` does.
+"""
+
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, NamedTuple, TypeVar
+
+from logdb import serde
+from logdb.client.session import Session
+from logdb.client.table.view import TopicView
+from logdb.errors import ReadFailed
+from logdb.io import IO
+from logdb.meta.views import Entry, View, ViewDamaged
+from logdb.model import TopicPartition
+
+T = TypeVar("T")
+_WAIT_MS_MAX = 1_000
+_READ_COUNT_MAX = 3
+
+
+class TableEntry(NamedTuple):
+    """What a table has under one key, and where the record lies that says so."""
+
+    key: Any
+    value: Any
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Table(Mapping[Any, Any]):
+    """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
+
+    Each access sees what was written, and committed, before it; what a transaction has left open, or aborted, is not in it.
+    A tombstone (a record without a value) takes its key out, and so does the removal of its record.  Records without a key
+    are passed by.  Of a key that lies in several partitions, which happens when partitions are added, the younger record
+    counts.
+
+    A lookup takes bytes as they are; anything else is serialized by ``key_deserializer`` where that goes both ways, as those
+    of ``logdb.serde`` do; without one a str is encoded as UTF-8.
+
+    Iterating shows the table as it was at the first step, whatever is written meanwhile; keys come in the order of their bytes.
+    The table lies on the disk, so it may be larger than memory, and is at hand when the database is opened again.
+
+    Threading: any number of threads.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        view: TopicView,
+        io: IO,
+        key_deserializer: serde.Deserializer | None = None,
+        value_deserializer: serde.Deserializer | None = None,
+    ) -> None:
+        self._session, self._view, self._io = session, view, io
+        self._key, self._value = serde.deserializing(key_deserializer, "key"), serde.deserializing(value_deserializer, "value")
+        self._serialize = serde.serializing(key_deserializer, "key") if isinstance(key_deserializer, serde.Serde) else None
+
+    @property
+    def topic(self) -> str:
+        return self._view.topic
+
+    def __repr__(self) -> str:
+        return f"<Table {self.topic}>"
+
+    # ------------------------------------------------------------ one key
+
+    def __getitem__(self, key: Any) -> Any:
+        data = self._stored_key(key)
+        entry = self._read(lambda view: view.get(data))
+        if entry is None:
+            raise KeyError(key)
+        return entry.value if self._value is None else self._value(entry.value)
+
+    def __contains__(self, key: object) -> bool:
+        data = self._stored_key(key)
+        return self._read(lambda view: view.get(data)) is not None
+
+    def entry(self, key: Any) -> TableEntry | None:
+        """The value of a key with the partition, offset and timestamp of its record; None if there is none.
+
+        Raises:
+            as ``refresh``; SerializationError.
+        """
+        data = self._stored_key(key)
+        entry = self._read(lambda view: view.get(data))
+        return None if entry is None else self._made(data, entry)
+
+    # ------------------------------------------------------------ all keys
+
+    def __len__(self) -> int:
+        return self._read(len)
+
+    def __iter__(self) -> Iterator[Any]:
+        for key, _ in self._scan():
+            yield key if self._key is None else self._key(key)
+
+    def entries(self) -> Iterator[TableEntry]:
+        """All entries, as of one moment."""
+        for key, entry in self._scan():
+            yield self._made(key, entry)
+
+    def keys(self) -> KeysView[Any]:
+        return KeysView(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        """Keys and values, as of one moment for each iteration."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Values, as of one moment for each iteration."""
+        return _Values(self)
+
+    # ------------------------------------------------------------ keeping up
+
+    def refresh(self) -> None:
+        """Take over what was written; each access does it by itself.
+
+        The first time this reads the whole topic, unless the view of an earlier time is there to go on from.
+
+        Raises:
+            UnknownTopic: The topic was deleted.
+            Closed, Forked: The database was closed, or opened by the parent process.
+            CorruptionError, ReadFailed: The log cannot be read.
+            DiskFull, WriteFailed: There is no room for the view.
+        """
+        self._view.current()
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset in each partition up to which the table has everything; raises as ``refresh``."""
+        self.refresh()
+        return self._view.positions()
+
+    def wait_for(self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None) -> bool:
+        """Wait until the records at these offsets are in the table: those of a producer in another process, or of a transaction.
+
+        Args:
+            offsets: By partition of this topic.
+            timeout_ms: How long at most; None: for ever.
+
+        Returns:
+            Whether they are.
+
+        Raises:
+            ValueError: A partition is another topic's.
+            UnknownPartition: The topic has no such partition.
+            and as ``refresh``.
+        """
+        for partition in offsets:
+            if partition.topic != self.topic:
+                raise ValueError(f"{partition} is no partition of {self.topic}")
+            self._session.log(*partition)
+        until_ms = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
+        while True:
+            positions = self.positions()
+            missing = {at: positions.get(at, 0) for at, offset in offsets.items() if positions.get(at, 0) <= offset}
+            if not missing:
+                return True
+            left_ms = _WAIT_MS_MAX if until_ms is None else min(until_ms - self._io.monotonic_ms(), _WAIT_MS_MAX)
+            if left_ms <= 0:
+                return False
+            self._session.wait(missing, left_ms, isolation_level="read_committed")
+
+    # ------------------------------------------------------------ the view
+
+    def _read(self, read: Callable[[View], T]) -> T:
+        """Read the view; one that turns out to be damaged is made anew first."""
+        for tries_left in reversed(range(_READ_COUNT_MAX)):
+            try:
+                return read(self._view.current())
+            except ViewDamaged as error:
+                if not tries_left:
+                    raise
+                self._view.make_anew(error)
+        raise AssertionError("the last try returns or raises")
+
+    def _scan(self) -> Iterator[tuple[bytes, Entry]]:
+        view = self._view.current()
+        try:
+            yield from view.scan()
+        except ViewDamaged as error:
+            self._view.make_anew(error)
+            raise ReadFailed(view.path, 0, "the view is damaged, and made anew when it is looked at again") from error
+
+    def _stored_key(self, key: Any) -> bytes:
+        if isinstance(key, bytes | bytearray | memoryview):
+            return bytes(key)
+        if self._serialize is not None:
+            return bytes(self._serialize(key) or b"")
+        if isinstance(key, str) and self._key is None:
+            return key.encode()
+        raise TypeError(f"a key of {self.topic} is bytes here, not {type(key).__name__}: give a key_deserializer that serializes, too")
+
+    def _made(self, key: bytes, entry: Entry) -> TableEntry:
+        return TableEntry(
+            key if self._key is None else self._key(key),
+            entry.value if self._value is None else self._value(entry.value),
+            entry.partition,
+            entry.offset,
+            entry.timestamp_ms,
+        )
+
+
+class _Items(ItemsView[Any, Any]):
+    """Unlike the library's, looks at one moment, and looks up no key."""
+
+    _mapping: Table
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return ((entry.key, entry.value) for entry in self._mapping.entries())
+
+
+class _Values(ValuesView[Any]):
+    _mapping: Table
+
+    def __iter__(self) -> Iterator[Any]:
+        return (entry.value for entry in self._mapping.entries())

@@ -1,0 +1,1 @@
+"""A directory that is not open, or is not trusted: verify and repair."""

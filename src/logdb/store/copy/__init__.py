@@ -1,0 +1,1 @@
+"""Copies of a directory: snapshot, backup and restore."""

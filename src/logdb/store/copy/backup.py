@@ -1,0 +1,194 @@
+"""``db.backup``: a database, or what an earlier backup lacks of it, in one file.
+
+Knows what goes into a backup and when it is durable.  Does not know bytes of the file: ``backup_file`` and
+``backup_list`` do.
+
+    1. the database is frozen (``snapshot.held``): files that no longer change
+    2. what the base has is found by its list alone; the rest is read, held against its CRC, and written to ``<file>.tmp``
+    3. list and trailer; synced
+    4. renamed to the file, the directory synced: the commit point
+"""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from logdb.codec import crc32c
+from logdb.disk import File, changing, exists, sync_directory
+from logdb.errors import BackupMismatch, CorruptionError, DirectoryLocked, SyncFailed, TargetNotEmpty
+from logdb.io import IO
+from logdb.segment.segment import segment_path
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
+from logdb.store.check.report import Copied, Progress
+from logdb.store.copy import backup_list
+from logdb.store.copy.backup_file import PIECE_SIZE_BYTES, BackupReader, BackupWriter, FileName, Info
+from logdb.store.copy.backup_list import ListedLog, LogKey, Part
+from logdb.store.copy.frozen import FrozenLog, check_tail
+from logdb.store.copy.snapshot import held
+from logdb.store.directories import is_private
+
+if TYPE_CHECKING:
+    from logdb.store.store import Store
+
+
+def backup(store: "Store", path: str, base: str | None = None, progress: Progress | None = None) -> Copied:
+    """Write a backup of an open database to the new file ``path``; see ``Database.backup``."""
+    io, path = store.io, os.path.abspath(path)
+    if exists(io, path):
+        raise TargetNotEmpty(path)
+    onto: tuple[str, str] | None = None
+    known: dict[LogKey, ListedLog] = {}
+    if base is not None:
+        with BackupReader(io, os.path.abspath(base)) as reader:
+            if reader.info.database_id != store.database_id:
+                raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {store.database_id}")
+            known = {log.key: log for log in listed(reader)}
+            onto = reader.info.backup_id, reader.checksum
+    with held(store) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
+        plan = [_plan(io, log, known.get((log.topic.topic_id, log.entry.partition))) for log in frozen.logs]
+        info = Info(store.database_id, str(uuid.uuid4()), store.clock_ms(), frozen.next_producer_id, onto)
+        writer = BackupWriter(file, info)
+        tell = _teller(plan, progress)
+        for source, log in zip(frozen.logs, plan, strict=True):
+            _write_log(io, writer, source, log, tell)
+        writer.finish(backup_list.encode(plan))
+        return Copied(path, info.backup_id, len(plan), frozen.size_bytes, writer.size_bytes)
+
+
+def listed(reader: BackupReader) -> list[ListedLog]:
+    """The logs in a backup's list; raises BackupDamaged."""
+    try:
+        return backup_list.decode(reader.content)
+    except ValueError as error:
+        raise reader.damaged(reader.list_position, f"the list says what cannot be: {error}") from None
+
+
+def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
+    """What of ``log`` is to be stored, beside a base that has ``base``."""
+    end, parts = log.end, []
+    if log.tail_path is not None:
+        check_tail(io, log, log.tail_path).retire()
+        parts.append(Part("log", end.segment, end.position, _checksum(io, log.tail_path, end.position), True))
+    if log.tail_aborted:
+        parts.append(Part("txnindex", end.segment, len(log.tail_aborted), crc32c(log.tail_aborted), True))
+    if log.producers is not None:
+        parts.append(Part("snapshot", end.offset, len(log.producers), crc32c(log.producers), True))
+    known = set() if base is None else {part._replace(stored=True) for part in base.parts}
+    rows = {} if base is None else base.rows
+    return ListedLog(
+        topic=log.topic,
+        entry=log.entry,
+        epochs=log.epochs,
+        sealed=log.sealed,
+        stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows),
+        parts=tuple(part._replace(stored=part not in known) for part in parts),
+    )
+
+
+def _write_log(io: IO, writer: BackupWriter, source: FrozenLog, log: ListedLog, tell: Callable[[str, int], None]) -> None:
+    for row in sorted(log.stored):
+        segment = log.sealed[row]
+        files = [Part("log", segment.base_offset, segment.size_bytes, segment.crc, True)]
+        if segment.aborted_count:
+            size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
+            files.append(Part("txnindex", segment.base_offset, size_bytes, segment.aborted_crc, True))
+        for file in files:
+            pieces = _pieces(io, segment_path(source.directory, segment.base_offset, f".{file.kind}"), file.size_bytes)
+            _write_file(writer, log, file, source.origin, pieces, tell)
+    for part in log.parts:
+        if part.stored:
+            match part.kind:
+                case "log":
+                    pieces = _pieces(io, source.tail_path or "", part.size_bytes)
+                case "txnindex":
+                    pieces = _cut(source.tail_aborted)
+                case "snapshot":
+                    pieces = _cut(source.producers or b"")
+            _write_file(writer, log, part, source.origin, pieces, tell)
+
+
+def _write_file(
+    writer: BackupWriter, log: ListedLog, file: Part, directory: str, pieces: Iterable[bytes], tell: Callable[[str, int], None]
+) -> None:
+    """Store a file of ``log``, whose directory in the database is ``directory``."""
+    path = segment_path(directory, file.base_offset, f".{file.kind}")
+    writer.begin_file(FileName(*log.key, file.base_offset, file.kind), file.size_bytes)
+    crc = 0
+    for piece in pieces:
+        writer.add(piece)
+        crc = crc32c(piece, crc)
+        tell(path, len(piece))
+    if crc != file.crc:
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {file.crc:08x}; logdb repair mends it")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    """The pieces of ``data``."""
+    return (data[start : start + PIECE_SIZE_BYTES] for start in range(0, len(data), PIECE_SIZE_BYTES))
+
+
+def _checksum(io: IO, path: str, size_bytes: int) -> int:
+    crc = 0
+    for piece in _pieces(io, path, size_bytes):
+        crc = crc32c(piece, crc)
+    return crc
+
+
+def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
+    """The first bytes of a file, piece by piece."""
+    try:
+        file = File(io, path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise CorruptionError(path, 0, "the file is missing") from None
+    with file:
+        position = 0
+        for piece in file.pieces(PIECE_SIZE_BYTES, stop=size_bytes):
+            yield piece
+            position += len(piece)
+        if position < size_bytes:
+            raise CorruptionError(path, position, f"the file ends before its {size_bytes} bytes")
+
+
+@contextlib.contextmanager
+def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
+    """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is.
+
+    Args:
+        private: It is its owner's only, as what it is made from.
+    """
+    name = temporary = f"{path}.tmp"
+    with changing(temporary):
+        file = File(io, temporary, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o644)
+    with file:
+        if not file.lock():
+            raise DirectoryLocked(temporary, pid=0, host="", since="")
+        file.truncate(0)
+        try:
+            yield file
+            file.sync()
+            with changing(path):
+                io.rename(temporary, path)
+            name = path
+            sync_directory(io, os.path.dirname(path))
+        except BaseException as error:
+            if not isinstance(error, SyncFailed) or name == temporary:  # else it may be durable
+                with contextlib.suppress(OSError):
+                    io.unlink(name)
+            raise
+
+
+def _teller(plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
+    """What counts the bytes that are stored, for ``progress``."""
+    total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
+    total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
+    done = 0
+
+    def tell(file: str, size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        if progress is not None:
+            progress(min(done, total), total, os.path.join(*file.rsplit(os.sep, 2)[1:]))
+
+    return tell

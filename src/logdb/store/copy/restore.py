@@ -1,0 +1,249 @@
+"""``logdb.restore``: a database made of a snapshot, or of a backup and the increments onto it.
+
+Knows how a chain of backups becomes a directory.  Does not know bytes of the files: ``backup_file`` and
+``backup_list`` do.  Order and commit point: docs/backup.md, "Reading it".
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from logdb.codec import crc32c
+from logdb.disk import File, changing
+from logdb.errors import BackupMismatch, CorruptionError
+from logdb.io import IO
+from logdb.log import producer_snapshot
+from logdb.meta import SegmentEntry
+from logdb.model import Buffer, LogConfig, TopicPartition
+from logdb.segment import transaction_index
+from logdb.segment.segment import segment_path
+from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
+from logdb.store.check.report import Copied, Progress
+from logdb.store.copy import frozen as freezing
+from logdb.store.copy.backup import listed
+from logdb.store.copy.backup_file import BackupReader, FileName
+from logdb.store.copy.backup_list import ListedLog, Part
+from logdb.store.copy.frozen import Frozen, FrozenLog
+from logdb.store.directories import building, is_private
+from logdb.store.lock import LockFile
+from logdb.store.store import Store
+
+
+def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progress: Progress | None = None) -> Copied:
+    """Make a database in the new directory ``target``; see ``logdb.restore``."""
+    io, target = io or IO(), os.path.abspath(target)
+    if not sources:
+        raise ValueError("nothing to restore from was named")
+    if len(sources) == 1 and os.path.isdir(sources[0]):
+        return _restore_directory(io, os.path.abspath(sources[0]), target, progress)
+    with contextlib.ExitStack() as opened:
+        chain = _chain([opened.enter_context(BackupReader(io, os.path.abspath(source))) for source in sources])
+        return Restoration(io, chain, progress).run(target)
+
+
+def _restore_directory(io: IO, source: str, target: str, progress: Progress | None) -> Copied:
+    store = Store.open(source, mode="r", io=io)
+    try:
+        with freezing.freeze(store) as frozen, building(io, target, private=is_private(io, source)) as path:
+            done, total = 0, sum(log.size_bytes for log in frozen.logs)
+
+            def tell(file: str, size_bytes: int) -> None:
+                nonlocal done
+                done += size_bytes
+                if progress is not None:
+                    progress(min(done, total), total, os.path.relpath(file, path))
+
+            logs = [_begun(log) for log in frozen.logs]
+            for log in logs:
+                freezing.copy(io, log, os.path.join(path, log.name), tell)
+            return _finish(io, path, replace(frozen, logs=logs))._replace(path=target)
+    finally:
+        store.close()
+
+
+def _begun(log: FrozenLog) -> FrozenLog:
+    """A log with a new leader epoch at its end, which tells what was lost behind it from what will be written."""
+    if not log.epochs.entries:
+        return log
+    epochs = log.epochs.begun(log.epochs.latest + 1, log.end.offset)
+    return replace(log, epochs=epochs, entry=log.entry._replace(leader_epoch=epochs.latest))
+
+
+def _finish(io: IO, path: str, frozen: Frozen) -> Copied:
+    """The catalogue, and the ``LOCK`` of a database that was closed."""
+    size_bytes, crc = freezing.write_catalogue(io, path, frozen)
+    lock = LockFile.acquire(io, os.path.join(path, "LOCK"))
+    try:
+        lock.mark_open()
+        lock.mark_clean(size_bytes, crc)
+    finally:
+        lock.release()
+    return Copied(path, frozen.database_id, len(frozen.logs), frozen.size_bytes, frozen.size_bytes)
+
+
+# ---------------------------------------------------------------- the chain
+
+
+def _chain(readers: list[BackupReader]) -> list[BackupReader]:
+    """The backups in order, the full one first.
+
+    Raises:
+        BackupMismatch: They are not one full backup and increments, each onto the one before.
+    """
+    full = [reader for reader in readers if reader.info.base is None]
+    if len(full) != 1:
+        where = full[1].path if full else readers[0].path
+        raise BackupMismatch(where, f"{len(full)} of the files are full backups; exactly one is needed, and the increments onto it")
+    chain, left = full, [reader for reader in readers if reader.info.base is not None]
+    while left:
+        last = chain[-1]
+        following = [reader for reader in left if reader.info.base == (last.info.backup_id, last.checksum)]
+        if len(following) != 1 or following[0].info.database_id != last.info.database_id:
+            reason = f"{len(following)} increments onto {last.path} were given" if following else f"it is not an increment onto {last.path}"
+            raise BackupMismatch((following or left)[-1].path, reason)
+        chain.append(following[0])
+        left.remove(following[0])
+    return chain
+
+
+class Wanted(NamedTuple):
+    """A file that is to be taken from a backup."""
+
+    log: ListedLog
+    size_bytes: int
+    crc: int
+
+
+def _name(log: ListedLog) -> str:
+    """Of its directory in a database."""
+    return str(TopicPartition(log.topic.name, log.entry.partition))
+
+
+def _check_part(io: IO, directory: str, part: Part) -> None:
+    """See that a file holds what its kind says; raises CorruptionError.  An active segment is walked elsewhere."""
+    if part.kind == "txnindex":
+        transaction_index.load(io, segment_path(directory, part.base_offset, ".txnindex"))
+    elif part.kind == "snapshot":
+        producer_snapshot.load(io, directory, part.base_offset)
+
+
+class Restoration:
+    """One restore of one chain of backups."""
+
+    def __init__(self, io: IO, chain: Sequence[BackupReader], progress: Progress | None) -> None:
+        self._io, self._chain, self._progress = io, chain, progress
+        self._lists = [{log.key: log for log in listed(reader)} for reader in chain]
+        self._logs = list(self._lists[-1].values())
+        self._done, self._total = 0, sum(reader.size_bytes for reader in chain)
+
+    def run(self, target: str) -> Copied:
+        wanted = self._wanted()
+        private = any(is_private(self._io, reader.path) for reader in self._chain)
+        with building(self._io, target, private=private) as path:
+            for log in self._logs:
+                directory = os.path.join(path, _name(log))
+                with changing(directory):
+                    self._io.mkdir(directory)
+            for reader, names in zip(self._chain, wanted, strict=True):
+                self._take(reader, names, path)
+            logs = [self._complete(log, os.path.join(path, _name(log))) for log in self._logs]
+            info = self._chain[-1].info
+            frozen = Frozen(database_id=info.database_id, next_producer_id=info.next_producer_id, logs=logs)
+            return _finish(self._io, path, frozen)._replace(path=target)
+
+    # ------------------------------------------------------------ which file of the chain has what
+
+    def _wanted(self) -> list[dict[FileName, Wanted]]:
+        """For each backup of the chain, the files to be taken from it."""
+        wanted: list[dict[FileName, Wanted]] = [{} for _ in self._chain]
+        for log in self._logs:
+            for segment in log.sealed:
+                files = wanted[self._holder(log, segment)]
+                files[FileName(*log.key, segment.base_offset, "log")] = Wanted(log, segment.size_bytes, segment.crc)
+                if segment.aborted_count:
+                    size_bytes = segment.aborted_count * ENTRY_SIZE_BYTES
+                    files[FileName(*log.key, segment.base_offset, "txnindex")] = Wanted(log, size_bytes, segment.aborted_crc)
+            for part in log.parts:
+                files = wanted[self._holder(log, part)]
+                files[FileName(*log.key, part.base_offset, part.kind)] = Wanted(log, part.size_bytes, part.crc)
+        return wanted
+
+    def _holder(self, log: ListedLog, file: SegmentEntry | Part) -> int:
+        """The number of the newest backup that has ``file`` of ``log``."""
+        for number in range(len(self._chain) - 1, -1, -1):
+            known = self._lists[number].get(log.key)
+            stored = None if known is None else known.has(file)
+            if stored:
+                return number
+            if stored is None:
+                break
+        reader = self._chain[number]
+        raise reader.damaged(reader.list_position, f"{_name(log)}: {file} is in none of the files")
+
+    # ------------------------------------------------------------ the files themselves
+
+    def _take(self, reader: BackupReader, wanted: dict[FileName, Wanted], path: str) -> None:
+        """Read one backup whole, and write what is wanted of it."""
+        left = dict(wanted)
+        for name, size_bytes, pieces in reader.files():
+            found = left.pop(name, None)
+            if found is None:
+                for piece in pieces:
+                    self._tell(len(piece), "checking")
+                continue
+            if size_bytes != found.size_bytes:
+                raise reader.damaged(reader.list_position, f"{name} has {size_bytes} bytes, the list says {found.size_bytes}")
+            target = segment_path(os.path.join(path, _name(found.log)), name.base_offset, f".{name.kind}")
+            crc = self._write(target, pieces)
+            if crc != found.crc:
+                raise reader.damaged(reader.list_position, f"{name} has the CRC {crc:08x}, the list says {found.crc:08x}")
+        if left:
+            raise reader.damaged(reader.list_position, f"{next(iter(left))} is listed, but not there")
+
+    def _write(self, target: str, pieces: Iterable[Buffer]) -> int:
+        """Write a file, synced; returns its CRC-32C."""
+        position = crc = 0
+        with changing(target):
+            file = File(self._io, target, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        with file:
+            for piece in pieces:
+                file.write(piece, position)
+                position, crc = position + len(piece), crc32c(piece, crc)
+                self._tell(len(piece), os.path.basename(os.path.dirname(target)))
+            file.sync()
+        return crc
+
+    def _complete(self, listed_log: ListedLog, directory: str) -> FrozenLog:
+        """Make of the segments in ``directory`` all that a partition has."""
+        entry, topic = listed_log.entry, listed_log.topic
+        tail_path = segment_path(directory, listed_log.end.segment) if listed_log.has_segments else None
+        log = _begun(
+            FrozenLog(
+                topic=topic,
+                entry=entry,
+                epochs=listed_log.epochs,
+                sealed=listed_log.sealed,
+                origin=directory,
+                directory=directory,
+                tail_path=tail_path,
+            )
+        )
+        try:
+            for part in listed_log.parts:
+                _check_part(self._io, directory, part)
+            for segment in log.sealed:
+                if segment.aborted_count:
+                    transaction_index.load(self._io, segment_path(directory, segment.base_offset, ".txnindex"))
+                freezing.index_sealed(self._io, directory, segment, LogConfig.of(topic.config, "interval"))
+            freezing.complete(self._io, log, directory, lambda *_: None)
+        except CorruptionError as error:
+            last = self._chain[-1]
+            raise last.damaged(last.list_position, f"{_name(listed_log)}/{os.path.basename(error.path)}: {error.reason}") from error
+        return log
+
+    def _tell(self, size_bytes: int, what: str) -> None:
+        self._done += size_bytes
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total, what)

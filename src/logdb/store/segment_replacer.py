@@ -1,0 +1,120 @@
+"""SegmentReplacer of segments in an open store: committed, shown to whoever reads, and finished after an error.
+
+Knows the catalogue, locks, and the logs that are concerned.  Does not know the steps on files (``swap``).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from logdb.disk import sync_directory
+from logdb.errors import DiskFull, LogdbError, SyncFailed, UnknownTopic, WriteFailed
+from logdb.log.log import Log
+from logdb.log.sealed import sealed_segment, sidecar_paths
+from logdb.meta import Intent, LogEntry, SegmentEntry, WriteTransaction
+from logdb.model import TopicPartition
+from logdb.segment.segment import Segment
+from logdb.store import replacement_intent as swap
+from logdb.store.entries import Entries
+from logdb.store.state import StoreState
+
+if TYPE_CHECKING:
+    from logdb.log.cleaner import Replacement
+
+
+class SegmentReplacer:
+    """What swaps the segments of a store that writes."""
+
+    def __init__(self, state: StoreState, entries: Entries, log: Callable[[str, int], Log]) -> None:
+        """``log``: opens one."""
+        self._state, self._io, self._entries, self._log = state, state.io, entries, log
+
+    def swap(self, log: Log, replacement: "Replacement") -> bool:
+        """Put compacted segments in the place of others; False if those are no longer the log's."""
+        with self._state.checkpoint_lock:
+            try:
+                self._state.check_writable()
+                if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
+                    raise UnknownTopic(log.topic)  # deleted meanwhile
+                if not set(replacement.old) <= set(log.segments):
+                    replacement.discard()
+                    return False
+                sync_directory(self._io, log.directory)
+                topic_id, sidecars = self._state.topic(log.topic).topic_id, self._sidecars(log, replacement)
+                intent = swap.intent_of(self._io, log.topic, topic_id, log.partition, replacement, sidecars)
+                made = swap.entries_of(log.topic, log.partition, replacement)
+                number = self._commit(log, replacement.old, made, intent)
+            except SyncFailed:
+                raise  # it may have been committed: then opening finishes it
+            except LogdbError:
+                replacement.discard()
+                raise
+            self._rename(log, replacement.old, made, intent)
+            self.finish(number, intent)
+            return True
+
+    def _sidecars(self, log: Log, replacement: "Replacement") -> list[str]:
+        """The files of sidecars of the segments that are replaced."""
+        bases = {segment.base_offset for segment in replacement.old}
+        named = self._state.catalogue.segments(log.topic, log.partition)
+        return sidecar_paths(log.directory, [entry for entry in named if entry.base_offset in bases])
+
+    def _commit(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> int:
+        name = TopicPartition(log.topic, log.partition)
+
+        def changed() -> list[LogEntry]:
+            entry = self._entries.get(name)
+            return [entry._replace(generation=entry.generation + 1)]
+
+        def commit(txn: WriteTransaction) -> int:
+            for segment in old:
+                txn.delete_segment(*name, segment.base_offset)
+            txn.put_segments(made)
+            return txn.add_intent(intent)
+
+        return self._entries.change(changed, commit)
+
+    def finish_of(self, log: Log) -> None:
+        """Finish swaps of the log that an error cut short."""
+        with self._state.checkpoint_lock:
+            self._state.check_writable()
+            self._finish_all(lambda intent: swap.concerns(intent, log.topic, log.partition))
+
+    def finish_locked(self) -> None:
+        """Finish those of all logs, for who holds the lock of checkpoints."""
+        self._finish_all(lambda intent: intent.kind == swap.SWAP)
+
+    def _finish_all(self, concerned: Callable[[Intent], bool]) -> None:
+        for number, intent in self._state.catalogue.intents():
+            if concerned(intent):
+                log = self._log(intent.topic, intent.body["partition"])
+                unnamed = {segment.base_offset: segment for segment in log.segments if segment.suffix}
+                made = [entry for entry in self._state.catalogue.segments(log.topic, log.partition) if entry.base_offset in unnamed]
+                if made:
+                    self._rename(log, tuple(unnamed.values()), made, intent)
+                self.finish(number, intent)
+
+    def _rename(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
+        """Let readers find the new segments, even if not all of them could be given their names."""
+        failure: list[LogdbError] = []
+
+        def make() -> list[Segment]:
+            try:
+                swap.rename(self._io, log.directory, swap.of(intent))
+            except (DiskFull, WriteFailed) as error:
+                failure.append(error)
+            interval = log.config.index_interval_bytes
+            return [
+                sealed_segment(self._io, log.directory, entry, index_interval_bytes=interval, writable=True, pending=True) for entry in made
+            ]
+
+        log.replace(old, make)
+        if failure:
+            raise failure[0]
+
+    def finish(self, number: int, intent: Intent) -> None:
+        """The steps behind the commit; no log need be open."""
+        directory = self._state.partition_path(intent.topic, intent.body["partition"])
+        if self._state.is_of(directory, intent.body["topic_id"]):
+            swap.rename(self._io, directory, swap.of(intent))
+            swap.remove(self._io, directory, swap.of(intent))
+        self._entries.commit(lambda txn: txn.clear_intent(number))

@@ -1,0 +1,380 @@
+"""What each call needs: with all of it the call gets through, and without any part of it it does not."""
+
+import asyncio
+import contextlib
+import inspect
+
+import pytest
+
+import logdb
+from logdb.access.access_control import AccessControl
+from logdb.access.authentication import Certified, Unasked
+from logdb.access.principals import ANONYMOUS, Principal
+from logdb.access.quotas import Quota
+from logdb.access.security import CredentialStore
+from logdb.client.session import PartitionLog, Session
+from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
+from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.store.housekeeping import Housekeeping
+from support.produced import batch
+from support.security import secure
+from support.session_needs import CALLS, JOINING, ORDERS
+from support.transactional import Writer
+
+ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
+LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
+BEYOND = {"describe_configs", "check_new_topic", "check_topic_configs", "metrics"}  # what doors have, and sessions of clients not
+FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max"}  # of the handle
+OFFSETS = {  # Describe was asked for by ``log``
+    "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "open_transactions",
+    "readable_end_offset", "epoch_at", "watch", "unwatch",
+}  # fmt: skip
+COUNTED_AS = {
+    "describe_configs": "describe_topic",
+    "log.append_batches": "produce",
+    "log.read": "read_batches",
+    "log.read_arrow": "read_batches",
+}
+UNCOUNTED = {"metrics", "log.follow", "log.aborted_transactions"}
+WAYS = [(name, needs) for name, (_, *ways) in CALLS.items() for needs in ways]
+
+
+@pytest.fixture
+def db(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        for topic in ("orders", "other", "secret"):
+            db.create_topic(topic, partitions=2)
+            db.log(topic).append(b"first")
+        yield db
+
+
+@pytest.fixture
+def broker(db):
+    return db._session
+
+
+@pytest.fixture
+def opened(db, broker):
+    """Make a session of alice, who may do just this."""
+    gates = []
+
+    def session(*grants, quotas=None):
+        secure(db.path, *(f"Allow alice@* {grant}" for grant in grants), quotas=quotas)
+        gates.append(AccessControl(broker))
+        return gates[-1].session(ALICE, HOME)
+
+    yield session
+    for gate in gates:
+        gate.close()
+
+
+def test_every_call_of_a_session_and_a_log_is_in_the_table():
+    def public(kind):
+        return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+    calls = {name.partition(",")[0] for name in CALLS}
+    of_log = {name.removeprefix("log.") for name in calls if name.startswith("log.")}
+    assert public(Session) | public(CredentialStore) == {name for name in calls if "." not in name} - BEYOND | LISTS | FREE
+    assert public(PartitionLog) == of_log | OFFSETS
+
+
+@pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])
+def test_a_call_gets_through_with_all_that_it_needs(opened, name, needs):
+    with contextlib.suppress(LogdbError):  # an unknown producer, say: the broker was asked
+        CALLS[name][0](session := opened(*needs))
+    counted = session._gate.metrics.counts()
+    assert counted.refusals == 0
+    assert name in UNCOUNTED or COUNTED_AS.get(name, name.partition(",")[0].removeprefix("log.")) in counted.calls
+
+
+@pytest.mark.parametrize(("name", "needs"), WAYS, ids=[f"{name}: {' + '.join(needs)}" for name, needs in WAYS])
+def test_a_call_is_refused_without_any_part_of_it(opened, db, name, needs):
+    before = [db.log(topic).end_offset for topic in ("orders", "other")], db.topics()
+    for missing in needs:
+        others = [need for need in needs if need != missing] + (["Describe Topic orders"] if name.startswith("log.") else [])
+        with pytest.raises(NotAuthorized) as refusal:
+            CALLS[name][0](session := opened(*others))
+        wanted = [way[0] for _, *ways in [CALLS[name]] for way in ways] if len(CALLS[name]) > 2 else [missing]
+        assert f"{refusal.value.operation} {refusal.value.resource}".replace("'", "") in wanted
+        assert refusal.value.principal == "User:alice"
+        assert session._gate.metrics.counts().refusals == 1
+    assert ([db.log(topic).end_offset for topic in ("orders", "other")], db.topics()) == before
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda log: log.append(b"x", b"k"),
+        lambda log: log.append_many([b"x"], [b"k"]),
+        lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
+    ],
+)
+def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
+    broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
+    session = AccessControl(broker).session(ANONYMOUS, HOME)
+    ends = [session.log("__consumer_offsets", partition).end_offset for partition in range(session.partition_count("__consumer_offsets"))]
+    for partition in range(len(ends)):
+        with pytest.raises(InvalidTopic, match="logdb alone writes to it"):
+            append(session.log("__consumer_offsets", partition))
+    assert [session.log("__consumer_offsets", partition).end_offset for partition in range(len(ends))] == ends
+
+
+def test_without_a_file_whoever_comes_may_do_anything(broker):
+    gate = AccessControl(broker)
+    assert not gate.authentication
+    session = gate.session(ANONYMOUS, HOME)
+    assert [info.name for info in session.topics()] == ["orders", "other", "secret"]
+    assert session.log("orders").append(b"second") == 1
+    session.delete_topic("secret")
+
+
+def test_with_a_file_who_is_allowed_nothing_may_do_nothing(opened):
+    session = opened()
+    assert session._gate.authentication
+    assert session.topics() == session.groups() == session.transactions() == []
+    with pytest.raises(NotAuthorized, match=r"^User:alice is not allowed to Describe Topic 'orders'$"):
+        session.describe_topic("orders")
+
+
+def test_a_change_of_the_file_counts_from_the_next_call_on(opened, db):
+    session = opened("Read Topic orders")
+    records = session.log("orders").read(0)
+    secure(db.path)
+    with pytest.raises(NotAuthorized):
+        list(records)
+    secure(db.path, "Allow alice@10.0.0.1 Read Topic orders")
+    assert [record.value for record in session.log("orders").read(0)] == [b"first"]
+    assert session._gate.session(ALICE, "10.0.0.2").topics() == []
+
+
+def test_lists_leave_out_what_may_not_be_described(opened, broker):
+    for group in ("readers", "writers"):
+        broker.commit_offsets(group, {ORDERS: OffsetAndMetadata(1), TopicPartition("secret", 0): OffsetAndMetadata(1)}).result()
+    for name in ("tx", "tx-of-others"):
+        Writer(broker, name).write(ORDERS, b"x")
+    session = opened("Read Topic orders", "Write Group readers".replace("Write", "Delete"), "Describe TransactionalId tx")
+    assert [info.name for info in session.topics(internal=True)] == ["orders"]
+    assert [group.group_id for group in session.groups()] == ["readers"]
+    assert [(info.transactional_id, info.partitions) for info in session.transactions()] == [("tx", (ORDERS,))]
+    assert list(session.fetch_offsets("readers")) == [ORDERS]
+    assert [group.group_id for group in opened("Describe Cluster kafka-cluster").groups()] == ["readers", "writers"]
+
+
+def test_changes_leave_out_topics_that_may_not_be_described(opened, broker):
+    session = opened("Describe Topic mine")
+    begin = session.changes(None, 0).position
+    for name in ("hidden", "mine"):
+        broker.create_topic(name)
+    first = session.changes(begin, 0, count_max=1)
+    assert first.events == () and first.complete and first.position != begin
+    assert [event.topic.name for event in session.changes(first.position, 0).events] == ["mine"]
+
+
+def test_a_transaction_shows_no_topics_that_may_not_be_described(opened, broker):
+    writer = Writer(broker, "tx")
+    writer.write(ORDERS, b"x")
+    writer.write(TopicPartition("secret", 1), b"x")
+    session = opened("Describe TransactionalId tx", "Describe Topic orders")
+    assert session.describe_transaction("tx").partitions == (ORDERS,)
+
+
+def test_what_there_is_is_not_told_to_who_may_not_know(opened):
+    session = opened("Describe Topic o…")
+    for asked in ("secret", "nosuch"):
+        with pytest.raises(NotAuthorized):
+            session.partition_count(asked)
+    with pytest.raises(UnknownTopic, match=r"^unknown topic 'orders2'; there are 'orders', 'other'$"):
+        session.describe_topic("orders2")
+
+
+def test_who_may_describe_nothing_that_there_is_is_not_told_that_there_is_nothing(opened):
+    with pytest.raises(UnknownTopic, match=r"^unknown topic 'mine-1'$"):
+        opened("Read Topic mine…").log("mine-1")
+
+
+def test_a_topic_that_goes_while_it_is_waited_for_leaves_the_others_unnamed(opened, broker):
+    async def wait():
+        waits = opened("Read Topic orders")._gate.waits()
+        waiting = asyncio.create_task(waits.wait({ORDERS: 1}, 60_000, isolation_level="read_uncommitted"))
+        await asyncio.sleep(0)
+        broker.delete_topic("orders")
+        await waiting
+
+    with pytest.raises(UnknownTopic, match=r"^unknown topic 'orders'$"):
+        asyncio.run(wait())
+
+
+def test_a_member_joins_from_the_address_that_it_has(opened, broker):
+    session = opened("Read Group readers")
+    session.join_group("readers", **JOINING, client_host="127.0.0.1").result()
+    assert [member.client_host for member in broker.describe_group("readers").members] == [HOME]
+
+
+def test_what_goes_in_and_out_is_counted(opened):
+    session = opened("Write Topic orders", "Read Topic orders")
+    batches = batch([b"x" * 100, b"y"], 1, 0, 0)
+    session.produce("orders", 1, batches)
+    read, _ = session.log("orders", 1).read_batches(0)
+    assert [record.value for record in session.log("orders", 1).read(1)] == [b"y"]
+    counts = session._gate.metrics.counts().topics["orders"]
+    assert counts == (2, len(batches), 2 * len(read))
+
+
+def test_an_exceeded_quota_is_told_once(opened):
+    session = opened("Write Topic orders", quotas={ALICE: Quota(produce_bytes=100)})
+    batches = batch([b"x" * 1000], 1, 0, 0)
+    session.produce("orders", 0, batches)
+    expected_ms = (len(batches) - 100) * 10
+    assert expected_ms - 100 <= session.take_throttle_ms() <= expected_ms + 1
+    assert session.take_throttle_ms() == 0
+
+
+def test_reading_is_that_of_the_log(opened, db, broker):
+    writer = Writer(broker, "tx")
+    writer.write(ORDERS, b"aborted")
+    writer.end(commit=False)
+    db.log("orders").append_many([b"%d" % number for number in range(50)])
+    log = opened("Read Topic orders").log("orders")
+    for options in ({}, {"isolation_level": "read_committed"}, {"end_offset": 20}):
+        assert list(log.read(0, **options)) == list(db.log("orders").read(0, **options))
+        assert [b.to_pylist() for b in log.read_arrow(**options)] == [b.to_pylist() for b in db.log("orders").read_arrow(**options)]
+    with pytest.raises(logdb.errors.OffsetOutOfRange):
+        log.read(1000)
+    with pytest.raises(logdb.errors.LogTruncated):
+        log.read(10, leader_epoch=7)
+
+
+def test_gauges_are_the_broker_as_it_is(opened, broker):
+    broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(0), TopicPartition("secret", 0): OffsetAndMetadata(1)}).result()
+    broker.delete_topic("secret")
+    gauges = opened("Describe Cluster kafka-cluster").metrics().gauges
+    assert [partition.end_offset for partition in gauges.topics["orders"]] == [1, 0]
+    (group,) = gauges.groups
+    assert (group.group_id, group.state, group.member_count, dict(group.lag)) == ("readers", "Empty", 0, {ORDERS: 1})
+
+
+SESSIONS_CALLS = [
+    lambda session: session.changes(None, 0),
+    lambda session: session.check(),
+    lambda session: session.topics(),
+    lambda session: session.flush(),
+    lambda session: session.log("orders"),
+    lambda session: session.may("Read", "Topic", "orders"),
+    lambda session: session.security.users(),
+    lambda session: session.need_backup(),
+]
+
+
+@pytest.mark.parametrize("call", SESSIONS_CALLS)
+def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call):
+    grants = ["Allow alice@* All Topic *", "Allow alice@* All Cluster kafka-cluster"]
+    secure(db.path, *grants, users={"alice": "secret", "bob": "hidden"})
+    gate = AccessControl(broker)
+    session = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown)
+    call(session)
+    secure(db.path, *grants, users={"alice": "another", "bob": "hidden"})
+    with pytest.raises(AuthenticationFailed, match="what User:alice has shown counts no more"):
+        call(session)
+    assert gate.metrics.counts().refusals == 0
+    gate.close()
+
+
+def test_a_log_and_its_records_are_of_no_use_either(db, broker):
+    secure(db.path, "Allow alice@* All Topic *", users={"alice": "secret"})
+    gate = AccessControl(broker)
+    db.log("orders").append_many([bytes(1000)] * 3000)
+    log = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown).log("orders")
+    records = iter(log.read(0))
+    next(records)
+    secure(db.path, "Allow alice@* All Topic *")
+    for use in (lambda: list(records), lambda: log.append(b"x"), lambda: log.read_batches(0)):
+        with pytest.raises(AuthenticationFailed):
+            use()
+    gate.close()
+
+
+def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
+    gate = AccessControl(broker)
+    session = gate.session(ANONYMOUS, HOME, Unasked())
+    session.log("orders")
+    secure(db.path, "Allow *@* All Topic *")
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+    gate.close()
+
+
+def test_a_session_that_goes_on_for_another_request_is_from_there(opened):
+    gate = opened("Describe Topic orders")._gate
+    session, asking = gate.session(ALICE, HOME), gate.session(ALICE, "10.0.0.2", Certified(0))
+    session.log("orders")
+    session.go_on_for(asking)
+    assert (session.host, session.shown) == ("10.0.0.2", Certified(0))
+    with pytest.raises(AuthenticationFailed):
+        session.log("orders")
+
+
+def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
+    gate = opened()._gate
+    for principal, host in ((ANONYMOUS, "127.0.0.1"), (ANONYMOUS, "10.0.0.1"), (ALICE, "127.0.0.1")):
+        with pytest.raises(NotAuthorized):
+            gate.session(principal, host).metrics()
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda log: log.append(b"x", b"k"),
+        lambda log: log.append_many([b"x"], [b"k"]),
+        lambda log: log.append_batches(batch([b"x"], 1, 0, 0)),
+    ],
+)
+def test_nobody_writes_to_what_logdb_keeps_its_groups_in(broker, append):
+    broker.commit_offsets("readers", {ORDERS: OffsetAndMetadata(1)}).result()
+    log = AccessControl(broker).session(ANONYMOUS, HOME).log("__consumer_offsets")
+    before = log.end_offset
+    with pytest.raises(InvalidTopic, match="logdb alone writes to it"):
+        append(log)
+    assert log.end_offset == before
+
+
+def test_transactional_batches_find_no_way_around_their_transaction(broker):
+    log = AccessControl(broker).session(ANONYMOUS, HOME).log("orders")
+    writer = Writer(broker, "tx")
+    with pytest.raises(InvalidTransactionState, match="without its transactional id"):
+        log.append_batches(writer.batches(ORDERS, b"x"))
+    assert log.open_transactions() == []
+
+
+@pytest.mark.parametrize(
+    ("acl", "needs", "allowed"),
+    [
+        (None, [("Write", "Topic", "orders")], False),
+        (None, [], True),
+        ("Write Topic orders", [("Write", "Topic", "orders")], True),
+        ("Write Topic orders", [("Write", "Topic", "others")], False),
+        ("Write Topic others", [("Write", "Topic", None)], True),
+        ("Read Topic orders", [("Write", "Topic", None), ("Read", "Topic", None)], True),
+        ("Read Topic orders", [("Read", "Group", None)], False),
+        ("Create Cluster kafka-cluster", [("Create", "Topic", None)], True),
+        ("Write Topic orders", [("IdempotentWrite", "Cluster", None)], True),
+        ("Read Topic orders", [("Alter", "Cluster", None)], False),
+    ],
+)
+def test_before_a_body_is_read_something_of_what_is_needed_has_to_be_allowed(opened, acl, needs, allowed):
+    session = opened(*[acl] if acl else [])
+    if allowed:
+        session.need_any(needs)
+    else:
+        with pytest.raises(NotAuthorized, match="alice is not allowed"):
+            session.need_any(needs)
+
+
+def test_retention_of_all_topics_is_that_of_those_whose_records_one_may_delete(opened, broker, monkeypatch):
+    monkeypatch.setattr(Housekeeping, "_loop", lambda self: None)  # nothing goes by itself
+    for name in ("orders", "other"):
+        broker.alter_topic(name, config={"retention.bytes": 0})
+        broker._store.log(name).append_many([b"x"])
+        broker._store.log(name).roll()
+    assert opened().enforce_retention() == []
+    assert [gone.topic for gone in opened("Delete Topic orders").enforce_retention()] == ["orders"]
+    assert broker._store.log("other").start_offset == 0

@@ -1,0 +1,23 @@
+"""What the table of routes says that a call needs is what the session asks for; of two ways to be allowed, it names one."""
+
+import pytest
+
+from logdb_http_api.door.calls import NEEDS
+from support.session_needs import CALLS
+
+LISTS = {"topics": {"Describe Topic"}, "groups": {"Describe Group"}, "transactions": {"Describe TransactionalId"}}  # leave out
+
+
+def kinds(way):
+    """``Read Topic orders`` as ``Read Topic``."""
+    return {" ".join(need.split()[:2]) for need in way}
+
+
+@pytest.mark.parametrize("call", NEEDS)
+def test_a_call_says_what_it_needs(call):
+    said, variants = set(NEEDS[call]), [ways for name, (_, *ways) in CALLS.items() if name.partition(",")[0] == call]
+    if call in LISTS:
+        assert said == LISTS[call]
+        return
+    assert said <= {kind for ways in variants for way in ways for kind in kinds(way)}
+    assert all(any(kinds(way) <= said for way in ways) for ways in variants)
