@@ -135,6 +135,18 @@ class Log(AppendableLog):
         else:
             self._drain()
 
+    def commit_to(self, offset: int, *, sync: bool = False) -> None:
+        """Return once everything below ``offset``, which is written, is committed: at level fsync once it is synced.
+
+        Args:
+            sync: It is to be synced at level interval, too.
+
+        Raises:
+            DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
+        """
+        if (self._level == FSYNC or (sync and self._level != OS)) and self._point.point.offset < offset:
+            self.flush()
+
     def configure(self, config: LogConfig) -> None:
         """Work by other configs from the next batch on."""
         self._config = config
