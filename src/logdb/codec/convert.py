@@ -6,7 +6,6 @@ they are, and what a topic accepts comes in as arguments.
 Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
@@ -22,17 +21,16 @@ from logdb.codec.batch import (
     Header,
     Scanner,
     Status,
+    attributes_at,
     explain,
     header,
     header_of,
     seal,
+    set_uncompressed,
 )
 from logdb.errors import InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
-_LENGTH_POSITION = 8
-_LENGTH_FROM = 12  # the length field counts the bytes from here on
-_ATTRIBUTES_POSITION = 21
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
 
 
@@ -130,7 +128,7 @@ def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: in
 
 def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
     """The records of one batch; the errors of its codec carry the batch's ``position``."""
-    codec = batch[_ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    codec = attributes_at(batch, 0) & CODEC_MASK
     try:
         return compression.decompress(codec, batch[HEADER_SIZE_BYTES:], min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX))
     except InvalidBatch as error:
@@ -211,8 +209,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
             images += image[:HEADER_SIZE_BYTES]
             if batch.record_count:  # an empty batch, which compaction leaves, need not hold a stream
                 images += _decompressed(image, position, size_bytes_max)
-            struct.pack_into(">i", images, begin + _LENGTH_POSITION, len(images) - begin - _LENGTH_FROM)
-            struct.pack_into(">h", images, begin + _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK)
+            set_uncompressed(images, begin)
         position += batch.size_bytes
     return images
 
