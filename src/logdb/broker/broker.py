@@ -18,12 +18,12 @@ from logdb.broker import decisions
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
 from logdb.broker.marker_writer import MarkerWriter
-from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents
+from logdb.codec.batch import transactional_producers
 from logdb.coordinator.effects import Reply
 from logdb.coordinator.events import (
     AbortTransaction,
