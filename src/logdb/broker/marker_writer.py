@@ -71,7 +71,7 @@ class MarkerWriter:
         unsynced = [
             _bound(self._sync, partition, log)
             for partition, log in found
-            if log is not None and log.durability != "os" and log.point.offset < log.end_offset
+            if log is not None and log.durability != "os" and log.view.flushed.offset < log.end_offset
         ]
         first, others = unsynced[:1], unsynced[1:]
         if self._last_sync_s > _SLOW_SYNC_S:

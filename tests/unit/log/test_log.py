@@ -177,14 +177,14 @@ def test_levels(db, io, level, synced, per_call):
     options = {"durability": level} if per_call else {}
     log.append_many([b"a"], **options)
     assert io.count("pwrite", ".log") == 1
-    assert log.point.offset == (1 if synced else 0)
+    assert log.view.flushed.offset == (1 if synced else 0)
     log.append(b"b", **options)
-    assert log.point.offset == (2 if synced else 0)
+    assert log.view.flushed.offset == (2 if synced else 0)
     assert io.count("pwrite", ".log") == (2 if synced else 1)
     log.flush(sync=False)
     assert io.count("pwrite", ".log") == 2
     log.flush()
-    assert log.point.offset == 2
+    assert log.view.flushed.offset == 2
 
 
 @pytest.mark.local
