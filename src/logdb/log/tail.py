@@ -109,7 +109,7 @@ class TailLog(ReadableLog):
         """What only a writer does; raises why this log does not."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = flush = _refuse
+    append = append_many = append_batches = append_marker = begin_epoch = follow_append = flush = _refuse
 
     # ------------------------------------------------------------ what there is
 
