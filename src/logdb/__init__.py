@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from logdb.client.producer.transaction import Transaction, TransactionalProducer
     from logdb.client.records import AnyRecord, ConsumedRecord
     from logdb.client.security_admin import SecurityAdmin
-    from logdb.client.serving import Server, serve
+    from logdb.client.serving import serve
     from logdb.client.table.table import Table, TableEntry
     from logdb.client.watching import Watch
     from logdb.codec import SendFuture
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.serving.server import Server
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.tiers import LogRange, ParquetFile, TopicTiers
 
@@ -138,7 +139,7 @@ _HOMES = {
     "ProducerOptions": "client.producer.producer",
     "SecurityAdmin": "client.security_admin",
     "SendFuture": "codec",
-    "Server": "client.serving",
+    "Server": "serving.server",
     "Table": "client.table.table",
     "TableEntry": "client.table.table",
     "TopicTiers": "store.tiers",

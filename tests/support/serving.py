@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import logdb
-from logdb.client.serving import Server
+from logdb.serving.server import Server
 
 
 class Served(NamedTuple):

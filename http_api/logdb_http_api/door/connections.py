@@ -15,7 +15,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
-from logdb_http_api.door.connection_slots import ConnectionSlot, ConnectionSlots
+from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
 from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.pipelined import Pipelined
 from logdb_http_api.errors import ApiError
@@ -422,7 +422,7 @@ class Connections:
             express: Is shown what a request begins with before aiohttp is; True: it has taken it.
         """
         self.loop, self.open, self.limits, self.express, self._server = loop, set[Connection](), limits, express, server
-        self.slots, self.draining = ConnectionSlots(limits), False
+        self.slots, self.draining = ConnectionSlots(limits.connections_max, limits.connections_per_address_max), False
         self._none_left = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None  # while there is a connection that keeps to a time, or may
 

@@ -4,7 +4,6 @@ Knows aiohttp, and how many requests there may be.  Does not know what a route d
 
     tls.py             the certificate, and how a connection begins where there is one
     connections.py     one protocol a connection: its silence and its end
-    connection_slots.py how many there may be, of all and of one address
     authentication.py  who asks
     routing.py         method and path -> route
     request.py         what a handler is given; the body within bounds
@@ -30,12 +29,13 @@ from logdb.access.certificates import PrincipalRule
 from logdb.errors import LogdbError
 from logdb.model import TopicPartition
 from logdb.pools import Pool
+from logdb.serving.connection_slots import descriptors
 from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.door.connections import Connection, Connections
 from logdb_http_api.door.express import Express
 from logdb_http_api.door.kept_backups import KeptBackups
-from logdb_http_api.door.limits import Limits, descriptors
+from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
 from logdb_http_api.door.shares import WAIT_S, Shares

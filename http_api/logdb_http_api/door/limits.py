@@ -1,25 +1,9 @@
 """What one door takes at most: sizes, counts and times.
 
-Knows numbers, and how many descriptors the process may have.  Does not know who keeps to them.
+The modules that take something keep to them.
 """
 
-import resource
-import sys
 from dataclasses import dataclass, fields
-
-_KEPT_DESCRIPTORS = 4096  # for files, handshakes, and connections that are about to be refused
-
-
-def connections_possible() -> int:
-    """How many connections there can be, so that files can still be opened: a process without descriptors can write to no new segment."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - min(_KEPT_DESCRIPTORS, soft * 5 // 8))
-
-
-def descriptors(most: int) -> int:
-    """``most``, or an eighth of the descriptors that the process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 8))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

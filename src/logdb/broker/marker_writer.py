@@ -51,8 +51,8 @@ class MarkerWriter:
         self._closed = False
         self._lock = renewed(threading.Lock())
 
-    def act(self, action: Action) -> None:
-        """Carry out ``action``.
+    def execute(self, action: Action) -> None:
+        """Execute ``action``.
 
         Raises:
             LogdbError: A part of it failed; the rest was done.

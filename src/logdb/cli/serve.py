@@ -21,8 +21,9 @@ from logdb.cli.output import emit
 from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
-from logdb.client.serving import Server, check_address, make_server
+from logdb.client.serving import make_server
 from logdb.errors import InvalidCertificate
+from logdb.serving.server import Server, check_address
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
     del view  # the buffer is the builder's
     if not incoming.produced:
         return log._append_raw(buffer, size_bytes, incoming.record_count, expected_offset, durability)
-    transactions = _begun_transactions(log)
+    transactions = begun_transactions(log)
     admission = transactions.batches(incoming.produced, incoming.batch_count, log._clock(), sequenced=not internal)
     try:
         return _append_admitted(log, buffer, size_bytes, incoming.record_count, expected_offset, durability, admission)
@@ -64,7 +64,7 @@ def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str 
     return range(begun.offsets.start, rest.stop)
 
 
-def _begun_transactions(log: "Log") -> Transactions:
+def begun_transactions(log: "Log") -> Transactions:
     """What is known of the producers; before the first of them comes, the catalogue has to know that there are any."""
     if log._transactions is None:
         with log._sync_lock:
@@ -133,7 +133,7 @@ def append_large(log: "Log", batches: memoryview, expected_offset: int | None, d
 
 def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, durability: str | None) -> int:
     """Append the marker that ends a producer's transaction; returns its offset."""
-    batch, admission = _begun_transactions(log).marker(kind, producer, coordinator_epoch, log._clock())
+    batch, admission = begun_transactions(log).marker(kind, producer, coordinator_epoch, log._clock())
     buffer = log._buffer(len(batch))
     buffer[: len(batch)] = batch
     return _append_admitted(log, buffer, len(batch), 1, None, durability, admission)[0]

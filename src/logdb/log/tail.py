@@ -109,7 +109,10 @@ class TailLog(ReadableLog):
         """What only a writer does; raises why this log does not."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = flush = _refuse
+    append = append_many = append_batches = append_marker = follow_append = begin_epoch = flush = _refuse
+
+    def commit_to(self, offset: int, *, sync: bool = False) -> None:
+        """Nothing is appended here, so nothing is waited for."""
 
     # ------------------------------------------------------------ what there is
 
@@ -345,6 +348,8 @@ class TailLog(ReadableLog):
         size_bytes = segment.open().size_bytes()
         scanner = segment.scanner
         if scanner is not None and size_bytes > segment.size_bytes:
+            if not self.view.epochs.entries:  # the log was empty at the last look
+                self._load_epochs()
             scanner.require(check_crc=True, epochs=self.view.epochs.entries or None)
             if segment.scan_to(scanner, size_bytes) is Status.EPOCH and self._load_epochs():
                 scanner.require(check_crc=True, epochs=self.view.epochs.entries or None)

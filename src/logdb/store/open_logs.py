@@ -18,8 +18,7 @@ from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import LogEntry, ReadTransaction, TopicEntry
 from logdb.model import LogConfig, TopicPartition
-from logdb.store import replacement_intent as swap
-from logdb.store import topic_file
+from logdb.store import replacement_intent, topic_file
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 
@@ -29,9 +28,10 @@ logger = logging.getLogger(__name__)
 class OpenLogs:
     """The logs of a store that writes."""
 
-    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool) -> None:
-        """``distrust_cache``: what is read of a file may not be on the disk."""
-        self._state, self._host, self._entries, self._distrust_cache = state, host, entries, distrust_cache
+    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool, replicated: bool) -> None:
+        """``distrust_cache``: what is read of a file may not be on the disk.  ``replicated``: a controller gives the leader epochs."""
+        self._state, self._host, self._entries = state, host, entries
+        self._distrust_cache, self._replicated = distrust_cache, replicated
 
     def log(self, topic: str, partition: int) -> Log:
         found = self._state.logs.get(TopicPartition(topic, partition))
@@ -58,6 +58,7 @@ class OpenLogs:
             config,
             clean=state.clean,
             distrust_cache=self._distrust_cache,
+            replicated=self._replicated,
             now_ms=state.clock_ms(),
         )
         state.reports += found.reports
@@ -161,7 +162,7 @@ class TailLogs:
 
 
 def _catalogued(txn: ReadTransaction, entry: LogEntry) -> CataloguedLog:
-    pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+    pending = any(replacement_intent.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
     return CataloguedLog(entry, txn.segments(entry.topic, entry.partition), pending)
 
 

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 import logdb
-from logdb.client.serving import Server
 from logdb.errors import InsecureAddress, SyncFailed
+from logdb.serving.server import Server
 from support.batches import Rec, encode_batch
 from support.builders import until
 from support.faulty_io import FaultyIO

@@ -405,7 +405,7 @@ def test_a_connection_that_does_not_shake_hands_is_closed(path, authority, files
 
 
 def test_only_so_many_may_begin_at_once(path, authority, files, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.door.connection_slots.EXTRA_COUNT_MAX", 1)
+    monkeypatch.setattr("logdb.serving.connection_slots.EXTRA_COUNT_MAX", 1)
     with served(path, tls_cert=files.cert, tls_key=files.key, connections_max=2, connections_per_address_max=10) as server:
         url = urlsplit(server.url)
         silent = [socket.create_connection((url.hostname, url.port), 30) for _ in range(3)]

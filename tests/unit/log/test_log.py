@@ -187,6 +187,21 @@ def test_levels(db, io, level, synced, per_call):
     assert log.view.flushed.offset == 2
 
 
+@pytest.mark.local
+@pytest.mark.parametrize("level", ["os", "interval", "fsync"])
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_is_committed_is_synced_where_the_level_says_so(db, io, level, sync):
+    log = made(db, durability=level, flush_ms=DAY_MS)
+    log.append_many([b"a", b"b"], durability="os")
+    log.commit_to(0, sync=sync)
+    assert log.view.flushed.offset == 0
+    log.commit_to(2, sync=sync)
+    synced = io.count("fdatasync", ".log")
+    assert log.view.flushed.offset == (2 if level == "fsync" or (sync and level == "interval") else 0)
+    log.commit_to(2, sync=sync)
+    assert io.count("fdatasync", ".log") == synced
+
+
 def test_a_batch_larger_than_a_group(db):
     log = made(db, durability="fsync", max_message_bytes=4 << 20)
     large, small = encode_log([[b"x" * (2 << 20)]]), encode_log([[b"y"]])

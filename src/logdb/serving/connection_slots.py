@@ -1,17 +1,30 @@
-"""Places for the connections of a door: how many there are, over all and of each address.
+"""Slots for the connections of a door: how many there are in all, and for one address.
 
-Responsible for refusing one client what would leave none to the others.  An address is an IPv4 address, or the /64 of an IPv6 one.
-Used on one event loop.
+One client cannot take the slots of all others.  An address is an IPv4 address, or the /64 of an IPv6 one.  Used on one event loop.
 """
 
+import resource
+import sys
 from collections import Counter
 
 from logdb.access.attempts import network
-from logdb_http_api.door.limits import Limits, connections_possible, descriptors
 
 SHARE = 4
-"""One of how many parts of all slots one address may have, unless it is said."""
+"""One address may have this part of all slots (a quarter) unless an option says otherwise."""
+_KEPT_DESCRIPTORS = 4096  # for files, handshakes, and connections that the door refuses
 EXTRA_COUNT_MAX = 1_000
+
+
+def connections_possible() -> int:
+    """How many connections there can be, so that files can still be opened: a process without descriptors can write to no new segment."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - min(_KEPT_DESCRIPTORS, soft * 5 // 8))
+
+
+def descriptors(most: int) -> int:
+    """``most``, or an eighth of the descriptors that the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 8))
 
 
 class ConnectionSlot:
@@ -37,9 +50,14 @@ class ConnectionSlots:
         count: How many are taken.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        """All are free."""
-        self._limits, self.count = limits, 0
+    def __init__(self, count_max: int, per_address_max: int | None = None) -> None:
+        """All slots are free.
+
+        Args:
+            count_max: Slots of the door; the process's descriptors may allow fewer.
+            per_address_max: Slots of one address; None: a quarter of all.
+        """
+        self._most, self._per_address_max, self.count = count_max, per_address_max, 0
         self._counts = Counter[str]()
 
     @property
@@ -49,7 +67,7 @@ class ConnectionSlots:
 
     @property
     def _count_max(self) -> int:
-        return min(self._limits.connections_max, connections_possible())
+        return min(self._most, connections_possible())
 
     def take(self, host: str, *, extra: bool = False) -> ConnectionSlot | None:
         """Take a slot; asked when the connection is there, for many may be accepted before the first of them is.
@@ -62,7 +80,7 @@ class ConnectionSlots:
             None: none is free, or the address has as many as it may.
         """
         address, count_max = network(host), self._count_max
-        of_address_max = self._limits.connections_per_address_max or max(1, count_max // SHARE)
+        of_address_max = self._per_address_max or max(1, count_max // SHARE)
         if self.count >= count_max + (descriptors(EXTRA_COUNT_MAX) if extra else 0) or self._counts[address] >= of_address_max:
             return None
         self.count += 1

@@ -1,0 +1,204 @@
+"""The server of one database: its doors, the thread with their event loop, and the addresses they may listen at.
+
+An address that other machines can reach needs TLS and authentication.  A door speaks a protocol; the package that speaks it
+announces the door by an entry point.
+"""
+
+import asyncio
+import ipaddress
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from logdb.access.access_control import AccessControl
+from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
+from logdb.threads import started
+
+DOORS = "logdb.doors"
+"""Entry points of doors: name = module:function(gate, address, **options) -> Door."""
+DRAIN_MS = 10_000
+_TLS = "TLS (--tls-cert)"
+_AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
+
+
+class Door(Protocol):
+    """One way in.  All methods are called on the loop of the server."""
+
+    async def open(self) -> Sequence[str]:
+        """Listen; returns the addresses, as a client writes them."""
+
+    def reload(self) -> None:
+        """Read certificates again, for connections from now on; any thread.  Raises InvalidCertificate, and goes on as before."""
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Take no new work, answer what waits, and close; what is not done after ``timeout_ms``, or when this is cancelled, is cut off."""
+
+
+class Server:
+    """Doors of one database."""
+
+    def __init__(
+        self, gate: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
+    ) -> None:
+        """Not open yet.
+
+        Args:
+            doors: Address (``host:port``) by name of the door.
+            insecure: Serve other addresses than loopback without TLS and authentication, too.
+            drain_ms: How long closing waits for what is under way.
+            options: What the doors are given.
+
+        Raises:
+            InsecureAddress: Others could reach one of the addresses.
+            ValueError, TypeError: A door, an address or an option that there is not.
+            ModuleNotFoundError: A door needs a package that is not installed; it names it.
+        """
+        known = {point.name: point for point in entry_points(group=DOORS)}
+        for name, address in doors.items():
+            if name not in known:
+                raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+            check_address(address, tls=options.get("tls_cert") is not None, authentication=gate.authentication, insecure=insecure)
+        self._opening = {address: _door(known[name])(gate, address, **options) for name, address in doors.items()}
+        self._doors: tuple[Door, ...] = tuple(self._opening.values())
+        self._drain_ms = drain_ms
+        self._gate = gate
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.addresses: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Server at {', '.join(self.addresses) or 'no address yet'}>"
+
+    async def open(self) -> None:
+        """Open all doors on the running loop, or none.
+
+        Raises:
+            OSError: One of the addresses cannot be listened at; the message names it.
+        """
+        opened: list[Door] = []
+        addresses: list[str] = []
+        try:
+            for address, door in self._opening.items():
+                try:
+                    addresses += await door.open()
+                except OSError as error:
+                    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+                    raise OSError(error.errno, f"cannot listen at {address}: {reason}") from error
+                opened.append(door)
+        except BaseException:
+            for door in opened:
+                await door.drain(0)
+            raise
+        self.addresses = tuple(addresses)
+
+    def reload(self) -> None:
+        """Read the certificates of all doors again, for connections from now on; any thread.
+
+        Raises:
+            InvalidCertificate: One cannot be used; its door goes on with what it had, and the others have read theirs.
+        """
+        failure: InvalidCertificate | None = None
+        for door in self._doors:
+            try:
+                door.reload()
+            except InvalidCertificate as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def drain(self) -> None:
+        """Answer what is under way, and close all doors; cancelled, it cuts off what is left."""
+        try:
+            await asyncio.gather(*(door.drain(self._drain_ms) for door in self._doors))
+        finally:
+            self._gate.close()
+
+    # ------------------------------------------------------------ in a thread
+
+    def start(self) -> Self:
+        """Open all doors in a thread of their own."""
+        failure: list[BaseException] = []
+        ready = threading.Event()
+
+        async def main() -> None:
+            self._stopped = asyncio.Event()
+            self._loop = asyncio.get_running_loop()
+            try:
+                await self.open()
+            except BaseException as error:  # noqa: BLE001 -- raised where start was called
+                failure.append(error)
+                return
+            finally:
+                ready.set()
+            await self._stopped.wait()
+            await self.drain()
+
+        self._thread = started("logdb-server", lambda: asyncio.run(main()))
+        ready.wait()
+        if failure:
+            self._thread.join()
+            raise failure[0]
+        return self
+
+    def close(self) -> None:
+        """Drain, and end the thread; closing twice is no error."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _door(point: EntryPoint) -> Callable[..., Door]:
+    try:
+        made: Callable[..., Door] = point.load()
+    except ModuleNotFoundError as error:
+        raise missing_package(f"the door {point.name!r}", error.name or "") from error
+    return made
+
+
+def check_address(address: str, *, tls: bool, authentication: bool, insecure: bool) -> None:
+    """See that an address, ``host:port``, may be served.
+
+    Raises:
+        InsecureAddress: Others can reach it, it lacks TLS or authentication, and nobody said that it may be insecure.
+        ValueError: It is none.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        hint = "".join(f"; {one} is one" for one in _address_meant(address))
+        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]{hint}")
+    lacking = [what for what, there in ((_TLS, tls), (_AUTHENTICATION, authentication)) if not there]
+    if lacking and not (insecure or _is_loopback(host)):
+        raise InsecureAddress(address, " and ".join(lacking))
+
+
+def _address_meant(text: str) -> Sequence[str]:
+    """What somebody may have meant who wrote no ``host:port``."""
+    rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
+    host, _, port = rest.rpartition(":")
+    if port.isdigit() and int(port) > 65535:
+        return ()
+    if rest.isdigit() or (not host and port.isdigit()):
+        return f"127.0.0.1:{port}, for this machine alone,", f"0.0.0.0:{port}, for all,"
+    if port.isdigit():
+        return (rest if ":" not in host or host.startswith("[") else f"[{host}]:{port}",)
+    return (f"{rest}:8080",) if re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:]+\]", rest, re.ASCII) else ()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False  # a name, which may lead anywhere
