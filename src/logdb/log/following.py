@@ -79,7 +79,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
 
 def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
     """See ``Log.epoch_end``."""
-    epochs = log.epochs
+    epochs = log.view.epochs
     if current_epoch is not None and current_epoch < epochs.latest:
         raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
     if current_epoch is not None and current_epoch > epochs.latest:
@@ -119,6 +119,6 @@ def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
         for epoch, start_offset in begun:
             epochs = epochs.begun(epoch, start_offset)
         epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-        log._publish(epochs=epochs)
         log._epochs_unsynced = False
+        log._publish(epochs=epochs)
     log.leader_epoch = epochs.latest

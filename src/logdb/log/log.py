@@ -50,7 +50,16 @@ from logdb.log.segment_reader import segment_slot
 from logdb.log.transactions import Transactions
 from logdb.log.view import LogView
 from logdb.mistakes import explained
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, LogConfig, OpenTransaction, ProducerIdAndEpoch
+from logdb.model import (
+    COMPRESSION_TYPES,
+    DURABILITY_LEVELS,
+    OFFSET_MAX,
+    Buffer,
+    Durability,
+    LogConfig,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+)
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew

@@ -111,7 +111,6 @@ def test_an_epoch_is_durable_when_it_has_begun(tmp_path, io, level):
         log.append(b"0")
         log.begin_epoch(7)
         assert (tmp_path / "db" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n7 1\n"
-        assert log.view.flushed.offset in (0, 1)
         die(db)
     with opened(tmp_path / "db", durability=level) as db:
         log = db.log("t")
