@@ -262,7 +262,7 @@ class Retention:
             policy = str(entry.config["cleanup.policy"])
             raise PolicyViolation(f"records of {topic!r} cannot be deleted: its cleanup.policy is {policy!r}, without 'delete'")
         log = self._host.log(topic, partition)
-        start, end = log.start_offset, log.end_offset
+        start, end = log.start_offset, log.high_watermark
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
