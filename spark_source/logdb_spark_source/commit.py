@@ -21,7 +21,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from logdb.client.session import Session
+from logdb.requests.session import Session
 from logdb.codec.convert import stamp_producer
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
