@@ -175,6 +175,26 @@ class LogTruncated(LogdbError):
         self.epoch_end_offset, self.end_offset = epoch_end_offset, end_offset
 
 
+class FencedLeaderEpoch(LogdbError):
+    """The leader epoch is older than the latest one that the log knows: another leader has begun since (KIP-320)."""
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int, current_epoch: int) -> None:
+        super().__init__(f"leader epoch {leader_epoch} of {topic}-{partition} is over: the latest is {current_epoch}")
+        self.topic, self.partition = topic, partition
+        self.leader_epoch, self.current_epoch = leader_epoch, current_epoch
+
+
+class UnknownLeaderEpoch(LogdbError):
+    """The leader epoch is newer than the latest one that the log knows: it will hear of it soon (KIP-320)."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int, current_epoch: int) -> None:
+        super().__init__(f"leader epoch {leader_epoch} of {topic}-{partition} is not known here yet: the latest is {current_epoch}")
+        self.topic, self.partition = topic, partition
+        self.leader_epoch, self.current_epoch = leader_epoch, current_epoch
+
+
 class UnexpectedOffset(LogdbError):
     """A conditional append lost: the log no longer ends where the caller expected."""
 
@@ -390,6 +410,87 @@ class NoOffset(LogdbError):
     def __init__(self, topic: str, partition: int, reason: str = "no offset was committed") -> None:
         super().__init__(f"no offset to start {topic}-{partition} from: {reason}, and auto_offset_reset is 'none'")
         self.topic, self.partition = topic, partition
+
+
+# ---------------------------------------------------------------- leaders and replicas
+
+
+class NotLeaderOrFollower(LogdbError):
+    """The node does not lead the partition: ask the leader; ``leader`` is None where the node knows of none."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, leader: int | None, leader_epoch: int) -> None:
+        where = "no node leads it" if leader is None else f"node {leader} leads it"
+        super().__init__(f"this node does not lead {topic}-{partition}: {where} in epoch {leader_epoch}")
+        self.topic, self.partition, self.leader, self.leader_epoch = topic, partition, leader, leader_epoch
+
+
+class NotEnoughReplicas(LogdbError):
+    """Fewer replicas are in sync than ``min.insync.replicas``: nothing was appended."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, in_sync_count: int, in_sync_count_min: int) -> None:
+        super().__init__(f"{in_sync_count} replicas of {topic}-{partition} are in sync, min.insync.replicas is {in_sync_count_min}")
+        self.topic, self.partition = topic, partition
+        self.in_sync_count, self.in_sync_count_min = in_sync_count, in_sync_count_min
+
+
+class NotEnoughReplicasAfterAppend(LogdbError):
+    """The batch was appended, but fewer replicas than ``min.insync.replicas`` have it; a retry may append it twice."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, in_sync_count: int, in_sync_count_min: int) -> None:
+        super().__init__(
+            f"a batch was appended to {topic}-{partition}, then {in_sync_count} replicas were in sync: "
+            f"min.insync.replicas is {in_sync_count_min}"
+        )
+        self.topic, self.partition = topic, partition
+        self.in_sync_count, self.in_sync_count_min = in_sync_count, in_sync_count_min
+
+
+class OffsetNotAvailable(LogdbError):
+    """A new leader cannot tell its end yet: its high watermark is below the start of its epoch (KIP-207)."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, high_watermark: int, epoch_start_offset: int) -> None:
+        super().__init__(
+            f"the end of {topic}-{partition} is not known yet: its high watermark {high_watermark} is below the start of "
+            f"the leader's epoch, {epoch_start_offset}"
+        )
+        self.topic, self.partition = topic, partition
+        self.high_watermark, self.epoch_start_offset = high_watermark, epoch_start_offset
+
+
+class StaleBrokerEpoch(LogdbError):
+    """The request carries the epoch of an earlier registration of the node: it has been registered anew since (KIP-903)."""
+
+    def __init__(self, node: int, broker_epoch: int, current_epoch: int) -> None:
+        super().__init__(f"node {node} is registered with broker epoch {current_epoch}, the request has {broker_epoch}")
+        self.node, self.broker_epoch, self.current_epoch = node, broker_epoch, current_epoch
+
+
+class NotCoordinator(LogdbError):
+    """The node does not coordinate the group or transactional id, or no longer: ask the leader of the internal partition."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
+        super().__init__(f"this node does not coordinate {topic}-{partition}, as of leader epoch {leader_epoch}")
+        self.topic, self.partition, self.leader_epoch = topic, partition, leader_epoch
+
+
+class CoordinatorLoading(LogdbError):
+    """The node coordinates the group or transactional id, and is reading its state from the internal partition."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
+        super().__init__(f"the coordinator of {topic}-{partition} is being loaded in leader epoch {leader_epoch}")
+        self.topic, self.partition, self.leader_epoch = topic, partition, leader_epoch
 
 
 # ---------------------------------------------------------------- snapshots

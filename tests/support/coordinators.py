@@ -48,6 +48,12 @@ class Note(NamedTuple):
     what: str
 
 
+class CountDown(NamedTuple):
+    """An action that leads to the next one, down to 0."""
+
+    left: int
+
+
 class CredentialStore:
     """A dict whose changes are records."""
 
@@ -76,6 +82,8 @@ class CredentialStore:
                 return Effects(replies=tuple(Reply(waiting, "late") for waiting in self.waiting), changes={"waiting": []})
             case Do(ticket=ticket, action=action, sync=sync):
                 return Effects(records=(StateRecord(b"doing", b"1"),), actions=(action,), sync=sync, changes={"acting": ticket})
+            case ActionDone(action=CountDown(left=left)):
+                return Effects(actions=(CountDown(left - 1),)) if left else Effects(replies=(Reply(self.acting, "zero"),))
             case ActionDone(action=action):
                 return Effects(records=(StateRecord(b"doing", None),), replies=(Reply(self.acting, action.what),))
             case ActionFailed(error=error):

@@ -18,12 +18,12 @@ from logdb.broker import decisions
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
 from logdb.broker.marker_writer import MarkerWriter
-from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import Events, PolledEvents
+from logdb.codec.batch import transactional_producers
 from logdb.coordinator.effects import Reply
 from logdb.coordinator.events import (
     AbortTransaction,
@@ -104,13 +104,13 @@ class Broker:
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(store.io, _fire)
         self._endings = MarkerWriter(store, self._append_offsets_marker, self._decision)
-        self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, act=self._endings.act)
+        self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._endings.execute)
         self._transactions = Shards(
             store,
             _TRANSACTIONS,
             self._transaction_coordinator,
             timers=self._timers,
-            act=self._endings.act,
+            execute=self._endings.execute,
             while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
         self._leftovers = DanglingTransactions(store, self._transactions, self._endings)
@@ -283,7 +283,7 @@ class Broker:
         self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
         self._store.delete_topic(name)
         for shard in self._groups.all():
-            shard.tell(TopicsDeleted(topics=frozenset((name,))))
+            shard.handle(TopicsDeleted(topics=frozenset((name,))))
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"

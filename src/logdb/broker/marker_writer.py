@@ -51,8 +51,8 @@ class MarkerWriter:
         self._closed = False
         self._lock = renewed(threading.Lock())
 
-    def act(self, action: Action) -> None:
-        """Carry out ``action``.
+    def execute(self, action: Action) -> None:
+        """Execute ``action``.
 
         Raises:
             LogdbError: A part of it failed; the rest was done.
@@ -71,7 +71,7 @@ class MarkerWriter:
         unsynced = [
             _bound(self._sync, partition, log)
             for partition, log in found
-            if log is not None and log.durability != "os" and log.point.offset < log.end_offset
+            if log is not None and log.durability != "os" and log.view.flushed.offset < log.end_offset
         ]
         first, others = unsynced[:1], unsynced[1:]
         if self._last_sync_s > _SLOW_SYNC_S:

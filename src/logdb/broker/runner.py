@@ -1,18 +1,19 @@
-"""Runs one coordinator on one partition of an internal topic: append, accept, wait, answer (``coordinator.effects``).
+"""Runs one coordinator on one partition of an internal topic: append, accept, commit, answer (``coordinator.effects``).
 
-Knows the order of these, who waits for an answer, and what is left to be done when one of them fails.  Does not know
-groups or transactions, nor how actions are carried out: the broker does.
+Responsible for this order, for the requests that wait for an answer, and for what is left to do when a step fails.
+Leaves groups and transactions to the coordinator, and the execution of actions to the broker.
 
-    load ──► event ──► handle ──► append ──► accept, timers ──► synced ──► answers, actions ──► event: done or failed
+    load ──► event ──► handle ──► append ──► accept, timers ──► committed ──► answers, actions ──► event: done or failed
                                     │                             │
-                                    │ not accepted                │ not synced
+                                    │ not accepted                │ not committed
                                     ▼                             ▼
                         error, nothing has changed     error; tried again before the next event, or soon
 
-A write that failed may have been kept by the log, to be tried again (a full disk).  It will be in the partition then,
-and so in a later replay; therefore it is finished before the shard handles anything else, and only then accepted.
+The log may keep a write that failed (a full disk) and try it again.  The record is then in the partition, and in a later
+replay: the shard finishes this write before it handles the next event, and only then accepts its effects.
 
-Threading: any thread.  ``_lock`` is held from loading to accepting, not while waiting for a sync, answering or acting.
+Threading: any thread.  ``_lock`` is held from loading to accepting; not while a thread waits for the commit, answers or
+executes an action.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
 _RETRY: TimerKey = ("runner: finish what a failure left behind",)
-_DEFERRED: TimerKey = ("runner: append what could wait",)
+_DEFERRED: TimerKey = ("runner: append deferred records",)
 _DEFER_MS = 100
 
 tickets = itertools.count(1)
@@ -58,7 +59,24 @@ tickets = itertools.count(1)
 
 
 class Shard(Generic[C]):
-    """One partition of an internal topic and the coordinator whose state it holds."""
+    """One partition of an internal topic and the coordinator whose state it holds.
+
+    ==================== ============================== ======================= =============================================
+    field                changed by                     under                   to be trusted
+    ==================== ============================== ======================= =============================================
+    ``_coordinator``     accept, replay, markers        ``_lock``               once ``_ready``, or by the loading thread
+    ``_ready``           load                           ``_load_lock``          always; True: loaded, and recovery is carried out
+    ``_recovered``       load                           both locks              always; True: replayed, and recovery is accepted
+    ``_replayed_offset`` load, query of a reader        ``_lock``               always; -1: nothing is replayed
+    ``_accepted_offset`` accept                         ``_lock``               at any time a lower bound: answers wait for it
+    ``_waiting``         submit, answers, cancel        pop is atomic           a ticket is answered by the thread that pops it
+    ``_appending``       append, ``_settle``            ``_lock``               None: every record of the log is accepted
+    ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
+    ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
+    ``_failed``          a sync that failed             no lock                 final
+    ``_ended``           end                            ``_lock``               final
+    ==================== ============================== ======================= =============================================
+    """
 
     def __init__(
         self,
@@ -67,48 +85,48 @@ class Shard(Generic[C]):
         *,
         clock: Callable[[], int],
         timers: Timers,
-        act: Callable[[Action], None],
+        execute: Callable[[Action], None],
         while_appending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         follows: bool = False,
     ) -> None:
-        """Begin with nothing loaded: the first call does that.
+        """Begin with nothing loaded: the first call loads.
 
         Args:
             clock: Time of day, in ms since 1970.
-            act: Carries out an action, or raises what kept it from that.
+            execute: Executes an action, or raises the reason why not.
             while_appending: Entered while records are appended.
-            follows: The partition is another process's to write: read on before each query, and handle no events.
+            follows: Another process writes the partition: read on before each query, and handle no events.
         """
         self.log, self._coordinator = log, coordinator
-        self._clock, self._timers, self._act, self._follows = clock, timers, act, follows
+        self._clock, self._timers, self._execute, self._follows = clock, timers, execute, follows
         self._while_appending = while_appending
         self._lock = renewed(threading.RLock())
         self._load_lock = renewed(threading.RLock())  # taken before ``_lock``
-        self._ready = self._recovered = False  # what loading calls for is done; is accepted
-        self._loaded_offset = -1  # up to where the partition was replayed
+        self._ready = self._recovered = False
+        self._replayed_offset, self._accepted_offset = -1, 0
         self._waiting: dict[int, Future[Any]] = {}
-        self._appending: tuple[Effects, int] | None = None  # not accepted yet; in the log from that offset on, perhaps
-        self._deferred: list[StateRecord] = []  # accepted; to be appended before the next ones
-        self._outbox: deque[Effects] = deque()  # accepted; their actions have not begun
+        self._appending: tuple[Effects, int] | None = None  # not accepted; in the log from that offset on, or kept by it
+        self._deferred: list[StateRecord] = []
+        self._pending: deque[Effects] = deque()
         self._failed: SyncFailed | None = None
-        self._ended: LogdbError | None = None  # why nothing is handled any more
+        self._ended: LogdbError | None = None
 
     # ------------------------------------------------------------ what the broker calls
 
     def load(self) -> None:
-        """Replay the partition, once, and carry out what that calls for."""
+        """Replay the partition, once, and carry out the recovery."""
         if self._ready:
             return
         if not self._follows:
             self._timers.start()
         with self._load_lock:
-            if self._recovered:  # by another thread meanwhile, or by this one, which is at what that called for
+            if self._recovered:  # by another thread meanwhile, or by this one, which carries the recovery out
                 return
             with self._lock:
-                if self._loaded_offset < 0:
-                    self._loaded_offset = replay(self.log, self._coordinator, self.log.start_offset)
+                if self._replayed_offset < 0:
+                    self._replayed_offset = self._accepted_offset = replay(self.log, self._coordinator, self.log.start_offset)
                 self._settle()
-                effects = Effects() if self._follows else self._carry_out(self._coordinator.recover(self._clock()))
+                effects = Effects() if self._follows else self._append_and_accept(self._coordinator.recover(self._clock()))
                 self._recovered = True
             try:
                 self._finish(effects)
@@ -116,15 +134,15 @@ class Shard(Generic[C]):
                 self._ready = True
 
     def query(self, function: Callable[[C], T]) -> T:
-        """What ``function`` reads from the coordinator's state."""
+        """The result of ``function``, which reads the coordinator's state."""
         self.load()
         with self._lock:
             if self._follows:
-                self._loaded_offset = replay(self.log, self._coordinator, self._loaded_offset)
+                self._replayed_offset = replay(self.log, self._coordinator, self._replayed_offset)
             return function(self._coordinator)
 
     def call(self, event: Any) -> Any:
-        """Handle a request and return its answer, however long that takes; an error is raised."""
+        """Handle a request and wait for its answer; an error is raised."""
         answer = self.submit(event)
         if isinstance(answer, Future):
             return answer.result()
@@ -133,17 +151,21 @@ class Shard(Generic[C]):
         return answer.result
 
     def submit(self, event: Any) -> "Reply | Future[Any]":
-        """Handle a request; returns the answer, or a future of it where that comes with a later event.
+        """Handle a request; returns the answer, or a future of it where a later event brings it.
 
         Raises:
-            LogdbError: What it would change could not be written.
+            LogdbError: Its records could not be written.
         """
-        self.load()
+        if not self._ready:
+            self.load()
+        answer: Reply | Future[Any]
         with self._lock:
             effects = self._step(event)
-            answer: Reply | Future[Any] | None = next((reply for reply in effects.replies if reply.ticket == event.ticket), None)
-            if answer is None:
-                if self._ended is not None:  # what it waits for may never come
+            for answer in effects.replies:
+                if answer.ticket == event.ticket:
+                    break
+            else:
+                if self._ended is not None:  # the later event may never come
                     raise self._ended
                 answer = self._waiting[event.ticket] = Future()
         try:
@@ -153,12 +175,10 @@ class Shard(Generic[C]):
             raise
         return answer
 
-    def tell(self, event: Any) -> None:
-        """Handle an event that nobody waits for an answer to."""
+    def handle(self, event: Any) -> None:
+        """Handle an event that has no reply."""
         self.load()
-        with self._lock:
-            effects = self._step(event)
-        self._finish(effects)
+        self._finish(self._step(event))
 
     def fire(self, key: TimerKey) -> None:
         """Called by the timers: ``key`` is due."""
@@ -186,19 +206,19 @@ class Shard(Generic[C]):
             self._coordinator.apply_marker(producer.producer_id, commit=commit)
 
     def finish(self) -> None:
-        """Append what could wait; nothing is lost where that fails."""
+        """Append the deferred records; where that fails they stay deferred."""
         with self._lock, contextlib.suppress(LogdbError):
             self._settle()
             self._write_deferred()
 
     def end(self, error: LogdbError) -> None:
-        """Let nobody wait for an answer any more: who does so, or would, gets ``error``."""
+        """Answer all requests that wait, now or later, with ``error``."""
         with self._lock:
             self._ended = error
         self.cancel(error)
 
     def cancel(self, error: LogdbError) -> None:
-        """Answer whoever waits still with ``error``."""
+        """Answer the requests that wait with ``error``."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -207,27 +227,28 @@ class Shard(Generic[C]):
     # ------------------------------------------------------------ under the lock
 
     def _step(self, event: Any) -> Effects:
-        self._settle()
-        return self._carry_out(self._coordinator.handle(event, self._clock()))
-
-    def _carry_out(self, effects: Effects) -> Effects:
-        """Append, accept.
+        """Let the coordinator handle an event; append and accept what it returns.
 
         Raises:
-            LogdbError: It could not be written; whoever was to be answered is told so.
+            LogdbError: It could not be written; the requests that it would have answered get this error.
         """
+        with self._lock:
+            if self._failed is not None or self._appending is not None:
+                self._settle()
+            return self._append_and_accept(self._coordinator.handle(event, self._clock()))
+
+    def _append_and_accept(self, effects: Effects) -> Effects:
+        if effects.records and not effects.deferred:
+            self._write(effects)
+            return effects
         if effects.deferred:
             self._deferred += effects.records
             self._timers.set((self, _DEFERRED), _DEFER_MS)
-            self._accept(effects, 0)
-        elif effects.records:
-            self._write(effects)
-        else:
-            self._accept(effects, 0)
+        self._accept(effects, 0)
         return effects
 
     def _write(self, effects: Effects) -> None:
-        """Append records, behind those that could wait, and accept."""
+        """Append records behind the deferred ones, and accept."""
         self._appending = (effects, self.log.end_offset + len(self._deferred))
         try:
             with self._while_appending():
@@ -244,20 +265,21 @@ class Shard(Generic[C]):
             self._write(Effects())
 
     def _appended(self, effects: Effects, offset: int) -> None:
-        """In this order: whatever interrupts it, ``_settle`` does the rest, and nothing is written twice."""
+        """In this order: after an interruption at any place ``_settle`` does the rest, and nothing is written twice."""
         self._deferred.clear()
+        self._accepted_offset = offset + len(effects.records)
         self._accept(effects, offset)
         self._appending = None
 
     def _accept(self, effects: Effects, offset: int) -> None:
         self._coordinator.accept(effects, offset)
         if effects.actions:
-            self._outbox.append(effects)
+            self._pending.append(effects)
         for timer in effects.timers:
             self._timers.set((self, timer.key), timer.delay_ms)
 
     def _append(self, effects: Effects) -> None:
-        """Write the records; a sync comes later, when others may share it."""
+        """Write the records; ``_publish`` waits for the commit, which others may share."""
         level: Durability | None = "os" if self.log.durability == "fsync" else None
         records = (*self._deferred, *effects.records)
         values, keys = [record.value for record in records], [record.key for record in records]
@@ -268,7 +290,7 @@ class Shard(Generic[C]):
             self.log.append_batches(batches, durability=level, internal=True)
 
     def _settle(self) -> None:
-        """Finish what a failed write has left, before anything new: what the log has kept is accepted after all.
+        """Finish a failed write before anything new: effects whose records the log has kept are accepted after all.
 
         Raises:
             LogdbError: It still cannot be written; or what was accepted can never be synced.
@@ -285,36 +307,56 @@ class Shard(Generic[C]):
     # ------------------------------------------------------------ without the lock
 
     def _finish(self, effects: Effects) -> None:
-        """Wait until what was accepted is durable, answer, act: also for who was interrupted before it could.
+        """Answer what was accepted once it is committed, carry out its actions, and so on with the events in which these end.
+
+        Actions that an interrupted thread has left are carried out, too.
 
         Raises:
-            LogdbError: It is not durable; nobody was answered but with this.
+            LogdbError: What was accepted is not committed; its requests were answered with this.
         """
-        begun = self._take_outbox() if self._outbox else []
+        actions = self._publish(effects)
         try:
-            self._make_durable(sync=effects.sync or any(other.sync for other in begun))
-            self._answer(effects)
-            while begun:
-                for action in begun[0].actions:
-                    self._do(action)
-                del begun[0]
+            while actions:
+                following = self._carry_out(actions[0])
+                actions.popleft()
+                actions.extendleft(reversed(following))
+        except BaseException:
+            self._pending.appendleft(Effects(actions=tuple(actions)))
+            raise
+
+    def _publish(self, effects: Effects) -> deque[Action]:
+        """Answer what was accepted once it is committed; returns the actions that may begin now."""
+        pending = self._take_pending() if self._pending else []
+        try:
+            self.log.commit_to(self._accepted_offset, sync=effects.sync or (bool(pending) and any(other.sync for other in pending)))
+            if effects.replies and self._waiting:
+                self._answer(effects)
         except BaseException as error:
-            self._outbox.extendleft(reversed(begun))
+            self._pending.extendleft(reversed(pending))
             if isinstance(error, LogdbError):
                 self._note_failure(effects, error)
             raise
+        return deque(itertools.chain.from_iterable(accepted.actions for accepted in pending))
 
-    def _take_outbox(self) -> list[Effects]:
+    def _take_pending(self) -> list[Effects]:
         taken = []
         with contextlib.suppress(IndexError):  # other threads take, too
             while True:
-                taken.append(self._outbox.popleft())
+                taken.append(self._pending.popleft())
         return taken
 
-    def _make_durable(self, *, sync: bool) -> None:
-        level = self.log.durability
-        if level == "fsync" or (sync and level == "interval"):
-            self.log.flush()
+    def _carry_out(self, action: Action) -> deque[Action]:
+        """Carry out an action and handle the event in which it ends; returns the actions that follow from that."""
+        try:
+            self._execute(action)
+            return self._publish(self._step(ActionDone(action)))
+        except LogdbError as error:
+            logger.warning("%s-%d: %s: %s", self.log.topic, self.log.partition, type(action).__name__, error)
+            try:
+                return self._publish(self._step(ActionFailed(action, error)))
+            except LogdbError as failure:  # the coordinator cannot note it: its requests end with the failure
+                self.cancel(failure)
+                return deque()
 
     def _note_failure(self, effects: Effects, error: LogdbError) -> None:
         release_frames(error)
@@ -326,8 +368,8 @@ class Shard(Generic[C]):
             self._timers.set((self, _RETRY), RETRY_MS)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:
-        """Give replies to those who wait for them in a future."""
-        for ticket, result in effects.replies if self._waiting else ():
+        """Give replies to the requests that wait in a future."""
+        for ticket, result in effects.replies:
             future = self._waiting.pop(ticket, None)
             if future is None:
                 continue
@@ -335,18 +377,6 @@ class Shard(Generic[C]):
                 future.set_exception(error or result)
             else:
                 future.set_result(result)
-
-    def _do(self, action: Action) -> None:
-        """Carry out an action and say how it went; a failure is the coordinator's to deal with."""
-        try:
-            self._act(action)
-            self.tell(ActionDone(action))
-        except LogdbError as error:
-            logger.warning("%s-%d: %s: %s", self.log.topic, self.log.partition, type(action).__name__, error)
-            try:
-                self.tell(ActionFailed(action, error))
-            except LogdbError as failure:  # not even that can be noted: whoever waits is told
-                self.cancel(failure)
 
 
 # ---------------------------------------------------------------- transactional records

@@ -34,17 +34,17 @@ class Shards(Generic[C]):
         make: Callable[[Log], C],
         *,
         timers: Timers,
-        act: Callable[[Action], None],
+        execute: Callable[[Action], None],
         while_appending: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Begin with none open.
 
         Args:
             make: Makes the coordinator of a partition.
-            act: Carries out the actions of all shards.
+            execute: Executes the actions of all shards.
             while_appending: Entered while a shard appends records.
         """
-        self.topic, self._store, self._make, self._timers, self._act = topic, store, make, timers, act
+        self.topic, self._store, self._make, self._timers, self._execute = topic, store, make, timers, execute
         self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
         self._partition_count = 0
@@ -112,7 +112,7 @@ class Shards(Generic[C]):
             self._make(log),
             clock=self._store.clock_ms,
             timers=self._timers,
-            act=self._act,
+            execute=self._execute,
             while_appending=self._while_appending,
             follows=self._store.mode == "r",
         )

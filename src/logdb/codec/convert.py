@@ -6,12 +6,11 @@ they are, and what a topic accepts comes in as arguments.
 Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
 """
 
-import struct
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from logdb._native import ffi, lib
-from logdb.codec import compression
+from logdb.codec import compression, control
 from logdb.codec.batch import (
     BATCH_SIZE_BYTES_MAX,
     CODEC_MASK,
@@ -22,17 +21,18 @@ from logdb.codec.batch import (
     Header,
     Scanner,
     Status,
+    attributes_at,
     explain,
     header,
     header_of,
+    place,
     seal,
+    set_last_offset_delta,
+    set_uncompressed,
 )
 from logdb.errors import InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
-_LENGTH_POSITION = 8
-_LENGTH_FROM = 12  # the length field counts the bytes from here on
-_ATTRIBUTES_POSITION = 21
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
 
 
@@ -66,9 +66,8 @@ def check_incoming(
     keys_required: bool,
     size_bytes_max: int,
     decompressed_size_bytes_max: int,
-    control_allowed: bool = False,
 ) -> Incoming:
-    """Walk batches from outside once: header, CRC, records, decompressed within bounds.
+    """Walk batches from a producer once: header, CRC, records, decompressed within bounds.
 
     Base offsets need not be continuous, they will be replaced; inside a batch the offset deltas are 0, 1, 2 ….
 
@@ -77,7 +76,6 @@ def check_incoming(
         keys_required: Refuse records without a key (compacted topics).
         size_bytes_max: Largest batch as it came (``max.message.bytes``).
         decompressed_size_bytes_max: Most bytes that the records of one batch may decompress to.
-        control_allowed: Take control batches too (from a leader; producers may not send them).
 
     Raises:
         InvalidBatch: A batch is not what it claims to be; says where it begins and what is wrong with it.
@@ -99,7 +97,7 @@ def check_incoming(
         count, size, flags = batch.record_count, batch.size_bytes, batch.attributes
         if count < 1 or count != batch.last_offset - batch.base_offset + 1:
             raise InvalidBatch(position, f"{count} records for the offset deltas 0 to {batch.last_offset - batch.base_offset}")
-        if flags & CONTROL and not control_allowed:
+        if flags & CONTROL:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
             records = ffi.from_buffer(_decompressed(view[position : position + size], position, decompressed_size_bytes_max))
@@ -111,7 +109,7 @@ def check_incoming(
             raise _refusal(status, view, position, size_bytes_max, crc[0])
         if batch.producer_id >= 0:
             produced.append(Produced(record_count, cast(Header, header_of(batch))))
-        elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+        elif flags & TRANSACTIONAL:
             raise InvalidBatch(position, "a transactional batch without a producer id")
         batch_count += 1
         record_count += count
@@ -119,6 +117,88 @@ def check_incoming(
         max_timestamp = max(max_timestamp, batch.max_timestamp)
         position += size
     return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
+
+
+class Followed(NamedTuple):
+    """What ``check_followed`` found; every batch of the buffer is good, and follows on the one before it.
+
+    ``epochs``: each leader epoch and the offset that it begins at, both rising.  ``produced``: the header of each batch with
+    a producer id and, where it is a control batch, its bytes.
+    """
+
+    offsets: range
+    epochs: list[tuple[int, int]]
+    produced: list[tuple[Header, bytes]]
+
+
+def check_followed(batches: Buffer) -> Followed:
+    """Walk batches that lie in a leader's log once: header, CRC, records, offsets and leader epochs.
+
+    Offsets lead from batch to batch, and leader epochs never fall.  Compaction may have taken records out of a batch, or all.
+
+    Args:
+        batches: uint8[n], whole batches back to back, at least one; borrowed for the call, not changed.
+
+    Raises:
+        InvalidBatch: A batch is not what it claims to be, or does not follow on the one before it.
+        CodecMissing: The package of a batch's codec is not installed.
+    """
+    data = ffi.from_buffer(batches)
+    view, first = memoryview(batches), ffi.cast("uint8_t *", data)
+    batch, crc, batch_check = ffi.new("logdb_batch *"), ffi.new("uint32_t *"), lib.logdb_batch_check
+    position, end, first_offset, next_offset, epoch = 0, len(data), 0, -1, -1
+    epochs: list[tuple[int, int]] = []
+    produced: list[tuple[Header, bytes]] = []
+    while position < end or next_offset < 0:
+        status = batch_check(first + position, end - position, BATCH_SIZE_BYTES_MAX, batch, crc)
+        if status:
+            raise _refusal(status, view, position, BATCH_SIZE_BYTES_MAX, crc[0])
+        base_offset, size, flags = batch.base_offset, batch.size_bytes, batch.attributes
+        if next_offset < 0:
+            first_offset, epoch = base_offset, batch.leader_epoch
+            epochs.append((epoch, base_offset))
+        elif base_offset != next_offset:
+            raise InvalidBatch(position, f"it begins at offset {base_offset}, the batch before it ends at {next_offset}")
+        if batch.leader_epoch < epoch:
+            raise InvalidBatch(position, f"its leader epoch is {batch.leader_epoch}, that of the batch before it {epoch}")
+        if batch.leader_epoch > epoch:
+            epoch = batch.leader_epoch
+            epochs.append((epoch, base_offset))
+        if batch.record_count:  # compaction may have taken them all; of a codec's stream nothing need be left then
+            _check_stored_records(view[position : position + size], batch, position)
+        if batch.producer_id >= 0:
+            image = bytes(view[position : position + size]) if flags & CONTROL else b""
+            produced.append((cast(Header, header_of(batch)), image))
+        elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+            raise InvalidBatch(position, "a transactional batch without a producer id")
+        next_offset = batch.last_offset + 1
+        position += size
+    return Followed(range(first_offset, next_offset), epochs, produced)
+
+
+def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:
+    """See that a batch (its header: ``logdb_batch``) has the records that it claims, as it lies in a log."""
+    records = _decompressed(image, position, BATCH_SIZE_BYTES_MAX) if batch.attributes & CODEC_MASK else image[HEADER_SIZE_BYTES:]
+    data = ffi.from_buffer(records)
+    status = lib.logdb_records_check(data, len(data), batch, 0)
+    if status:
+        raise InvalidBatch(position, explain(Status(status), header_of(batch)))
+    if batch.attributes & CONTROL:
+        try:
+            control.parse(image)
+        except InvalidBatch as error:
+            raise InvalidBatch(position, error.reason) from None
+
+
+def begin_empty_batch_at(image: memoryview, batch: Header, base_offset: int) -> None:
+    """Let a batch without records and without a producer begin at a later offset; it ends where it did.
+
+    Args:
+        image: uint8[n], from the begin of the batch, writable; changed.
+    """
+    place(image, 0, base_offset, batch.leader_epoch)
+    set_last_offset_delta(image, batch.last_offset - base_offset)
+    seal(image[: batch.size_bytes], batch.attributes, batch.max_timestamp)
 
 
 def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: int, computed_crc: int) -> InvalidBatch | RecordTooLarge:
@@ -130,7 +210,7 @@ def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: in
 
 def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
     """The records of one batch; the errors of its codec carry the batch's ``position``."""
-    codec = batch[_ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    codec = attributes_at(batch, 0) & CODEC_MASK
     try:
         return compression.decompress(codec, batch[HEADER_SIZE_BYTES:], min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX))
     except InvalidBatch as error:
@@ -211,8 +291,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
             images += image[:HEADER_SIZE_BYTES]
             if batch.record_count:  # an empty batch, which compaction leaves, need not hold a stream
                 images += _decompressed(image, position, size_bytes_max)
-            struct.pack_into(">i", images, begin + _LENGTH_POSITION, len(images) - begin - _LENGTH_FROM)
-            struct.pack_into(">h", images, begin + _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK)
+            set_uncompressed(images, begin)
         position += batch.size_bytes
     return images
 

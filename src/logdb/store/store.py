@@ -20,9 +20,8 @@ from typing import TypeVar
 
 from logdb.errors import CloseIncomplete, LogdbError, ReadOnly, UnknownTopic
 from logdb.io import IO
-from logdb.log.appending import AppendableLog
 from logdb.log.log import Log
-from logdb.log.reading import ReadableLog
+from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
@@ -57,6 +56,7 @@ class Store:
         clock: Callable[[], int] | None,
         retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
+        replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
         self.snapshot: SnapshotFile | None = None
@@ -77,6 +77,7 @@ class Store:
                 linger_ms=linger_ms,
                 retention_check_interval_ms=retention_check_interval_ms,
                 cleaner_bytes_per_second=cleaner_bytes_per_second,
+                replicated=replicated,
             )
             self._logs = self._writer.logs
             self._writer.begin()
@@ -93,8 +94,13 @@ class Store:
         clock: Callable[[], int] | None = None,
         retention_check_interval_ms: int = retention.CHECK_INTERVAL_MS,
         cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
+        replicated: bool = False,
     ) -> "Store":
-        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors."""
+        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
+
+        Args:
+            replicated: Its logs are replicas: a controller gives the leader epochs, and an unclean opening begins none.
+        """
         if mode not in ("a", "r"):
             raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
         if durability not in DURABILITY_LEVELS:
@@ -117,6 +123,7 @@ class Store:
             clock=clock,
             retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
+            replicated=replicated,
         )
 
     # ------------------------------------------------------------ what it is
@@ -335,7 +342,7 @@ class Store:
     def weaken(self, log: Log) -> None:
         self._note(log, strict=False)
 
-    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
+    def note_producers(self, log: Log, snapshot_offset: int) -> None:
         self._note(log, producers_offset=snapshot_offset)
 
     def _note(self, log: ReadableLog, **fields: bool | int) -> None:

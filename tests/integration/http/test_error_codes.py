@@ -53,6 +53,11 @@ NOT_PROVOKED = {
     **dict.fromkeys(("MemberIdRequired", "GroupFull", "CoordinatorFenced"), "of Kafka's wire, or of a coordinator that was replaced"),
     **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing", "ThreadUnavailable"), "of a moment, or what is not there"),
     **dict.fromkeys(("LogdbError", "CloseIncomplete", "Closed"), "never raised itself; at the end, when nobody is answered"),
+    **dict.fromkeys(
+        ("NotLeaderOrFollower", "NotEnoughReplicas", "NotEnoughReplicasAfterAppend", "OffsetNotAvailable", "StaleBrokerEpoch"),
+        "of several nodes: a single one leads all partitions, and has their only replicas",
+    ),
+    **dict.fromkeys(("NotCoordinator", "CoordinatorLoading"), "a single node coordinates all groups; tests/unit/broker provoke them"),
     "InvalidRecord": "a client's own; raw batches are told InvalidBatch, v2 and v3 have codes of their own",
     **dict.fromkeys(("ReadFailed", "WriteFailed"), "a disk's; unit tests of the segments provoke them"),
 }

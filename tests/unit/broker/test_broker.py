@@ -217,9 +217,9 @@ def test_offsets_expire_where_that_is_wanted(tmp_path):
         db.create_topic("t")
         broker = Broker(db._store, group_config=GroupConfig(offsets_retention_ms=1_000))
         broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}).result()
-        broker._groups.of("g").tell(TimerFired(("sweep",)))
+        broker._groups.of("g").handle(TimerFired(("sweep",)))
         assert broker.fetch_offsets("g")
         now += 1_001
-        broker._groups.of("g").tell(TimerFired(("sweep",)))
+        broker._groups.of("g").handle(TimerFired(("sweep",)))
         assert (broker.fetch_offsets("g"), broker.groups()) == ({}, [])
         broker.close()

@@ -1,4 +1,5 @@
 import errno
+import sys
 import threading
 from concurrent.futures import Future
 
@@ -10,7 +11,7 @@ from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
 from logdb.model import TopicPartition
-from support.coordinators import CredentialStore, Do, Later, Note, Put, Release
+from support.coordinators import CountDown, CredentialStore, Do, Later, Note, Put, Release
 from support.faulty_io import FaultyIO
 
 
@@ -20,7 +21,7 @@ class Bench:
     def __init__(self, path, durability="interval"):
         self.io = FaultyIO()
         self.path, self.durability = path, durability
-        self.acted, self.act_fails = [], None
+        self.acted, self.act_fails, self.interrupt_at = [], None, None
         self.timers = Timers(self.io, lambda key: key[0].fire(key[1]))
         self.open()
 
@@ -28,10 +29,13 @@ class Bench:
         self.db = logdb.open(self.path, io=self.io, durability=self.durability)
         self.db.create_topic("t", if_not_exists=True)
         self.keeper = CredentialStore()
-        self.shard = Shard(self.db.log("t"), self.keeper, clock=lambda: 7, timers=self.timers, act=self.act)
+        self.shard = Shard(self.db.log("t"), self.keeper, clock=lambda: 7, timers=self.timers, execute=self.act)
 
     def act(self, action):
         self.acted.append(action)
+        if action == self.interrupt_at:
+            self.interrupt_at = None
+            raise KeyboardInterrupt
         if self.act_fails is not None:
             raise self.act_fails
 
@@ -79,7 +83,7 @@ def test_an_answer_waits_for_a_sync_where_that_is_wanted(tmp_path, level):
     synced = bench.io.count("fdatasync", "t-0") - before
     assert synced == (0 if level == "os" else 1)
     log = bench.db.log("t")
-    assert (log.point.offset == log.end_offset) == (level != "os")
+    assert (log.view.flushed.offset == log.end_offset) == (level != "os")
     bench.timers.stop()
     bench.db.close()
 
@@ -120,6 +124,23 @@ def test_an_action_that_fails_ends_in_an_event_too(bench):
     with pytest.raises(errors.DiskFull):
         bench.shard.call(Do(ticket=next(tickets), action=Note("it")))
     assert bench.keeper.failures == [bench.act_fails]
+
+
+def test_actions_that_lead_to_actions_are_a_loop(bench):
+    deep = 2 * sys.getrecursionlimit()
+    assert bench.shard.call(Do(ticket=next(tickets), action=CountDown(deep))) == "zero"
+    assert bench.acted == [CountDown(left) for left in range(deep, -1, -1)]
+
+
+def test_actions_that_ctrl_c_interrupts_go_on_where_they_were(bench):
+    bench.keeper.recovery = Effects(actions=(Note("first"), CountDown(2), Note("last")))
+    bench.keeper.acting = 0
+    bench.interrupt_at = CountDown(1)
+    with pytest.raises(KeyboardInterrupt):
+        bench.put(b"a", b"1")
+    assert bench.acted == [Note("first"), CountDown(2), CountDown(1)]
+    bench.put(b"a", b"2")
+    assert bench.acted == [Note("first"), CountDown(2), CountDown(1), CountDown(1), CountDown(0), Note("last")]
 
 
 def test_recovery_is_carried_out_once(bench):

@@ -10,7 +10,6 @@ from logdb_http_api.door import openapi, routing
 from logdb_http_api.door.schemas import Number, OneOf, Schemas
 from support.serving import served
 
-
 INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 
 
