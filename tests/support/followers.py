@@ -19,7 +19,7 @@ def open_replica(path: str | os.PathLike[str], **options: Any) -> Bare:
 
 def fetch(leader: logdb.Log, follower: logdb.Log, size_bytes: int = 1 << 20, **options: Any) -> bool:
     """Append to the follower what one fetch from the leader brings; False if that is nothing."""
-    batches, _ = leader.read_batches(max(follower.end_offset, leader.start_offset), size_bytes)
+    batches, _ = leader.read_batches(max(follower.end_offset, leader.start_offset), size_bytes, replica=True)
     follower.follow_append(batches, **options)
     return bool(batches)
 

@@ -221,7 +221,12 @@ class ReadableLog:
             raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        offset: int,
+        size_bytes_max: int = buffers.READ_SIZE_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        replica: bool = False,
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``.
 
@@ -233,6 +238,7 @@ class ReadableLog:
                 or the reader could never advance.
             isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
                 batches does not count.
+            replica: For a follower: read past the high watermark, up to what is written.
 
         Returns:
             Batches (compressed as they are, CRC checked) and the offset to go on from.
@@ -246,9 +252,10 @@ class ReadableLog:
         try:
             self._readable_end(offset)
             committed = is_committed(isolation_level)
-            limit = (self._decided() if committed else self.view).limit(committed=committed)
+            view = self._decided() if committed else self.view
+            limit = view.written_offset if replica else view.limit(committed=committed)
             if offset >= limit:
-                limit = self._limit(committed=committed)
+                limit = self.catch_up().written_offset if replica else self._limit(committed=committed)
             while True:
                 view = self._view_from(offset)
                 try:

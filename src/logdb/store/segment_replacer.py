@@ -120,4 +120,4 @@ class SegmentReplacer:
         directory = self._state.partition_path(intent.topic, intent.body["partition"])
         if self._state.is_of(directory, intent.body["topic_id"]):
             replacement_intent.finish(self._io, directory, intent)
-        self._entries.commit(lambda txn: txn.clear_intent(number))
+        self._state.catalogue.write(lambda txn: txn.clear_intent(number))

@@ -196,6 +196,18 @@ def test_what_is_replicated_stays(db):
     assert cut(db, 1, high_watermark=1) == 1
 
 
+@pytest.mark.parametrize(("moved_to", "left"), [(4, 4), (8, 7)])
+def test_the_high_watermark_is_no_further_than_the_log(db, moved_to, left):
+    log = made(db)
+    for number in range(10):
+        log.append_many([b"%d" % number])
+    log.move_high_watermark(moved_to, leader_epoch=1)
+    cut(db, 7)
+    assert log.high_watermark == log.view.high_watermark == left
+    db._store.begin_anew("t", 0, 9)
+    assert log.view.high_watermark == 9
+
+
 def test_it_goes_on_as_any_log(tmp_path, db):
     log = made(db, **SMALL)
     for _ in range(6):
