@@ -74,7 +74,22 @@ NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the 
 
 
 class Log(BatchBuilder, ReadableLog):
-    """One partition: append records, read them back.  Made by ``Database.log``."""
+    """One partition: append records, read them back.  Made by ``Database.log``.
+
+    | field                  | who changes it                            | under which lock       | when it may be trusted              |
+    |------------------------|-------------------------------------------|------------------------|-------------------------------------|
+    | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
+    | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
+    |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
+    | ``_refusing``          | ``refuse``: it only grows                 | none                   | each append and each write asks     |
+    | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
+    | ``_transactions``      | the first batch of a producer             | ``_sync_lock``         | once set it stays; see there        |
+    | ``_sealing``           | a roll; a checkpoint                      | ``_segments_lock``;    | sealed segments that the catalogue  |
+    |                        |                                           | the store's checkpoint | does not name yet                   |
+    | ``_epochs_unsynced``   | a roll of an empty log; a sync            | ``_sync_lock``         | false: the file is durable          |
+    | ``checkpointed``       | a checkpoint                              | the store's checkpoint | the catalogue's recovery point      |
+    | ``_unsynced_since_ms`` | a write; a sync                           | none                   | a hint for the flusher              |
+    """
 
     def __init__(
         self,
@@ -129,8 +144,7 @@ class Log(BatchBuilder, ReadableLog):
         )
         self.fsync_only = fsync_only
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
-        self._view_lock = threading.Lock()
-        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_view_lock``
+        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_segments_lock``
         self._segments_lock = threading.Lock()
         self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
         self._epochs_unsynced = False
@@ -153,9 +167,8 @@ class Log(BatchBuilder, ReadableLog):
     # ------------------------------------------------------------ the view
 
     def _publish(self, **changes: Any) -> None:
-        """Let readers see a view that differs from the latest one by ``changes``."""
-        with self._view_lock:
-            self.view = self.view._replace(**changes)
+        """Let readers see a view that differs from the latest one by ``changes``; under ``_segments_lock``."""
+        self.view = self.view._replace(**changes)
 
     def catch_up(self) -> LogView:
         """The latest view, once everything appended so far is written, so that it can be read.
@@ -413,7 +426,7 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             The high watermark as it is now.
         """
-        with self._view_lock:
+        with self._segments_lock:
             view, known = self.view, self._high_watermark_epoch
             offset = max(min(offset, view.written_offset), view.start_offset)
             if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
@@ -468,9 +481,17 @@ class Log(BatchBuilder, ReadableLog):
                         unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
                     )
             else:
-                with self._view_lock:  # no ``_publish``: it takes three times as long
-                    view = self.view
-                    self.view = LogView(view.segments, view.start_offset, part_next, segment.size_bytes, *view[4:])
+                view = self.view  # no ``_publish``: it takes three times as long
+                self.view = LogView(
+                    view.segments,
+                    view.start_offset,
+                    part_next,
+                    segment.size_bytes,
+                    view.flushed,
+                    view.epochs,
+                    view.unstable_offset,
+                    view.high_watermark,
+                )
             if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
@@ -616,8 +637,9 @@ class Log(BatchBuilder, ReadableLog):
                 segment.new = False
             if self.view.flushed.offset == offset:
                 point = Point(offset, offset, 0)
+                with self._segments_lock:
+                    self._publish(flushed=point)
                 self._point.note(point=point)
-                self._publish(flushed=point)
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -681,9 +703,9 @@ class Log(BatchBuilder, ReadableLog):
         self._unsynced_since_ms = now_ms if written_since else 0
         self._interval_wanted = self._interval_wanted and (written_since or self._pending_count > 0)
         point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
-        self._point.note(point=point)
-        with self._view_lock:
+        with self._segments_lock:
             self.view = self.view._replace(flushed=point)
+        self._point.note(point=point)
         if self._watchers:
             self.wake()
 
@@ -806,7 +828,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
-        renew((self._view_lock, self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
         if self._transactions is not None:
             renew((self._transactions.lock,))
         self._closed = True
