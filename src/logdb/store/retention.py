@@ -20,7 +20,8 @@ from typing import NamedTuple, Protocol
 from logdb.errors import LogdbError, OffsetOutOfRange, PolicyViolation, UnknownPartition, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import Log
-from logdb.log.retention import Sealed, born_ms, expired
+from logdb.log.retention import born_ms, expired
+from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
