@@ -7,7 +7,7 @@ principal has its step in ``_STEPS``.
 Beside requests there are the log of a partition (``access.log``), ready-made batches (``produce``), which need Write Topic, and Write
 TransactionalId where one is given, and users, tokens and ACLs (``security_changes``).
 
-Threading: as the broker; ``take_throttle_ms`` is for the one request that the session was made for.
+Threading: as the broker.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +64,17 @@ class AuthorizedSession(Session):
     """``requests.session.Session`` for one principal that calls from one address; a door makes one for each request.
 
     The credential of the principal has to stay valid for as long as the request takes, or its calls are refused.
+
+        field               changed by                                  trusted
+        principal           nobody
+        host, credential    ``go_on_for``: a consumer instance that     by the one request that goes on
+                            goes on for another request
+        _seen_count         ``_look``: the access control's changes     until the access control changes, or the credential
+                            when the credential was last valid          expires
+        _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
+        _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
+
+    Threading: no lock.  One request's calls may run in several threads; each field is set by one assignment.
     """
 
     def __init__(self, access: "AccessControl", broker: Broker, principal: Principal, host: str, credential: Credential | None) -> None:
