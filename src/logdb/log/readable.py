@@ -22,7 +22,7 @@ from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Cursor
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
 from logdb.log.view import LogView
-from logdb.mistakes import door, explained
+from logdb.mistakes import checked_call, explained
 from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
@@ -129,7 +129,7 @@ class ReadableLog:
         """
         raise NotImplementedError
 
-    @door
+    @checked_call
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -169,7 +169,7 @@ class ReadableLog:
     def epochs(self) -> LeaderEpochs:
         return self.view.epochs
 
-    @door
+    @checked_call
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at ``offset``; -1: unknown."""
         return self.view.epochs.at(offset)
@@ -260,7 +260,7 @@ class ReadableLog:
         except TypeError as error:
             raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
 
-    @door
+    @checked_call
     def read_arrow(
         self,
         offset: int | None = None,
@@ -295,7 +295,7 @@ class ReadableLog:
         chunks = self._chunks(offset, end, positions=None)
         return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
 
-    @door
+    @checked_call
     def follow(
         self,
         offset: int,
@@ -329,7 +329,7 @@ class ReadableLog:
             if not self._wait_for(offset, timeout_ms, stop, committed=committed):
                 return
 
-    @door
+    @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
