@@ -339,7 +339,7 @@ class Store:
         if self._writer is not None:
             self._writer.flusher.wake_syncer(log)
 
-    def weaken(self, log: Log) -> None:
+    def end_fsync_only(self, log: Log) -> None:
         self._note(log, strict=False)
 
     def note_producers(self, log: Log, snapshot_offset: int) -> None:
