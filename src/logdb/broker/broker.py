@@ -62,7 +62,6 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
 from logdb.model import (
     INTERNAL_TOPICS,
     SERVED_TOPIC_DEFAULTS,
@@ -76,8 +75,7 @@ from logdb.model import (
     TopicPartition,
 )
 from logdb.store.check.report import Copied, Report
-from logdb.store.store import Store
-from logdb.store.topics import always
+from logdb.store.protocols import Metadata, ReplicaLog, Storage, always
 from logdb.threads import renewed
 
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
@@ -89,36 +87,48 @@ class Broker:
     """The local session on a store; ``client.session.Session`` says what each call does."""
 
     def __init__(
-        self, store: Store, *, group_config: GroupConfig | None = None, transaction_config: TransactionConfig | None = None
+        self,
+        storage: Storage,
+        metadata: Metadata,
+        *,
+        group_config: GroupConfig | None = None,
+        transaction_config: TransactionConfig | None = None,
     ) -> None:
-        self._store, self._owner = store, os.getpid()
+        """Begin with no shard loaded.
+
+        Args:
+            storage: The partitions that this node has.
+            metadata: The topics; on a single node those of the same store.
+        """
+        self._store, self._metadata, self._owner = storage, metadata, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
-        self._timers = Timers(store.io, _fire)
-        self._endings = MarkerWriter(store, self._append_offsets_marker, self._decision)
-        self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._endings.execute)
+        self._timers = Timers(storage.io, _fire)
+        self._markers = MarkerWriter(storage, self._append_offsets_marker, self._decision)
+        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._markers.execute)
         self._transactions = Shards(
-            store,
+            storage,
+            metadata,
             _TRANSACTIONS,
             self._transaction_coordinator,
             timers=self._timers,
-            execute=self._endings.execute,
-            while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
+            execute=self._markers.execute,
+            while_appending=lambda: storage.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
-        self._leftovers = DanglingTransactions(store, self._transactions, self._endings)
-        store.settle_by(self._settle)
+        self._dangling = DanglingTransactions(storage, self._transactions, self._markers)
+        storage.settle_by(self._settle)
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
-        if store.mode == "a":
+        if storage.mode == "a":
             self.events = Events()
-            store.listen(self.events.add)
+            metadata.listen(self.events.add)
         else:
-            self.events = PolledEvents(store.catalogue.number, lambda: store.topics(internal=True))
+            self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 
     def settle_leftovers(self) -> None:
         """After an unclean stop: end the transactions that it left open, in the background."""
-        self._leftovers.start()
+        self._dangling.start()
 
     def _settle(self) -> None:
         """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
@@ -126,7 +136,7 @@ class Broker:
         Raises:
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
-        self._leftovers.settle_all()
+        self._dangling.settle_all()
         self._transactions.finish()
 
     def close(self) -> None:
@@ -134,12 +144,12 @@ class Broker:
         if os.getpid() != self._owner:
             return  # in a child that was forked there is neither a thread nor anybody who waits
         self.events.close()
-        self._leftovers.stop()
+        self._dangling.stop()
         self._timers.stop()
         self._transactions.finish()
         self._groups.end()
         self._transactions.end()
-        self._endings.close()
+        self._markers.close()
 
     # ------------------------------------------------------------ topics and logs
 
@@ -157,14 +167,12 @@ class Broker:
         return verify(self._store.path, io=self._store.io)
 
     def backup(self, path: str, base: str | None = None) -> Copied:
-        from logdb.store.copy.backup import backup  # few programs need it
-
-        return backup(self._store, path, base)
+        return self._store.backup(path, base)
 
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin."""
-        return self._store.database_id
+        return self._metadata.database_id
 
     @property
     def io(self) -> IO:
@@ -196,11 +204,11 @@ class Broker:
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         config = self._of_new(config)
-        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
+        return self._metadata.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
-        return self._store.check_new_topic(name, partitions=partitions, config=self._of_new(config))
+        return self._metadata.check_new_topic(name, partitions=partitions, config=self._of_new(config))
 
     def serve_topics(self, told: Mapping[str, object]) -> None:
         """Be a server's: topics that don't say otherwise get ``told``, and ``SERVED_TOPIC_DEFAULTS`` where that is silent."""
@@ -213,7 +221,7 @@ class Broker:
 
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         """Raise what ``alter_topic`` would, without doing it."""
-        self._store.check_topic_configs(name, config)
+        self._metadata.check_topic_configs(name, config)
 
     def alter_topic(
         self,
@@ -225,7 +233,7 @@ class Broker:
     ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        return self._store.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
+        return self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
@@ -240,22 +248,22 @@ class Broker:
         self._store.flush(sync)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        return self._store.topics(internal=internal)
+        return self._metadata.topics(internal=internal)
 
     def topic_names(self) -> tuple[str, ...]:
         """Names of all topics, also of internal ones."""
-        return self._store.topic_names()
+        return self._metadata.topic_names()
 
     def describe_topic(self, name: str) -> TopicInfo:
         return self._store.describe_topic(name)
 
     def partition_count(self, topic: str) -> int:
-        return self._store.partition_count(topic)
+        return self._metadata.partition_count(topic)
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         log = self._store.log(topic, partition)
         if self._store.mode == "a":
-            self._leftovers.settle(log)
+            self._dangling.settle(log)
         return log
 
     def delete_topic(self, name: str) -> None:
@@ -263,21 +271,21 @@ class Broker:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
-        self._store.delete_topic(name)
+        self._metadata.delete_topic(name)
         for shard in self._groups.all():
             shard.handle(TopicsDeleted(topics=frozenset((name,))))
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        store = self._store
+        storage = self._store
         return wait_for_any(
             [(self.log(*partition), offset) for partition, offset in positions.items()],
             timeout_ms,
             isolation_level=isolation_level,
-            io=store.io,
-            lingers_ms=store.linger_ms if store.mode == "a" else None,
-            check=lambda: [store.log(*partition) for partition in positions],
+            io=storage.io,
+            lingers_ms=storage.linger_ms if storage.mode == "a" else None,
+            check=lambda: [storage.log(*partition) for partition in positions],
         )
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT) -> Changes:
@@ -329,7 +337,7 @@ class Broker:
         with self._producer_ids_lock:
             for producer_id in self._producer_ids:
                 return producer_id
-            taken = iter(self._store.take_producer_ids(_PRODUCER_ID_COUNT))
+            taken = iter(self._metadata.take_producer_ids(_PRODUCER_ID_COUNT))
             self._producer_ids = taken
             return next(taken)
 
@@ -498,7 +506,7 @@ class Broker:
         """Raises UnknownTopic, UnknownPartition."""
         if self._store.log_in_use(*partition) is not None:
             return
-        count = self._store.partition_count(partition.topic)
+        count = self._metadata.partition_count(partition.topic)
         if not 0 <= partition.partition < count:
             raise UnknownPartition(*partition, count)
 
@@ -548,11 +556,11 @@ class Broker:
 
     # ------------------------------------------------------------ coordinators
 
-    def _group_coordinator(self, _log: Log) -> GroupCoordinator:
+    def _group_coordinator(self, _log: ReplicaLog) -> GroupCoordinator:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
-    def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch, log.epochs.latest_start)
+    def _transaction_coordinator(self, log: ReplicaLog) -> TransactionCoordinator:
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch, log.epoch_start_offset)
 
 
 def _fire(key: Any) -> None:

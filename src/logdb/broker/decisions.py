@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from logdb.coordinator.records import parse_transaction_value
 from logdb.coordinator.transactions import TransactionState
-from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.store.protocols import ReplicaLog
 
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
@@ -28,7 +28,7 @@ class Decision(NamedTuple):
     coordinator_epoch: int
 
 
-def find(logs: Iterable[Log], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+def find(logs: Iterable[ReplicaLog], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
     """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none.
 
     Where several transactions could be meant, as with clients whose epoch stays, there is none to be found: their

@@ -19,10 +19,9 @@ from typing import Any, TypeAlias
 from logdb.broker.decisions import Decision
 from logdb.coordinator.effects import Action, SyncPartitions, WriteMarkers
 from logdb.errors import Closed, LogdbError, ProducerFenced, ThreadUnavailable, UnknownPartition, UnknownTopic
-from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.pools import Pool
-from logdb.store.store import Store
+from logdb.store.protocols import ReplicaLog, Storage
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ _OFFSETS = "__consumer_offsets"
 class MarkerWriter:
     """Carries out the actions of transaction coordinators."""
 
-    def __init__(self, store: Store, append_offsets_marker: Callable[..., None], decide: Decide) -> None:
+    def __init__(self, storage: Storage, append_offsets_marker: Callable[..., None], decide: Decide) -> None:
         """Begin.
 
         Args:
@@ -45,7 +44,7 @@ class MarkerWriter:
                 ``__consumer_offsets``, where a group coordinator has to hear of it.
             decide: How an earlier transaction was decided.
         """
-        self._store, self._append_offsets_marker, self._decide = store, append_offsets_marker, decide
+        self._storage, self._append_offsets_marker, self._decide = storage, append_offsets_marker, decide
         self._last_sync_s = 0.0
         self._pool: Pool | None = None
         self._closed = False
@@ -71,14 +70,14 @@ class MarkerWriter:
         unsynced = [
             _bound(self._sync, partition, log)
             for partition, log in found
-            if log is not None and log.durability != "os" and log.point.offset < log.end_offset
+            if log is not None and log.durability != "os" and log.flushed_offset < log.end_offset
         ]
         first, others = unsynced[:1], unsynced[1:]
         if self._last_sync_s > _SLOW_SYNC_S:
             others = [self._handed_over(sync) for sync in others]
         _first_error([*first, *others])
 
-    def _sync(self, partition: TopicPartition, log: Log) -> None:
+    def _sync(self, partition: TopicPartition, log: ReplicaLog) -> None:
         with self._while_there(partition, log):
             began = time.perf_counter()
             log.flush()
@@ -93,7 +92,7 @@ class MarkerWriter:
 
     def _write_markers(self, action: WriteMarkers) -> None:
         """Markers of one transaction: a snapshot has them all, or none."""
-        with self._store.transaction_gate.shared():
+        with self._storage.transaction_gate.shared():
             _first_error([_bound(self._write_marker, partition, action) for partition in sorted(action.partitions)])
 
     def _write_marker(self, partition: TopicPartition, action: WriteMarkers) -> None:
@@ -110,7 +109,7 @@ class MarkerWriter:
                     self.end_as_decided(partition, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
             self.end(partition, log, Decision(producer, action.commit, action.coordinator_epoch))
 
-    def end_as_decided(self, partition: TopicPartition, log: Log, producer: ProducerIdAndEpoch) -> None:
+    def end_as_decided(self, partition: TopicPartition, log: ReplicaLog, producer: ProducerIdAndEpoch) -> None:
         """Write the marker of a transaction that no coordinator will end any more: an abort where nothing was decided."""
         decision = self._decide(producer, partition)
         known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer.producer_id)
@@ -118,7 +117,7 @@ class MarkerWriter:
         logger.info("%s: what producer %d left open is %s", partition, producer.producer_id, "committed" if decision.commit else "aborted")
         self.end(partition, log, decision)
 
-    def end(self, partition: TopicPartition, log: Log, decision: Decision) -> None:
+    def end(self, partition: TopicPartition, log: ReplicaLog, decision: Decision) -> None:
         """Write the marker of one partition."""
         producer, commit, coordinator_epoch = decision
         if partition.topic == _OFFSETS:
@@ -127,7 +126,7 @@ class MarkerWriter:
             log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
 
     @contextlib.contextmanager
-    def _while_there(self, partition: TopicPartition, log: Log) -> Iterator[None]:
+    def _while_there(self, partition: TopicPartition, log: ReplicaLog) -> Iterator[None]:
         """What is closed because its topic was deleted meanwhile is done."""
         try:
             yield
@@ -135,9 +134,9 @@ class MarkerWriter:
             if self._log(partition) is log:
                 raise
 
-    def _log(self, partition: TopicPartition) -> Log | None:
+    def _log(self, partition: TopicPartition) -> ReplicaLog | None:
         try:
-            return self._store.log(*partition)
+            return self._storage.log(*partition)
         except (UnknownTopic, UnknownPartition):
             return None
 

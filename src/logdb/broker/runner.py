@@ -42,8 +42,8 @@ from logdb.coordinator.effects import (
     TimerKey,
 )
 from logdb.errors import LogdbError, SyncFailed, release_frames
-from logdb.log.log import Log
 from logdb.model import Durability, ProducerIdAndEpoch
+from logdb.store.protocols import ReplicaLog
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Shard(Generic[C]):
 
     def __init__(
         self,
-        log: Log,
+        log: ReplicaLog,
         coordinator: C,
         *,
         clock: Callable[[], int],

@@ -13,8 +13,7 @@ from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
 from logdb.errors import Closed, UnknownTopic
-from logdb.log.log import Log
-from logdb.store.store import Store
+from logdb.store.protocols import Metadata, ReplicaLog, Storage
 from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)
@@ -29,9 +28,10 @@ class Shards(Generic[C]):
 
     def __init__(
         self,
-        store: Store,
+        storage: Storage,
+        metadata: Metadata,
         topic: str,
-        make: Callable[[Log], C],
+        make: Callable[[ReplicaLog], C],
         *,
         timers: Timers,
         execute: Callable[[Action], None],
@@ -44,7 +44,8 @@ class Shards(Generic[C]):
             execute: Executes the actions of all shards.
             while_appending: Entered while a shard appends records.
         """
-        self.topic, self._store, self._make, self._timers, self._execute = topic, store, make, timers, execute
+        self.topic, self._storage, self._metadata = topic, storage, metadata
+        self._make, self._timers, self._execute = make, timers, execute
         self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
         self._partition_count = 0
@@ -61,14 +62,14 @@ class Shards(Generic[C]):
 
     def partition_of(self, name: str) -> int:
         """The number of the partition that keeps ``name``; otherwise as ``of``."""
-        self._store.check_open(writable=True)
+        self._storage.check_open(writable=True)
         if not self._partition_count:
             self._find(create=True)
         return partition_of(name, self._partition_count)
 
     def find(self, name: str) -> Shard[C] | None:
         """The shard that keeps ``name``, to look at; None where the topic does not exist."""
-        self._store.check_open()
+        self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
         return self.at(partition_of(name, self._partition_count)) if self._partition_count else None
@@ -87,7 +88,7 @@ class Shards(Generic[C]):
 
     def all(self) -> list[Shard[C]]:
         """All shards; none where the topic does not exist."""
-        self._store.check_open()
+        self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
         return [self.at(partition) for partition in range(self._partition_count)]
@@ -99,28 +100,28 @@ class Shards(Generic[C]):
 
     def end(self) -> None:
         """Let nobody wait for an answer any more: the database is closed."""
-        error = Closed(f"the database {self._store.path} is closed")
+        error = Closed(f"the database {self._storage.path} is closed")
         with self._lock:
             self._ended = error
         for shard in self._open.values():
             shard.end(error)
 
     def _open_shard(self, partition: int) -> Shard[C]:
-        log = self._store.log(self.topic, partition)
+        log = self._storage.log(self.topic, partition)
         return Shard(
             log,
             self._make(log),
-            clock=self._store.clock_ms,
+            clock=self._storage.clock_ms,
             timers=self._timers,
             execute=self._execute,
             while_appending=self._while_appending,
-            follows=self._store.mode == "r",
+            follows=self._storage.mode == "r",
         )
 
     def _find(self, *, create: bool) -> None:
         try:
-            self._partition_count = self._store.partition_count(self.topic)
+            self._partition_count = self._metadata.partition_count(self.topic)
         except UnknownTopic:
             if create:
-                info = self._store.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
+                info = self._metadata.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
                 self._partition_count = info.partition_count

@@ -199,6 +199,16 @@ class ReadableLog(BatchBuilder):
             return Captured(end, self._epochs, producers, aborted)
 
     @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+        return self._epochs.latest_start
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+        return self._point.point.offset
+
+    @property
     def point(self) -> Point:
         """Where what is known to be durable ends."""
         return self._point.point
