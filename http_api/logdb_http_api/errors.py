@@ -33,6 +33,8 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.CodecMissing: (501, 50102),
     errors.OffsetOutOfRange: (416, 41601),
     errors.LogTruncated: (410, 41001),
+    errors.FencedLeaderEpoch: (409, 40951),
+    errors.UnknownLeaderEpoch: (409, 40952),
     errors.UnexpectedOffset: (412, 41201),
     errors.ProducerFenced: (409, 40911),
     errors.OutOfOrderSequence: (409, 40912),

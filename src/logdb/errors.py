@@ -174,6 +174,26 @@ class LogTruncated(LogdbError):
         self.epoch_end_offset, self.end_offset = epoch_end_offset, end_offset
 
 
+class FencedLeaderEpoch(LogdbError):
+    """The leader epoch is older than the latest one that the log knows: another leader has begun since (KIP-320)."""
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int, current_epoch: int) -> None:
+        super().__init__(f"leader epoch {leader_epoch} of {topic}-{partition} is over: the latest is {current_epoch}")
+        self.topic, self.partition = topic, partition
+        self.leader_epoch, self.current_epoch = leader_epoch, current_epoch
+
+
+class UnknownLeaderEpoch(LogdbError):
+    """The leader epoch is newer than the latest one that the log knows: it will hear of it soon (KIP-320)."""
+
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int, current_epoch: int) -> None:
+        super().__init__(f"leader epoch {leader_epoch} of {topic}-{partition} is not known here yet: the latest is {current_epoch}")
+        self.topic, self.partition = topic, partition
+        self.leader_epoch, self.current_epoch = leader_epoch, current_epoch
+
+
 class UnexpectedOffset(LogdbError):
     """A conditional append lost: the log no longer ends where the caller expected."""
 

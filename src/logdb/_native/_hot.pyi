@@ -4,9 +4,11 @@ Everything that is called once a batch is in ``_core`` (cffi).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, Self, final
+from typing import Any, Protocol, Self, TypeVar, final
 
 from logdb.model import Buffer, RecordMetadata
+
+_T = TypeVar("_T")
 
 OS: int
 INTERVAL: int
@@ -126,18 +128,24 @@ class BatchBuilder:
         expected_offset: int | None = None,
         durability: str | None = None,
         admit: Callable[[int], object] | None = None,
+        placed: bool = False,
     ) -> range:
         """Append checked batches that lie in ``buffer[:size_bytes]``, of ``record_span`` offsets in all.
 
-        Base offsets and leader epochs are set here, and the batches written before returning (at fsync: committed).
+        Base offsets and leader epochs are set here, unless the batches are ``placed``: then they keep theirs, and the
+        first begins at ``expected_offset``.  The batches are written before returning (at fsync: committed).
         The buffer is the builder's once this returned or raised an exception with ``offsets``: do not touch it again.
         ``admit`` is called with the first offset just before they are accepted, and may raise to refuse them; until then
         no other record is accepted, and once it has returned, these are.
 
         Raises:
-            SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``.
+            SystemError: The batches do not fill ``size_bytes``, or do not span ``record_span``; or they are placed, and
+                one does not follow on the last.
             whatever the hooks raise.
         """
+
+    def _alone(self, function: Callable[[int], _T], /) -> _T:
+        """Call ``function(next_offset)`` while no record is accepted; it may drain, and must not append."""
 
     def _buffer(self, size_bytes: int, /) -> bytearray:
         """A pooled bytearray of at least that many bytes, with anything in it, to be filled for ``_append_raw``."""

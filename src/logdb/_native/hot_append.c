@@ -9,7 +9,7 @@ static signature append_signature = {
 static signature append_many_signature = {
     "append_many", 2, 1, {"values", "keys", "headers", "timestamps_ms", "expected_offset", "durability"}, {NULL}};
 static signature append_raw_signature = {
-    "_append_raw", 6, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability", "admit"}, {NULL}};
+    "_append_raw", 7, 3, {"buffer", "size_bytes", "record_span", "expected_offset", "durability", "admit", "placed"}, {NULL}};
 
 int append_ready(void)
 {
@@ -361,8 +361,9 @@ PyObject *builder_append_many(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 /* ---------------------------------------------------------------- _append_raw */
 
-/* Sums up the batches in the buffer; SystemError where they are not what the caller said. */
-static int raw_check(buffer *f, int64_t record_span)
+/* Sums up the batches in the buffer; SystemError where they are not what the caller said.
+ * base_offset: where those begin that have their offsets, each following on the last; -1: they have none yet. */
+static int raw_check(buffer *f, int64_t record_span, int64_t base_offset)
 {
     const uint8_t *data = f->view.buf;
     int64_t span = 0;
@@ -371,6 +372,8 @@ static int raw_check(buffer *f, int64_t record_span)
     while (f->used - at >= BATCH_HEADER_SIZE) {
         size_t size = (size_t)load_be32(data + at + BATCH_LENGTH) + BATCH_LENGTH_FROM;
         if (size < BATCH_HEADER_SIZE || size > f->used - at)
+            break;
+        if (base_offset >= 0 && (int64_t)load_be64(data + at + BATCH_BASE_OFFSET) != base_offset + span)
             break;
         int64_t max_timestamp = (int64_t)load_be64(data + at + BATCH_MAX_TIMESTAMP);
         if (max_timestamp > f->max_timestamp)
@@ -385,11 +388,11 @@ static int raw_check(buffer *f, int64_t record_span)
     return -1;
 }
 
-/* Sets what the log sets: base offsets from `next` on, and the leader epoch. */
-static void raw_place(const builder *b, buffer *f, int64_t next)
+/* Sets what a leader's log sets: base offsets from f->base_offset on, and the leader epoch. */
+static void raw_place(const builder *b, buffer *f)
 {
     uint8_t *data = f->view.buf;
-    f->base_offset = next;
+    int64_t next = f->base_offset;
     for (size_t at = 0; at < f->used;) {
         uint8_t *head = data + at;
         store_be64(head + BATCH_BASE_OFFSET, (uint64_t)next);
@@ -397,10 +400,9 @@ static void raw_place(const builder *b, buffer *f, int64_t next)
         next += (int64_t)load_be32(head + BATCH_LAST_OFFSET_DELTA) + 1;
         at += (size_t)load_be32(head + BATCH_LENGTH) + BATCH_LENGTH_FROM;
     }
-    f->next_offset = next;
 }
 
-static buffer *raw_take(PyObject *const *in, int64_t *record_span)
+static buffer *raw_take(PyObject *const *in, int64_t *record_span, int64_t base_offset)
 {
     int64_t size_bytes;
     if (!PyByteArray_Check(in[0])) {
@@ -415,7 +417,7 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span)
     f->used = (size_t)size_bytes;
     if (size_bytes <= 0 || size_bytes > f->view.len)
         PyErr_Format(PyExc_SystemError, "size_bytes=%lld of a buffer of %zd", (long long)size_bytes, f->view.len);
-    else if (raw_check(f, *record_span) == 0)
+    else if (raw_check(f, *record_span, base_offset) == 0)
         return f;
     buffer_free(f);
     return NULL;
@@ -432,8 +434,8 @@ static int raw_admit(PyObject *admit, int64_t first)
     return result != NULL ? 0 : -1;
 }
 
-/* Queues the buffer, with the gate held; *first is the first offset. */
-static int raw_put(builder *b, buffer *f, const terms *t, PyObject *admit, int64_t *first)
+/* Queues the buffer, with the gate held; *first is the first offset.  placed: its batches keep their offsets and epochs. */
+static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, bool placed, int64_t *first)
 {
     for (;;) {
         if (builder_admit(b, NULL, t))
@@ -448,7 +450,10 @@ static int raw_put(builder *b, buffer *f, const terms *t, PyObject *admit, int64
     *first = builder_next_offset(b);
     if (given(admit) && raw_admit(admit, *first))
         return -1;
-    raw_place(b, f, *first);
+    f->base_offset = *first;
+    f->next_offset = *first + record_span;
+    if (!placed)
+        raw_place(b, f);
     builder_enqueue(b, f);
     return 0;
 }
@@ -456,17 +461,24 @@ static int raw_put(builder *b, buffer *f, const terms *t, PyObject *admit, int64
 PyObject *builder_append_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     builder *b = (builder *)self;
-    PyObject *in[6] = {NULL};
+    PyObject *in[7] = {NULL};
     terms t = {.many = true};
     int64_t span, first = 0;
     if (signature_take(&append_raw_signature, args, nargs, kwnames, in) || terms_get(b, in[3], in[4], &t))
         return NULL;
-    buffer *f = raw_take(in, &span);
+    int placed = in[6] != NULL ? PyObject_IsTrue(in[6]) : 0;
+    if (placed < 0)
+        return NULL;
+    if (placed && t.expected_offset < 0) {
+        PyErr_SetString(PyExc_SystemError, "placed batches without the offset that they begin at");
+        return NULL;
+    }
+    buffer *f = raw_take(in, &span, placed ? t.expected_offset : -1);
     if (f == NULL)
         return NULL;
     int put = builder_enter(b);
     if (put == 0) {
-        put = raw_put(b, f, &t, in[5], &first);
+        put = raw_put(b, f, span, &t, in[5], placed != 0, &first);
         builder_leave(b);
     }
     if (put != 0) {

@@ -19,6 +19,19 @@ static PyObject *discard(PyObject *self, PyObject *unused)
     return dropped >= 0 ? PyLong_FromLongLong(dropped) : NULL;
 }
 
+static PyObject *alone(PyObject *self, PyObject *function)
+{
+    builder *b = (builder *)self;
+    if (builder_enter(b))
+        return NULL;
+    PyObject *offset = PyLong_FromLongLong(builder_next_offset(b)), *result = NULL;
+    if (offset != NULL)
+        result = PyObject_CallOneArg(function, offset);
+    Py_XDECREF(offset);
+    builder_leave(b);
+    return result;
+}
+
 static PyObject *lend(PyObject *self, PyObject *size)
 {
     (void)self;
@@ -252,7 +265,8 @@ static PyMethodDef builder_methods[] = {
     {"append_many", METHOD(builder_append_many), FASTCALL,
      "append_many(values, keys=None, *, headers=None, timestamps_ms=None, expected_offset=None, durability=None) -> range"},
     {"_append_raw", METHOD(builder_append_raw), FASTCALL,
-     "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None, admit=None) -> range"},
+     "_append_raw(buffer, size_bytes, record_span, expected_offset=None, durability=None, admit=None, placed=False) -> range"},
+    {"_alone", alone, METH_O, "call a function with the next offset while no record is accepted -> its result"},
     {"_buffer", lend, METH_O, "a bytearray of at least that many bytes, for _append_raw"},
     {"_drain", drain, METH_NOARGS, "write everything that is pending now"},
     {"_discard", discard, METH_NOARGS, "drop what is pending -> how many records"},

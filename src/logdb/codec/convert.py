@@ -8,10 +8,10 @@ Cost: one crossing into C per batch, two where its records are walked; nothing i
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from logdb._native import ffi, lib
-from logdb.codec import compression
+from logdb.codec import compression, control
 from logdb.codec.batch import (
     BATCH_SIZE_BYTES_MAX,
     CODEC_MASK,
@@ -25,6 +25,7 @@ from logdb.codec.batch import (
     explain,
     header,
     header_of,
+    place,
     seal,
 )
 from logdb.errors import InvalidBatch, RecordTooLarge
@@ -33,6 +34,7 @@ from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 _LENGTH_POSITION = 8
 _LENGTH_FROM = 12  # the length field counts the bytes from here on
 _ATTRIBUTES_POSITION = 21
+_LAST_OFFSET_DELTA = slice(23, 27)
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
 
 
@@ -66,9 +68,8 @@ def check_incoming(
     keys_required: bool,
     size_bytes_max: int,
     decompressed_size_bytes_max: int,
-    control_allowed: bool = False,
 ) -> Incoming:
-    """Walk batches from outside once: header, CRC, records, decompressed within bounds.
+    """Walk batches from a producer once: header, CRC, records, decompressed within bounds.
 
     Base offsets need not be continuous, they will be replaced; inside a batch the offset deltas are 0, 1, 2 ….
 
@@ -77,7 +78,6 @@ def check_incoming(
         keys_required: Refuse records without a key (compacted topics).
         size_bytes_max: Largest batch as it came (``max.message.bytes``).
         decompressed_size_bytes_max: Most bytes that the records of one batch may decompress to.
-        control_allowed: Take control batches too (from a leader; producers may not send them).
 
     Raises:
         InvalidBatch: A batch is not what it claims to be; says where it begins and what is wrong with it.
@@ -99,7 +99,7 @@ def check_incoming(
         count, size, flags = batch.record_count, batch.size_bytes, batch.attributes
         if count < 1 or count != batch.last_offset - batch.base_offset + 1:
             raise InvalidBatch(position, f"{count} records for the offset deltas 0 to {batch.last_offset - batch.base_offset}")
-        if flags & CONTROL and not control_allowed:
+        if flags & CONTROL:
             raise InvalidBatch(position, "a control batch: only a broker writes those")
         if flags & CODEC_MASK:
             records = ffi.from_buffer(_decompressed(view[position : position + size], position, decompressed_size_bytes_max))
@@ -111,7 +111,7 @@ def check_incoming(
             raise _refusal(status, view, position, size_bytes_max, crc[0])
         if batch.producer_id >= 0:
             produced.append(Produced(record_count, cast(Header, header_of(batch))))
-        elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+        elif flags & TRANSACTIONAL:
             raise InvalidBatch(position, "a transactional batch without a producer id")
         batch_count += 1
         record_count += count
@@ -119,6 +119,88 @@ def check_incoming(
         max_timestamp = max(max_timestamp, batch.max_timestamp)
         position += size
     return Incoming(batch_count, record_count, max_timestamp, attributes, produced)
+
+
+class Followed(NamedTuple):
+    """What ``check_followed`` found; every batch of the buffer is good, and follows on the one before it.
+
+    ``epochs``: each leader epoch and the offset that it begins at, both rising.  ``produced``: the header of each batch with
+    a producer id and, where it is a control batch, its bytes.
+    """
+
+    offsets: range
+    epochs: list[tuple[int, int]]
+    produced: list[tuple[Header, bytes]]
+
+
+def check_followed(batches: Buffer) -> Followed:
+    """Walk batches that lie in a leader's log once: header, CRC, records, offsets and leader epochs.
+
+    Offsets lead from batch to batch, and leader epochs never fall.  Compaction may have taken records out of a batch, or all.
+
+    Args:
+        batches: uint8[n], whole batches back to back, at least one; borrowed for the call, not changed.
+
+    Raises:
+        InvalidBatch: A batch is not what it claims to be, or does not follow on the one before it.
+        CodecMissing: The package of a batch's codec is not installed.
+    """
+    data = ffi.from_buffer(batches)
+    view, first = memoryview(batches), ffi.cast("uint8_t *", data)
+    batch, crc, batch_check = ffi.new("logdb_batch *"), ffi.new("uint32_t *"), lib.logdb_batch_check
+    position, end, first_offset, next_offset, epoch = 0, len(data), 0, -1, -1
+    epochs: list[tuple[int, int]] = []
+    produced: list[tuple[Header, bytes]] = []
+    while position < end or next_offset < 0:
+        status = batch_check(first + position, end - position, BATCH_SIZE_BYTES_MAX, batch, crc)
+        if status:
+            raise _refusal(status, view, position, BATCH_SIZE_BYTES_MAX, crc[0])
+        base_offset, size, flags = batch.base_offset, batch.size_bytes, batch.attributes
+        if next_offset < 0:
+            first_offset, epoch = base_offset, batch.leader_epoch
+            epochs.append((epoch, base_offset))
+        elif base_offset != next_offset:
+            raise InvalidBatch(position, f"it begins at offset {base_offset}, the batch before it ends at {next_offset}")
+        if batch.leader_epoch < epoch:
+            raise InvalidBatch(position, f"its leader epoch is {batch.leader_epoch}, that of the batch before it {epoch}")
+        if batch.leader_epoch > epoch:
+            epoch = batch.leader_epoch
+            epochs.append((epoch, base_offset))
+        if batch.record_count:  # compaction may have taken them all; of a codec's stream nothing need be left then
+            _check_stored_records(view[position : position + size], batch, position)
+        if batch.producer_id >= 0:
+            image = bytes(view[position : position + size]) if flags & CONTROL else b""
+            produced.append((cast(Header, header_of(batch)), image))
+        elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+            raise InvalidBatch(position, "a transactional batch without a producer id")
+        next_offset = batch.last_offset + 1
+        position += size
+    return Followed(range(first_offset, next_offset), epochs, produced)
+
+
+def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:
+    """See that a batch (its header: ``logdb_batch``) has the records that it claims, as it lies in a log."""
+    records = _decompressed(image, position, BATCH_SIZE_BYTES_MAX) if batch.attributes & CODEC_MASK else image[HEADER_SIZE_BYTES:]
+    data = ffi.from_buffer(records)
+    status = lib.logdb_records_check(data, len(data), batch, 0)
+    if status:
+        raise InvalidBatch(position, explain(Status(status), header_of(batch)))
+    if batch.attributes & CONTROL:
+        try:
+            control.parse(image)
+        except InvalidBatch as error:
+            raise InvalidBatch(position, error.reason) from None
+
+
+def begin_empty_batch_at(image: memoryview, batch: Header, base_offset: int) -> None:
+    """Let a batch without records and without a producer begin at a later offset; it ends where it did.
+
+    Args:
+        image: uint8[n], from the begin of the batch, writable; changed.
+    """
+    place(image, 0, base_offset, batch.leader_epoch)
+    image[_LAST_OFFSET_DELTA] = (batch.last_offset - base_offset).to_bytes(4, "big")
+    seal(image[: batch.size_bytes], batch.attributes, batch.max_timestamp)
 
 
 def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: int, computed_crc: int) -> InvalidBatch | RecordTooLarge:

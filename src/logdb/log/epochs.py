@@ -9,6 +9,7 @@ for each entry, both numbers increasing.
 
 from bisect import bisect_right
 from itertools import pairwise
+from typing import NamedTuple
 
 from logdb.disk import read_file, replace_file, write_file
 from logdb.errors import CorruptionError
@@ -17,6 +18,13 @@ from logdb.model import OFFSET_MAX
 
 FILE_NAME = "leader-epoch-checkpoint"
 _SIZE_BYTES_MAX = 64 << 20
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch of a log, and the offset that its records end at."""
+
+    leader_epoch: int
+    end_offset: int
 
 
 class LeaderEpochs:
@@ -48,6 +56,36 @@ class LeaderEpochs:
             return None
         later = [start for known, start in self.entries if known > epoch]
         return later[0] if later else log_end_offset
+
+    def answer(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
+        """What a leader answers to OffsetsForLeaderEpoch: the latest epoch that it knows up to ``epoch``, and where that ends.
+
+        None for an epoch that is yet to come, and for one before all that the log knows.
+
+        Source: KIP-101; KIP-279 for the epoch in the answer.
+        """
+        end_offset = self.end_of(epoch, log_end_offset)
+        known = next((known for known, _ in reversed(self.entries) if known <= epoch), None)
+        return None if end_offset is None or known is None else EpochEnd(known, end_offset)
+
+    def divergence(self, leader: EpochEnd | None, log_end_offset: int) -> EpochEnd | None:
+        """Where a follower's log parts from its leader's, by the leader's ``answer`` to the follower's latest epoch.
+
+        Returns:
+            The epoch of the follower that it may agree in, and up to where it can agree: all behind that is to be truncated.
+            Where the epoch is not the one of the answer, the leader is asked again, for this one, once that is done.
+            None: no epoch is common.  The follower's log begins anew.
+
+        Source: KIP-279.
+        """
+        own = None if leader is None else self.answer(leader.leader_epoch, log_end_offset)
+        if leader is None or own is None:
+            return None
+        return EpochEnd(own.leader_epoch, min(own.end_offset, leader.end_offset, log_end_offset))
+
+    def until(self, end_offset: int) -> "LeaderEpochs":
+        """Without the epochs that begin past ``end_offset``: the log does not reach them."""
+        return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] <= end_offset))
 
     def at(self, offset: int) -> int:
         """The epoch of the record at ``offset``."""

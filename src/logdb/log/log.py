@@ -27,16 +27,16 @@ from logdb.disk import sync_directory, write_error
 from logdb.errors import CodecMissing, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import producer_snapshot
+from logdb.log import following, producer_snapshot
 from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
-from logdb.log.epochs import LeaderEpochs
+from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.host import End, Host
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
 from logdb.log.segment_reader import segment_slot
 from logdb.log.transactions import Transactions
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, LogConfig, Signal
+from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, LogConfig, Signal
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew
@@ -97,6 +97,7 @@ class Log(AppendableLog):
         self._noted_position = self._end.position
         # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
+        self._following = False  # the batches are a leader's: they are written as they came
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -164,6 +165,63 @@ class Log(AppendableLog):
             batch_size=min(self._batch_size, config.max_message_bytes),
         )
 
+    # ------------------------------------------------------------ leaders and followers
+
+    def begin_epoch(self, epoch: int) -> int:
+        """Begin the leader epoch that a controller has given: batches that are appended from now on carry it.
+
+        What was appended before is written first.  The epoch is durable when this returns.
+
+        Returns:
+            The offset that it begins at.
+
+        Raises:
+            FencedLeaderEpoch: The log knows this epoch already, or a newer one.
+            DiskFull, WriteFailed: Nothing has begun.
+            SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
+        """
+        return following.begin_epoch(self, epoch)
+
+    def follow_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of a leader's log, with the offsets and leader epochs that they carry.
+
+        They are checked (CRC, every record within bounds, offsets and epochs from batch to batch) and stored as they are.
+        Where the leader's compaction has merged emptied batches, and this log ends between two of them, the merged batch
+        begins where the log ends.  Producers and transactions are what a replay of the batches gives: no sequence is refused.
+        A newer epoch is durable before the first batch under it is written.
+
+        Args:
+            batches: RecordBatch v2, back to back, as ``read_batches`` of the leader has them.
+            durability: Level of this call; None: the topic's.
+
+        Returns:
+            Their offsets.
+
+        Raises:
+            UnexpectedOffset: The first of them does not begin where the log ends.
+            FencedLeaderEpoch: An epoch is older than the latest one of the log.
+            InvalidBatch: Something is wrong with them.
+            CodecMissing: The package of their codec is not installed.
+            DiskFull, SyncFailed: as ``append``.
+
+        After all but the last, nothing was appended.
+        """
+        return following.follow_append(self, batches, durability)
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
+        """What a leader answers to a follower that asks where ``epoch`` ends; see ``LeaderEpochs.answer``.
+
+        Args:
+            epoch: The latest epoch of the follower's log.
+            current_epoch: Whose leader the follower takes this for; None: it does not say.
+
+        Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: The follower's ``current_epoch`` is not this log's latest.
+
+        Source: OffsetsForLeaderEpoch; KIP-101, KIP-279, KIP-320.
+        """
+        return following.epoch_end(self, epoch, current_epoch)
+
     # ------------------------------------------------------------ hooks of the builder
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
@@ -175,7 +233,8 @@ class Log(AppendableLog):
 
     def _write_batches(self, batches: memoryview, base_offset: int, next_offset: int) -> None:
         if base_offset != self._tried[0]:
-            self._tried = (base_offset, self._codec, self._config.max_message_bytes, self._room())
+            codec = 0 if self._following else self._codec
+            self._tried = (base_offset, codec, self._config.max_message_bytes, self._room())
         # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
         _, codec, size_bytes_max, room = self._tried
         if codec:
@@ -568,12 +627,12 @@ class Log(AppendableLog):
 
     def abandon(self) -> int:
         """Let go of everything; returns how many records waited to be written."""
-        with self._sync_lock:  # whoever is at it finishes, and nobody begins
-            lost = self._next_offset - self._end.offset
-            self._discard()
-            if self._transactions is not None:
-                self._transactions.discard()
+        with self._sync_lock:  # a sync that is under way finishes, and no other one begins
             self._closed = True
+        lost = self._next_offset - self._end.offset
+        self._discard()  # without the lock: an append that is under way may wait for it
+        if self._transactions is not None:
+            self._transactions.discard()
         self._positions.clear()
         for segment in self._segments:
             segment.retire()

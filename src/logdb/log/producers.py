@@ -165,22 +165,29 @@ class ProducerStates:
         others = (first for producer_id, first in self._open.items() if producer_id != producer.producer_id)
         return AbortedTransaction(producer.producer_id, producer.first_offset, offset, next(others, offset + 1))
 
-    def replay(self, head: Header, image: Buffer, now_ms: int) -> AbortedTransaction | None:
-        """Take over a batch of a producer that lies in the log; returns the transaction that it aborts.
+    def following(self, head: Header, image: Buffer, now_ms: int) -> "Update | None":
+        """What a batch that lies in a log changes; None: nothing, since compaction has emptied the marker.
 
         Args:
-            image: uint8[n], the batch, checked.
+            image: uint8[n], the batch, checked; looked at where it is a control batch.
         """
-        known = self.producers.get(head.producer_id, Producer(head.producer_id))
+        before = self.producers.get(head.producer_id)
+        known = before or Producer(head.producer_id)
         if not head.attributes & CONTROL:
-            self.put(known.after_batch(head, head.base_offset, now_ms))
-            return None
+            return Update(head.last_offset, known.after_batch(head, head.base_offset, now_ms), before)
         marker = control.parse(image) if head.record_count else None
         if marker is None or marker.coordinator_epoch is None:  # emptied by compaction, or none of a transaction's
             return None
         aborted = self.ended(known, head.base_offset, ControlType(marker.type))
-        self.put(known.after_marker(head.producer_epoch, marker.coordinator_epoch, now_ms))
-        return aborted
+        return Update(head.last_offset, known.after_marker(head.producer_epoch, marker.coordinator_epoch, now_ms), before, aborted)
+
+    def replay(self, head: Header, image: Buffer, now_ms: int) -> AbortedTransaction | None:
+        """Take over a batch of a producer that lies in the log, as ``following`` has it; returns the transaction that it aborts."""
+        update = self.following(head, image, now_ms)
+        if update is None:
+            return None
+        self.put(update.producer)
+        return update.aborted
 
 
 # ---------------------------------------------------------------- what is refused

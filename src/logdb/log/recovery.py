@@ -12,7 +12,7 @@ one of the machine.  Does not know why the last stop was unclean: the store says
    it is set aside as ``.torn`` first if a whole good batch lies in it.
 3. If everything past the point was appended at level fsync, only the last group can be
    torn: whole batches further behind mean corruption, and the log opens read-only.
-4. Every unclean open begins a new leader epoch.
+4. Every unclean open begins a new leader epoch, but where a controller gives them.
 
 docs/durability.md tells it in full.
 """
@@ -81,6 +81,7 @@ def recover(
     *,
     clean: bool,
     distrust_cache: bool = False,
+    replicated: bool = False,
     now_ms: int | None = None,
 ) -> Recovered:
     """Open the files of one partition.
@@ -89,6 +90,7 @@ def recover(
         entry, sealed: What the catalogue says of the log and its sealed segments, by offset.
         clean: The last writer closed it: the files end where the recovery point is.
         distrust_cache: A sync failed: what the page cache shows may not be on the disk.
+        replicated: A controller gives the leader epochs.
         now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
     found = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
@@ -118,7 +120,7 @@ def recover(
     if found.point.point.offset > found.next_offset:
         _note_loss(io, directory, found)
     if not clean and found.read_only_reason is None:
-        _begin_epoch(io, directory, found)
+        _settle_epochs(io, directory, found, replicated=replicated)
     if entry.producers_offset >= 0:
         _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
     return found
@@ -402,10 +404,18 @@ def _set_aside(io: IO, segment: Segment, suffix: str, found: Recovered) -> None:
     found.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
 
 
-def _begin_epoch(io: IO, directory: str, found: Recovered) -> None:
-    """After an unclean stop: records written from here on are told from ones that may have been lost."""
+def _settle_epochs(io: IO, directory: str, found: Recovered, *, replicated: bool) -> None:
+    """After an unclean stop: records written from here on are told from ones that may have been lost.
+
+    A log on its own begins an epoch for that.  Of a replicated one, epochs are forgotten that begin behind its end.
+    """
+    known = found.epochs
     first = found.segments[0] if found.segments else None
-    if not found.epochs.entries and first is not None and first.next_offset > first.base_offset:  # the power cut took the file
-        found.epochs = found.epochs.begun(first.first_epoch(), first.base_offset)
-    found.epochs = found.epochs.begun(found.epochs.latest + 1, found.next_offset)
-    epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), found.epochs)
+    if not known.entries and first is not None and first.next_offset > first.base_offset:  # the power cut took the file
+        found.epochs = known.begun(first.first_epoch(), first.base_offset)
+    if replicated:
+        found.epochs = found.epochs.until(found.next_offset)
+    else:
+        found.epochs = found.epochs.begun(found.epochs.latest + 1, found.next_offset)
+    if found.epochs.entries != known.entries:
+        epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), found.epochs)

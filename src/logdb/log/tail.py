@@ -294,6 +294,8 @@ class TailLog(Log):
         size_bytes = segment.open().size_bytes()
         scanner = segment.scanner
         if scanner is not None and size_bytes > segment.size_bytes:
+            if not self._epochs.entries:  # the log was empty at the last look
+                self._load_epochs()
             scanner.require(check_crc=True, epochs=self._epochs.entries or None)
             if segment.scan_to(scanner, size_bytes) is Status.EPOCH and self._load_epochs():
                 scanner.require(check_crc=True, epochs=self._epochs.entries or None)

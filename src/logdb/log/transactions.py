@@ -14,9 +14,9 @@ takes a copy while ``advance`` works, and is never held over I/O.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from logdb.codec import control
+from logdb.codec import Header, control
 from logdb.codec.control import ControlType
 from logdb.codec.convert import Produced
 from logdb.errors import OutOfOrderSequence
@@ -132,6 +132,17 @@ class Transactions:
 
         return Admission(self, updates)
 
+    def followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> "Admission":
+        """What takes in batches of a leader's log, which checked them: what they change is what a replay of them changes."""
+
+        def updates(_first_offset: int) -> Iterator[Update]:
+            self._expire(now_ms)
+            for head, image in produced:
+                if (update := self.accepted.following(head, image, now_ms)) is not None:
+                    yield update
+
+        return Admission(self, updates)
+
     def marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int) -> "tuple[bytes, Admission]":
         """The batch of a marker, and what checks and takes it in."""
         producer_id, epoch = producer
@@ -149,18 +160,20 @@ class Transactions:
 class Admission:
     """One call's way in: called with the first offset just before its batches are accepted."""
 
-    def __init__(self, transactions: Transactions, updates: Callable[[int], list[Update]]) -> None:
+    def __init__(self, transactions: Transactions, updates: Callable[[int], Iterable[Update]]) -> None:
         self._transactions, self._updates = transactions, updates
 
     def __call__(self, first_offset: int) -> None:
         updates = self._updates(first_offset)
         accepted, pending = self._transactions.accepted, self._transactions.pending
+        taken: list[Update] = []
         try:
-            for update in updates:
+            for update in updates:  # one that is made when it is asked for sees those before it
+                taken.append(update)
                 accepted.put(update.producer)
-            pending.extend(updates)
+            pending.extend(taken)
         except BaseException:  # from outside (Ctrl-C); once this has returned, nothing comes between it and the appending
-            for update in updates:
+            for update in reversed(taken):
                 if update in pending:
                     pending.remove(update)
                 accepted.restore(update.producer.producer_id, update.before)

@@ -28,9 +28,10 @@ logger = logging.getLogger(__name__)
 class OpenLogs:
     """The logs of a store that writes."""
 
-    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool) -> None:
-        """``distrust_cache``: what is read of a file may not be on the disk."""
-        self._state, self._host, self._entries, self._distrust_cache = state, host, entries, distrust_cache
+    def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool, replicated: bool) -> None:
+        """``distrust_cache``: what is read of a file may not be on the disk.  ``replicated``: a controller gives the leader epochs."""
+        self._state, self._host, self._entries = state, host, entries
+        self._distrust_cache, self._replicated = distrust_cache, replicated
 
     def log(self, topic: str, partition: int) -> Log:
         found = self._state.logs.get(TopicPartition(topic, partition))
@@ -57,6 +58,7 @@ class OpenLogs:
             config,
             clean=state.clean,
             distrust_cache=self._distrust_cache,
+            replicated=self._replicated,
             now_ms=state.clock_ms(),
         )
         state.reports += found.reports

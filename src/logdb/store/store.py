@@ -60,6 +60,7 @@ class Store:
         clock: Callable[[], int] | None,
         retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
+        replicated: bool,
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
         self.snapshot: SnapshotFile | None = None
@@ -80,6 +81,7 @@ class Store:
                 linger_ms=linger_ms,
                 retention_check_interval_ms=retention_check_interval_ms,
                 cleaner_bytes_per_second=cleaner_bytes_per_second,
+                replicated=replicated,
             )
             self._logs = self._writer.logs
             self._writer.begin()
@@ -96,8 +98,13 @@ class Store:
         clock: Callable[[], int] | None = None,
         retention_check_interval_ms: int = retention.CHECK_INTERVAL_MS,
         cleaner_bytes_per_second: int = CLEANER_BYTES_PER_SECOND,
+        replicated: bool = False,
     ) -> "Store":
-        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors."""
+        """Open the directory ``path``; see ``logdb.open`` for the arguments and errors.
+
+        Args:
+            replicated: Its logs are replicas: a controller gives the leader epochs, and an unclean opening begins none.
+        """
         if mode not in ("a", "r"):
             raise ValueError(f"mode {mode!r}: allowed are 'a' (append and read) and 'r' (read beside a writer)")
         if durability not in DURABILITY_LEVELS:
@@ -120,6 +127,7 @@ class Store:
             clock=clock,
             retention_check_interval_ms=retention_check_interval_ms,
             cleaner_bytes_per_second=cleaner_bytes_per_second,
+            replicated=replicated,
         )
 
     # ------------------------------------------------------------ what it is

@@ -49,12 +49,13 @@ class Writer:
         linger_ms: int,
         retention_check_interval_ms: int,
         cleaner_bytes_per_second: int,
+        replicated: bool,
     ) -> None:
         """Nothing is written, and no thread begins, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
         self.entries = Entries(opened.catalogue)
-        self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache)
+        self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache, replicated=replicated)
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
         self.swaps = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)

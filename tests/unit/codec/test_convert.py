@@ -148,11 +148,6 @@ def test_the_bound_on_decompressed_records_is_exact(codec: int) -> None:
     assert caught.value.position == len(good)
 
 
-def test_control_batches_are_taken_from_a_leader() -> None:
-    marker = encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=48)
-    assert check_incoming(marker, control_allowed=True).attributes == 48
-
-
 def test_append_time_is_the_batch_own() -> None:
     assert check_incoming(encode_batch(RECORDS, attributes=8, max_timestamp=5)).max_timestamp == 5
 
@@ -198,6 +193,65 @@ def test_many_bombs_take_the_memory_of_one(codec: int) -> None:
     command = [sys.executable, "-c", script, str(bound), str(len(warm))]
     done = subprocess.run(command, input=warm + 4 * bomb, stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) <= bound + 12 * MIB
+
+
+# ---------------------------------------------------------------- check_followed
+
+MARKER = {"attributes": 48, "producer_id": 5, "producer_epoch": 2}
+MARKER_RECORD = Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")
+
+
+@CODECS
+def test_a_leaders_batches_are_summed_up(codec: int) -> None:
+    one = encode_compressed(RECORDS, codec, base_offset=7, leader_epoch=1)
+    two = encode_compressed(RECORDS[:1], codec, base_offset=10, leader_epoch=4, attributes=16, producer_id=5, producer_epoch=2)
+    three = encode_batch([MARKER_RECORD], base_offset=11, leader_epoch=4, **MARKER)
+    assert convert.check_followed(one + two + three) == convert.Followed(
+        range(7, 12), [(1, 7), (4, 10)], [(check(two)[1], b""), (check(three)[1], three)]
+    )
+
+
+@CODECS
+def test_what_compaction_leaves_is_taken_from_a_leader(codec: int) -> None:
+    thinned = encode_compressed(
+        [Rec(b"k", b"v", offset_delta=2), Rec(b"l", b"v", offset_delta=5)], codec, base_offset=3, last_offset_delta=9
+    )
+    emptied = encode_batch([], base_offset=13, last_offset_delta=4, codec=codec, producer_id=5, base_sequence=3)
+    empty_marker = encode_batch([], base_offset=18, **MARKER)
+    found = convert.check_followed(thinned + emptied + empty_marker)
+    assert (found.offsets, [head.record_count for head, _ in found.produced]) == (range(3, 19), [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (encode_batch(RECORDS, base_offset=2), "it begins at offset 2, the batch before it ends at 3"),
+        (encode_batch(RECORDS, base_offset=4), "it begins at offset 4, the batch before it ends at 3"),
+        (encode_batch(RECORDS, base_offset=3, leader_epoch=-1), "its leader epoch is -1, that of the batch before it 0"),
+        (encode_batch(RECORDS, base_offset=3, crc=5), "CRC"),
+        (encode_batch(RECORDS, base_offset=3, max_timestamp=5), "timestamp"),
+        (encode_batch(RECORDS, base_offset=3, attributes=16), "without a producer id"),
+        (encode_batch(RECORDS, base_offset=3, **MARKER), "no control batch"),
+        (encode_batch([Rec(b"", b"")], base_offset=3, **MARKER), "control record's key has 0 bytes"),
+        (encode_batch(RECORDS, base_offset=3)[:-1], "cut off"),
+        (encode_batch(RECORDS, base_offset=3)[:60], "cut off"),
+        (encode_batch([Rec(b"", b"", offset_delta=1), Rec(b"", b"", offset_delta=1)], base_offset=3, last_offset_delta=1), "deltas"),
+    ],
+)
+def test_what_a_leader_cannot_have_is_refused(batch: bytes, what: str) -> None:
+    good = encode_batch(RECORDS)
+    with pytest.raises(InvalidBatch, match=what) as caught:
+        convert.check_followed(good + batch)
+    assert caught.value.position == len(good)
+    with pytest.raises(InvalidBatch, match="cut off"):
+        convert.check_followed(b"")
+
+
+def test_an_empty_batch_begins_later() -> None:
+    image = bytearray(encode_batch([], base_offset=3, last_offset_delta=9, leader_epoch=6, base_timestamp=-1, max_timestamp=-1))
+    head = check(image)[1]
+    convert.begin_empty_batch_at(memoryview(image), head, 8)
+    assert image == encode_batch([], base_offset=8, last_offset_delta=4, leader_epoch=6, base_timestamp=-1, max_timestamp=-1)
 
 
 # ---------------------------------------------------------------- compress_batches, decompress_batches

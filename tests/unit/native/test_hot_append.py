@@ -474,6 +474,62 @@ def test_raw_batches_that_are_not_what_was_said() -> None:
     assert sink.called("commit") == [(2, FSYNC)]
 
 
+def test_placed_batches_keep_their_offsets_and_epochs() -> None:
+    sink = Sink(next_offset=10, leader_epoch=3)
+    sink.append(b"open")
+    data = encode_log([[b"a", b"b"], [Rec(value=b"c", offset_delta=4)]], base_offset=11, leader_epoch=7)
+    assert raw(sink, data, 7, expected_offset=11, placed=True) == range(11, 18)
+    assert sink.append(b"after") == 18
+    sink._drain()
+    first = len(encode_batch([b"open"]))
+    assert bytes(sink.out[first : first + len(data)]) == data
+    assert [(base, following) for base, following, _ in sink.called("write")] == [(10, 11), (11, 18), (18, 19)]
+
+
+def test_placed_batches_that_do_not_follow() -> None:
+    sink: Any = Sink(next_offset=10)
+    data = encode_log([[b"a"], [b"b"]], base_offset=10)
+    with pytest.raises(SystemError, match="begin"):
+        raw(sink, data, 2, placed=True)
+    for wrong in (data[: len(data) // 2] * 2, encode_log([[b"a"], [b"b"]], base_offset=11)):
+        with pytest.raises(SystemError, match="announced"):
+            raw(sink, wrong, 2, expected_offset=10, placed=True)
+    with pytest.raises(Rejected, match="expected_offset"):
+        raw(sink, encode_log([[b"a"], [b"b"]], base_offset=11), 2, expected_offset=11, placed=True)
+    assert raw(sink, data, 2, expected_offset=10, placed=True) == range(10, 12)
+
+
+def test_a_function_is_alone() -> None:
+    sink = Sink(next_offset=5)
+    sink.append(b"before")
+    order: list[Any] = []
+    began, go_on = threading.Event(), threading.Event()
+
+    def function(next_offset: int) -> str:
+        began.set()
+        go_on.wait()
+        sink._drain()
+        order.append((next_offset, sink._written_offset, sink._next_offset))
+        with pytest.raises(RuntimeError, match="same thread"):
+            sink.append_many([b"from within"])
+        return "result"
+
+    results: list[Any] = []
+    alone = threading.Thread(target=lambda: results.append(sink._alone(function)))
+    alone.start()
+    began.wait()
+    others = [threading.Thread(target=lambda: order.append(sink.append(b"after"))) for _ in range(3)]
+    for other in others:
+        other.start()
+    go_on.set()
+    for thread in (alone, *others):
+        thread.join()
+    assert results == ["result"] and order[0] == (6, 6, 6) and sorted(order[1:]) == [6, 7, 8]
+    with pytest.raises(ZeroDivisionError):
+        sink._alone(lambda next_offset: next_offset // 0)
+    assert sink.append(b"still") == 9
+
+
 def test_raw_batches_that_cannot_be_written_are_kept() -> None:
     sink = Sink(failures=fail(0))
     data = encode_batch([b"a", b"b"])

@@ -1,0 +1,123 @@
+"""Following a leader: its batches as they lie in its log, and the leader epochs that a controller gives.
+
+What a follower must have is what its leader has: offsets and leader epochs of the batches are verified here, and
+stay.  Producers, transactions and aborted transactions follow from the batches, by the code of a replay.
+
+A leader epoch is durable in ``leader-epoch-checkpoint`` before the first batch under it is written.
+
+Threading: any number of threads; the gate of the batch builder is held while an epoch begins, then ``_sync_lock``,
+then ``_segments_lock``.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from logdb.codec import convert
+from logdb.codec.convert import Followed
+from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from logdb.log import epochs as epochs_file
+from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log.epochs import EpochEnd
+from logdb.mistakes import explained
+from logdb.model import Buffer
+
+if TYPE_CHECKING:
+    from logdb.log.log import Log
+
+
+def begin_epoch(log: "Log", epoch: int) -> int:
+    """See ``Log.begin_epoch``."""
+
+    def begin(start_offset: int) -> int:
+        known = log._epochs
+        if known.entries and epoch <= known.latest:
+            raise FencedLeaderEpoch(log.topic, log.partition, epoch, known.latest)
+        log.flush(sync=False)  # what was accepted so far is its leader's
+        _extend(log, [(epoch, start_offset)])
+        log._following = False
+        return start_offset
+
+    return log._alone(begin)
+
+
+def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
+    """See ``Log.follow_append``."""
+    try:
+        view = memoryview(batches).cast("B")
+    except TypeError as error:
+        raise explained(error, follow_append, batches=batches) from error.__cause__
+    if log._gate:
+        raise log._host.refusal(log)
+    if not view:
+        return range(log._next_offset, log._next_offset)
+    size_bytes = len(view)
+    buffer = log._buffer(size_bytes)
+    image = memoryview(buffer)[:size_bytes]
+    image[:] = view  # from here on nobody else can change them
+    followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
+    del image  # the buffer is the builder's
+    transactions = log._begun_transactions() if followed.produced else None
+    admission = None if transactions is None else transactions.followed(followed.produced, log._clock())
+
+    def admit(first_offset: int) -> None:
+        _follow_epochs(log, followed.epochs)
+        log._following = True
+        if admission is not None:
+            admission(first_offset)
+
+    weak = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
+    log._weak_count += weak
+    try:
+        if size_bytes > GROUP_SIZE_BYTES:
+            log._weaken()
+        offsets = followed.offsets
+        return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
+    finally:
+        log._weak_count -= weak
+
+
+def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
+    """See ``Log.epoch_end``."""
+    epochs = log.epochs
+    if current_epoch is not None and current_epoch < epochs.latest:
+        raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
+    if current_epoch is not None and current_epoch > epochs.latest:
+        raise UnknownLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
+    return epochs.answer(epoch, log.end_offset)
+
+
+def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:
+    """Batches that begin where the log ends, also where the leader's compaction has merged emptied batches over that place."""
+    offsets = followed.offsets
+    if not offsets.start < end_offset < offsets.stop:
+        return followed
+    _, first = next(convert.headers(image))
+    if first.record_count or first.producer_id >= 0 or first.last_offset < end_offset:
+        return followed  # the builder refuses them
+    convert.begin_empty_batch_at(image, first, end_offset)
+    epochs = [(followed.epochs[0][0], end_offset), *followed.epochs[1:]]
+    return followed._replace(offsets=range(end_offset, offsets.stop), epochs=epochs)
+
+
+def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
+    """Take over the leader epochs of batches that are about to be accepted; with the gate held."""
+    known, first = log._epochs, epochs[0][0]
+    if first < known.latest:
+        raise FencedLeaderEpoch(log.topic, log.partition, first, known.latest)
+    begun = [entry for entry in epochs if entry[0] > known.latest or not known.entries]
+    if begun:
+        _extend(log, begun)
+
+
+def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
+    """Let epochs begin, durably; with the gate held."""
+    with log._sync_lock, log._segments_lock:
+        if log._closed:
+            raise log._host.refusal(log)
+        epochs = log._epochs
+        for epoch, start_offset in begun:
+            epochs = epochs.begun(epoch, start_offset)
+        epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
+        log._epochs, log._epochs_unsynced = epochs, False
+    log.leader_epoch = epochs.latest
