@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from logdb.broker import decisions
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
-from logdb.broker.marker_writer import MarkerWriter
+from logdb.broker.local_peers import LocalPeers
 from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
+from logdb.broker.transaction_peers import TransactionPeers
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents
-from logdb.coordinator.effects import Reply
+from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import (
     AbortTransaction,
     AddPartitions,
@@ -103,18 +103,20 @@ class Broker:
         self._store, self._metadata, self._owner = storage, metadata, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
         self._timers = Timers(storage.io, _fire)
-        self._markers = MarkerWriter(storage, self._append_offsets_marker, self._decision)
-        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._markers.execute)
+        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)
         self._transactions = Shards(
             storage,
             metadata,
             _TRANSACTIONS,
             self._transaction_coordinator,
             timers=self._timers,
-            execute=self._markers.execute,
+            execute=self._execute,
             while_appending=lambda: storage.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
-        self._dangling = DanglingTransactions(storage, self._transactions, self._markers)
+        peers = LocalPeers(storage, self._groups, self._transactions)
+        self._peers: TransactionPeers = peers
+        self._markers = peers.markers
+        self._dangling = DanglingTransactions(storage, peers, self._markers)
         storage.settle_by(self._settle)
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
@@ -388,11 +390,19 @@ class Broker:
         following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
         return following
 
-    def _append_offsets_marker(self, partition: int, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
-        self._groups.at(partition).append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
+    def _execute(self, action: Action) -> None:
+        """Execute an action of a coordinator.
 
-    def _decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> decisions.Decision:
-        return decisions.find((shard.log for shard in self._transactions.all()), producer, partition)
+        Raises:
+            LogdbError: A part of it failed; the rest was done.
+        """
+        match action:
+            case SyncPartitions():
+                self._peers.sync(action.partitions)
+            case WriteMarkers():
+                self._peers.write_markers(action)
+                if action.last_epoch == action.producer.producer_epoch:
+                    self._peers.sync(action.partitions)
 
     # ------------------------------------------------------------ groups
 

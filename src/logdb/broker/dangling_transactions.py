@@ -19,8 +19,7 @@ import logging
 import threading
 
 from logdb.broker.marker_writer import MarkerWriter
-from logdb.broker.shards import Shards
-from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.broker.transaction_peers import TransactionPeers
 from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
 from logdb.model import OpenTransaction, ProducerIdAndEpoch, TopicPartition
 from logdb.store.protocols import ReplicaLog, Storage
@@ -32,8 +31,8 @@ logger = logging.getLogger(__name__)
 class DanglingTransactions:
     """What is to be settled before a log is used, a snapshot is made, or decisions are compacted."""
 
-    def __init__(self, storage: Storage, transactions: Shards[TransactionCoordinator], markers: MarkerWriter) -> None:
-        self._storage, self._transactions, self._markers = storage, transactions, markers
+    def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
+        self._storage, self._peers, self._markers = storage, peers, markers
         self._settled: set[TopicPartition] = set()
         self._all_settled = False
         self._lock = renewed(threading.RLock())
@@ -53,10 +52,7 @@ class DanglingTransactions:
 
     def _end(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
-        for shard in self._transactions.all():
-            if shard.query(lambda coordinator: coordinator.is_open(producer, partition)):
-                return  # it is being ended: loading the shard has begun that
-        if left in log.open_transactions():  # loading the shards has not ended it
+        if not self._peers.will_end(producer, partition) and left in log.open_transactions():
             self._markers.end_as_decided(partition, log, producer)
 
     def settle_all(self) -> None:

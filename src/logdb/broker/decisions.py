@@ -8,8 +8,8 @@ partition is not compacted before everything else is synced (``store.writer``).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.records import parse_transaction_value
 from logdb.coordinator.transactions import TransactionState
 from logdb.model import ProducerIdAndEpoch, TopicPartition
@@ -18,14 +18,6 @@ from logdb.store.protocols import ReplicaLog
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
 _PRODUCER_ID_AT = slice(2, 10)
-
-
-class Decision(NamedTuple):
-    """What a transaction has come to: the producer that its markers carry, and the epoch of the coordinator that said so."""
-
-    producer: ProducerIdAndEpoch
-    commit: bool
-    coordinator_epoch: int
 
 
 def find(logs: Iterable[ReplicaLog], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
