@@ -17,7 +17,7 @@ from logdb.meta import entries
 from logdb.model import AbortedTransaction
 from logdb.segment import transaction_index
 from logdb.store import topic_file
-from logdb.store.check import segment_rewrite as mend
+from logdb.store.check import segment_rewrite
 from logdb.store.copy import snapshot_file
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.topic_file import TopicFile
@@ -61,7 +61,7 @@ def test_the_batch_header_is_what_the_page_says() -> None:
 
 
 def test_an_empty_batch_is_what_the_page_says() -> None:
-    assert mend.empty_batch(10, 13, 0) == example("empty batch")
+    assert segment_rewrite.empty_batch(10, 13, 0) == example("empty batch")
 
 
 def test_the_records_are_what_the_page_says() -> None:

@@ -3,7 +3,7 @@
 Knows the file, how it is changed, and how a change is noticed.  Does not know what it means: ``acls``, ``credentials`` and
 ``quotas`` do.
 
-One line of compact JSON with its CRC (``store.security_line``; docs/format.md has an example), readable by its owner only, as all
+One line of compact JSON with its CRC (``store.json_line``; docs/format.md has an example), readable by its owner only, as all
 of the directory is from the first change on.  It is
 replaced as a whole, synced, so there is the old one or the new one.  Whoever changes it holds the lock of ``security.lock``, in
 whatever process; readers need none.  Where it is there, authentication is on.  What is damaged is an error, never taken for empty.
@@ -26,9 +26,9 @@ from logdb.access.quotas import Quota
 from logdb.disk import File, changing, looking, read_file, replace_file
 from logdb.errors import CorruptionError, DirectoryLocked, InvalidSecurity, LogdbError, ReadFailed
 from logdb.io import IO
-from logdb.store import security_line
+from logdb.store import json_line
 from logdb.store.directories import is_private, make_private
-from logdb.store.security_line import FILE_NAME, LOCK_NAME, SIZE_BYTES_MAX
+from logdb.store.json_line import SECURITY_FILE_NAME, SECURITY_LOCK_NAME, SECURITY_SIZE_BYTES_MAX
 from logdb.threads import renewed
 
 LOOK_MS = 10
@@ -76,7 +76,7 @@ def encode(content: Security) -> bytes:
             for principal, quota in sorted(content.quotas.items(), key=lambda item: (item[0] is not None, str(item[0])))
         },
     }
-    return security_line.encode(fields)
+    return json_line.encode_security(fields)
 
 
 def _encode_credential(credential: ScramCredential) -> dict[str, object]:
@@ -90,7 +90,7 @@ def decode(data: bytes, path: str) -> Security:
         CorruptionError: It is not exactly what ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
-    fields = security_line.decode(data, path)
+    fields = json_line.decode_security(data, path)
     try:
         content = Security(
             users={name: _credentials(given) for name, given in fields.pop("users").items()},
@@ -105,7 +105,7 @@ def decode(data: bytes, path: str) -> Security:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(path, 0, f"not users, tokens and ACLs: {error}") from None
     if not same:
-        raise CorruptionError(path, 0, "it is not written as logdb does")
+        raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
     return content
 
 
@@ -134,9 +134,9 @@ def _token(given: Mapping[str, Any]) -> Token:
 
 def load(io: IO, directory: str) -> Security | None:
     """Read the file of a database; None where there is none.  Raises CorruptionError, UnsupportedFormat, ReadFailed."""
-    path = os.path.join(directory, FILE_NAME)
+    path = os.path.join(directory, SECURITY_FILE_NAME)
     try:
-        data = read_file(io, path, SIZE_BYTES_MAX)
+        data = read_file(io, path, SECURITY_SIZE_BYTES_MAX)
     except FileNotFoundError:
         return None
     return decode(data, path)
@@ -153,12 +153,12 @@ def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T
         InvalidSecurity: It would be larger than any reader takes.
         CorruptionError, UnsupportedFormat, DiskFull, WriteFailed, SyncFailed: It is as it was.
     """
-    path = os.path.join(directory, FILE_NAME)
-    with _locked(io, os.path.join(directory, LOCK_NAME)):
+    path = os.path.join(directory, SECURITY_FILE_NAME)
+    with _locked(io, os.path.join(directory, SECURITY_LOCK_NAME)):
         content, result = edit(load(io, directory) or Security())
         data = encode(content)
-        if len(data) > SIZE_BYTES_MAX:
-            raise InvalidSecurity(f"{path} would have {len(data)} bytes: allowed are {SIZE_BYTES_MAX}")
+        if len(data) > SECURITY_SIZE_BYTES_MAX:
+            raise InvalidSecurity(f"{path} would have {len(data)} bytes: allowed are {SECURITY_SIZE_BYTES_MAX}")
         if not is_private(io, directory):
             make_private(io, directory)
         with changing(path):
@@ -198,7 +198,7 @@ class Watched:
         Args:
             take: Called with what the file holds; None: there is none.
         """
-        self._io, self.path, self._take = io, os.path.join(directory, FILE_NAME), take
+        self._io, self.path, self._take = io, os.path.join(directory, SECURITY_FILE_NAME), take
         self._lock = renewed(threading.Lock())
         self._file: File | None = None
         self._version: tuple[int, ...] | None = _UNREAD
@@ -240,7 +240,7 @@ class Watched:
             self._file = File(self._io, self.path, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        return decode(self._file.read(SIZE_BYTES_MAX, 0), self.path)
+        return decode(self._file.read(SECURITY_SIZE_BYTES_MAX, 0), self.path)
 
     def _let_go(self) -> None:
         file, self._file = self._file, None

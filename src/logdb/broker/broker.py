@@ -17,13 +17,13 @@ from typing import Any
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
 from logdb.broker.local_peers import LocalPeers
-from logdb.broker.producing import transactional_producers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents
+from logdb.codec.batch import transactional_producers
 from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import (
     AbortTransaction,

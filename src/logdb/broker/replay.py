@@ -10,7 +10,7 @@ after them.
 from collections.abc import Iterator
 
 from logdb.codec import Record, RecordIterator, control, header
-from logdb.codec.batch import CONTROL, TRANSACTIONAL
+from logdb.codec.batch import CONTROL, TRANSACTIONAL, attributes_at, size_at
 from logdb.codec.control import ControlType
 from logdb.codec.convert import decompress_batches
 from logdb.coordinator.effects import Coordinator
@@ -54,8 +54,8 @@ def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Runs of plain batches, and each special batch on its own, with its attributes."""
     start, at, size_bytes = 0, 0, len(batches)
     while at < size_bytes:
-        after = at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12
-        attributes = int.from_bytes(batches[at + 21 : at + 23], "big")
+        after = at + size_at(batches, at)
+        attributes = attributes_at(batches, at)
         if attributes & _SPECIAL:
             if start < at:
                 yield 0, batches[start:at]

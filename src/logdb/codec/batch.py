@@ -10,15 +10,17 @@ Threading: functions share nothing.  A Scanner is used by one thread at a time.
 
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from logdb._native import ffi, lib
 from logdb.errors import InvalidBatch
-from logdb.model import OFFSET_MAX, Buffer
+from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 HEADER_SIZE_BYTES = 61
+CRC_FROM = 21
+"""Position in a batch: the CRC covers the bytes from here to the end of the batch."""
 BATCH_SIZE_BYTES_MAX = 2**31 - 1
 INDEX_ENTRY_SIZE_BYTES = 8
 TIME_INDEX_ENTRY_SIZE_BYTES = 12
@@ -29,7 +31,13 @@ TRANSACTIONAL = 16
 CONTROL = 32
 DELETE_HORIZON = 64
 
+_HEADER = struct.Struct(">qiibIhiqqqhii")  # the fields of HeaderFields
 _SPAN = struct.Struct(">qi11xi")  # base offset, length, [epoch, magic, CRC, attributes], last offset delta
+_LENGTH_AT, _LENGTH_FROM = 8, 12  # the length field counts the bytes that follow it
+_MAGIC_AT = 16
+_LAST_OFFSET_DELTA = slice(23, 27)
+_NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
+_ATTRIBUTES_AT = 21  # two bytes; the codec is in the second
 
 _from_buffer = ffi.from_buffer
 _new = ffi.new
@@ -61,6 +69,90 @@ class Status(IntEnum):
 
 
 _STATUSES = tuple(Status)
+
+
+# ---------------------------------------------------------------- the bytes of a header
+
+
+class HeaderFields(NamedTuple):
+    """A batch header as it lies in the file, field by field, unchecked."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+def header_fields(batches: Buffer) -> Iterator[HeaderFields]:
+    """The header of each batch in a buffer, which may hold hostile bytes; ends at the first header that is cut off or too short."""
+    at = 0
+    while len(batches) - at >= HEADER_SIZE_BYTES:
+        fields = HeaderFields._make(_HEADER.unpack_from(batches, at))
+        yield fields
+        if fields.length < HEADER_SIZE_BYTES - _LENGTH_FROM:
+            return
+        at += fields.length + _LENGTH_FROM
+
+
+def transactional_producers(batches: Buffer) -> set[ProducerIdAndEpoch]:
+    """The producers of the transactional batches in a buffer, which may hold hostile bytes."""
+    return {ProducerIdAndEpoch(one.producer_id, one.producer_epoch) for one in header_fields(batches) if one.attributes & TRANSACTIONAL}
+
+
+def build_batch(
+    records: bytes,
+    *,
+    base_offset: int,
+    last_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    timestamp: int,
+    record_count: int,
+    producer: ProducerIdAndEpoch = _NO_PRODUCER,
+) -> bytes:
+    """One whole batch of encoded ``records`` without a base sequence, all with the same timestamp (-1: none)."""
+    last_offset_delta = last_offset - base_offset
+    head = _HEADER.pack(base_offset, 0, leader_epoch, 2, 0, 0, last_offset_delta, timestamp, timestamp, *producer, -1, record_count)
+    batch = bytearray(head + records)
+    seal(batch, attributes, timestamp)
+    return bytes(batch)
+
+
+def set_length_and_magic(batch: bytearray) -> None:
+    """Set length and magic byte of ``batch``, which is all of one batch; the CRC does not cover them."""
+    batch[_LENGTH_AT:_LENGTH_FROM] = (len(batch) - _LENGTH_FROM).to_bytes(4, "big")
+    batch[_MAGIC_AT] = 2
+
+
+def set_last_offset_delta(batch: bytearray | memoryview, delta: int) -> None:
+    """Set the last offset delta of a batch; the CRC covers it."""
+    batch[_LAST_OFFSET_DELTA] = delta.to_bytes(4, "big")
+
+
+def set_uncompressed(batches: bytearray, position: int) -> None:
+    """The last batch of ``batches``, at ``position``, has become uncompressed: set its length, clear its codec; the CRC stays."""
+    size_bytes = len(batches) - position
+    batches[position + _LENGTH_AT : position + _LENGTH_FROM] = (size_bytes - _LENGTH_FROM).to_bytes(4, "big")
+    batches[position + _ATTRIBUTES_AT + 1] &= ~CODEC_MASK
+
+
+def size_at(batches: Buffer, position: int) -> int:
+    """The size in bytes of the checked batch at ``position``."""
+    return int.from_bytes(batches[position + _LENGTH_AT : position + _LENGTH_FROM], "big") + _LENGTH_FROM
+
+
+def attributes_at(batches: Buffer, position: int) -> int:
+    """The attributes of the batch at ``position``."""
+    return int.from_bytes(batches[position + _ATTRIBUTES_AT : position + _ATTRIBUTES_AT + 2], "big")
 
 
 # ---------------------------------------------------------------- one batch
@@ -123,7 +215,7 @@ def span(buf: Buffer, position: int = 0) -> Span | None:
     if len(buf) - position < HEADER_SIZE_BYTES:
         return None
     base_offset, length, last_offset_delta = _SPAN.unpack_from(buf, position)
-    return Span(base_offset, base_offset + last_offset_delta, length + 12)
+    return Span(base_offset, base_offset + last_offset_delta, length + _LENGTH_FROM)
 
 
 def expected_batch(buf: bytes, offset: int, last_offset: int, leader_epoch: int) -> int:
@@ -372,7 +464,7 @@ def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
     """Cut checked batches into runs of at most ``size_bytes``, or one larger batch."""
     parts, start, at = [], 0, 0
     while at < len(batches):
-        size = int.from_bytes(batches[at + 8 : at + 12], "big") + 12
+        size = size_at(batches, at)
         if at > start and at + size - start > size_bytes:
             parts.append(batches[start:at])
             start = at
@@ -383,9 +475,10 @@ def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
 def last_offset(batches: memoryview) -> int:
     """The last offset of the last of some checked batches."""
     at = 0
-    while (after := at + int.from_bytes(batches[at + 8 : at + 12], "big") + 12) < len(batches):
+    while (after := at + size_at(batches, at)) < len(batches):
         at = after
-    return int.from_bytes(batches[at : at + 8], "big") + int.from_bytes(batches[at + 23 : at + 27], "big")
+    base_offset, _, last_offset_delta = _SPAN.unpack_from(batches, at)
+    return int(base_offset + last_offset_delta)
 
 
 def find_batch(buf: Buffer, *, offset_min: int = 0, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> int:

@@ -14,13 +14,12 @@ from typing import Any
 
 from logdb._native import ffi, lib
 from logdb.codec import convert
-from logdb.codec.batch import CODEC_MASK, HEADER_SIZE_BYTES, Status, explain, header, split
+from logdb.codec.batch import CODEC_MASK, HEADER_SIZE_BYTES, Status, attributes_at, explain, header, size_at, split
 from logdb.errors import InvalidBatch
 from logdb.model import OFFSET_MAX, Buffer
 
 _SLOT_SIZE_BYTES = 8
 _SIZE_BYTES_A_SLOT = 32  # of a map: slots three quarters full of keys of 16 bytes fill both of its parts
-_ATTRIBUTES_POSITION = 22  # of the byte that has the codec
 
 
 class Verdict(IntFlag):
@@ -186,7 +185,7 @@ class Copy:
             return
         for slot, batch in enumerate(split(batches, 1)):
             verdict = verdicts[slot] if verdicts is not None else 0
-            codec = batch[_ATTRIBUTES_POSITION] & CODEC_MASK
+            codec = attributes_at(batch, 0) & CODEC_MASK
             if not codec or verdict & Verdict.DISCARD or int.from_bytes(batch[:8], "big") >= self._end_offset:
                 yield from self._feed(batch, bytes((verdict,)))
                 continue
@@ -229,9 +228,9 @@ def _has_codecs(batches: memoryview) -> bool:
     """Whether one of some checked batches is compressed."""
     at = 0
     while at < len(batches):
-        if batches[at + _ATTRIBUTES_POSITION] & CODEC_MASK:
+        if attributes_at(batches, at) & CODEC_MASK:
             return True
-        at += int.from_bytes(batches[at + 8 : at + 12], "big") + 12
+        at += size_at(batches, at)
     return False
 
 

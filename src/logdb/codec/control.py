@@ -13,14 +13,13 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from logdb.codec.batch import CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, TRANSACTIONAL, Status, explain, header, seal
+from logdb.codec.batch import CODEC_MASK, CONTROL, HEADER_SIZE_BYTES, TRANSACTIONAL, Status, build_batch, explain, header
 from logdb.errors import InvalidBatch
 from logdb.model import Buffer, ProducerIdAndEpoch
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _RECORD = struct.Struct(">5b4sb6sb")  # length, attributes, two deltas; key and value behind their sizes; no headers
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 class ControlType(IntEnum):
@@ -52,9 +51,16 @@ def build(kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: in
     """
     key, value = _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch)
     record = _RECORD.pack(2 * (_RECORD.size - 1), 0, 0, 0, 2 * len(key), key, 2 * len(value), value, 0)
-    batch = bytearray(_HEADER.pack(0, 0, 0, 2, 0, 0, 0, timestamp_ms, timestamp_ms, *producer, -1, 1) + record)
-    seal(batch, TRANSACTIONAL | CONTROL, timestamp_ms)
-    return bytes(batch)
+    return build_batch(
+        record,
+        base_offset=0,
+        last_offset=0,
+        leader_epoch=0,
+        attributes=TRANSACTIONAL | CONTROL,
+        timestamp=timestamp_ms,
+        record_count=1,
+        producer=producer,
+    )
 
 
 def parse(batch: Buffer) -> ControlRecord:

@@ -6,7 +6,6 @@ they are, and what a topic accepts comes in as arguments.
 Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
@@ -22,19 +21,18 @@ from logdb.codec.batch import (
     Header,
     Scanner,
     Status,
+    attributes_at,
     explain,
     header,
     header_of,
     place,
     seal,
+    set_last_offset_delta,
+    set_uncompressed,
 )
 from logdb.errors import InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
-_LENGTH_POSITION = 8
-_LENGTH_FROM = 12  # the length field counts the bytes from here on
-_ATTRIBUTES_POSITION = 21
-_LAST_OFFSET_DELTA = slice(23, 27)
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
 
 
@@ -199,7 +197,7 @@ def begin_empty_batch_at(image: memoryview, batch: Header, base_offset: int) -> 
         image: uint8[n], from the begin of the batch, writable; changed.
     """
     place(image, 0, base_offset, batch.leader_epoch)
-    image[_LAST_OFFSET_DELTA] = (batch.last_offset - base_offset).to_bytes(4, "big")
+    set_last_offset_delta(image, batch.last_offset - base_offset)
     seal(image[: batch.size_bytes], batch.attributes, batch.max_timestamp)
 
 
@@ -212,7 +210,7 @@ def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: in
 
 def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:
     """The records of one batch; the errors of its codec carry the batch's ``position``."""
-    codec = batch[_ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    codec = attributes_at(batch, 0) & CODEC_MASK
     try:
         return compression.decompress(codec, batch[HEADER_SIZE_BYTES:], min(size_bytes_max, _RECORDS_SIZE_BYTES_MAX))
     except InvalidBatch as error:
@@ -293,8 +291,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
             images += image[:HEADER_SIZE_BYTES]
             if batch.record_count:  # an empty batch, which compaction leaves, need not hold a stream
                 images += _decompressed(image, position, size_bytes_max)
-            struct.pack_into(">i", images, begin + _LENGTH_POSITION, len(images) - begin - _LENGTH_FROM)
-            struct.pack_into(">h", images, begin + _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK)
+            set_uncompressed(images, begin)
         position += batch.size_bytes
     return images
 

@@ -15,18 +15,13 @@ An empty batch counts as data: without its marker, a replay of the log would tak
 Source: Kafka's Cleaner.checkBatchRetention and CleanedTransactionMetadata.
 """
 
-import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from logdb.codec.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
+from logdb.codec.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, HeaderFields, header_fields
 from logdb.codec.compaction import Verdict
 from logdb.model import AbortedTransaction
-
-# base offset, length, [epoch, magic, CRC], attributes, last offset delta, base timestamp, [max timestamp], producer id and epoch,
-# [base sequence], record count
-_HEAD = struct.Struct(">qi9xhiq8xqh4xi")
 
 
 class LastBatch(NamedTuple):
@@ -34,17 +29,6 @@ class LastBatch(NamedTuple):
 
     last_offset: int
     producer_epoch: int
-
-
-class _Head(NamedTuple):
-    base_offset: int
-    length: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    record_count: int
 
 
 class AbortedRanges:
@@ -63,24 +47,24 @@ class AbortedRanges:
 
     def of(self, batches: memoryview) -> bytes:
         """A ``Verdict`` for each of some checked batches; the next call is about those behind them."""
-        return bytes(self._judge(head) for head in _heads(batches))
+        return bytes(self._judge(head) for head in header_fields(batches))
 
     def discards(self, batches: memoryview) -> bytes:
         """The same for a look at the batches alone, in any order: only which of them count for nothing."""
-        return bytes(Verdict.DISCARD if self._is_aborted(head) else Verdict.PLAIN for head in _heads(batches))
+        return bytes(Verdict.DISCARD if self._is_aborted(head) else Verdict.PLAIN for head in header_fields(batches))
 
-    def _judge(self, head: _Head) -> Verdict:
+    def _judge(self, head: HeaderFields) -> Verdict:
         if head.producer_id < 0:
             return Verdict.PLAIN
         verdict = self._judge_marker(head) if head.attributes & CONTROL else self._judge_data(head)
         return verdict | Verdict.RETAIN if self._is_last(head) else verdict
 
-    def _judge_data(self, head: _Head) -> Verdict:
+    def _judge_data(self, head: HeaderFields) -> Verdict:
         if head.attributes & TRANSACTIONAL:
             self._with_data.add(head.producer_id)
         return Verdict.DISCARD if self._is_aborted(head) else Verdict.PLAIN
 
-    def _judge_marker(self, head: _Head) -> Verdict:
+    def _judge_marker(self, head: HeaderFields) -> Verdict:
         if head.producer_id in self._with_data:
             self._with_data.discard(head.producer_id)
             return Verdict.PLAIN
@@ -92,25 +76,17 @@ class AbortedRanges:
         self.discarded.add(head.base_offset)
         return Verdict.DISCARD
 
-    def _is_aborted(self, head: _Head) -> bool:
+    def _is_aborted(self, head: HeaderFields) -> bool:
         ranges = self._aborted.get(head.producer_id)
         if not ranges or head.attributes & CONTROL or not head.attributes & TRANSACTIONAL:
             return False
         slot = bisect_right(ranges, (head.base_offset, 2**63)) - 1
         return slot >= 0 and head.base_offset <= ranges[slot][1]
 
-    def _is_last(self, head: _Head) -> bool:
+    def _is_last(self, head: HeaderFields) -> bool:
         last = self._last_batches.get(head.producer_id)
         if last is None:
             return False
         if last.last_offset >= 0:
             return last.last_offset == head.base_offset + head.last_offset_delta
         return bool(head.attributes & CONTROL) and last.producer_epoch == head.producer_epoch
-
-
-def _heads(batches: memoryview) -> Iterator[_Head]:
-    at = 0
-    while at < len(batches):
-        head = _Head(*_HEAD.unpack_from(batches, at))
-        yield head
-        at += head.length + 12

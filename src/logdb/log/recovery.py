@@ -22,6 +22,7 @@ import os
 from collections.abc import Sequence
 
 from logdb.codec import Status, explain, find_batch
+from logdb.codec.batch import size_at
 from logdb.disk import File, changing, exists, names_in, remove, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
@@ -346,7 +347,7 @@ def _last_batch_end(segment: Segment, position: int, size_bytes: int) -> int:
             break
         inside = find_batch(view[:read])
         if inside >= 0:
-            ends = position = position + inside + int.from_bytes(view[inside + 8 : inside + 12], "big") + 12
+            ends = position = position + inside + size_at(view, inside)
         elif position + read >= size_bytes:
             break
         else:

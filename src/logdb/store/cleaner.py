@@ -58,11 +58,11 @@ class Host(Protocol):
     def checkpoint(self, logs: list[Log]) -> None:
         """Seal what was rolled over."""
 
-    def swap(self, log: Log, replacement: "Replacement") -> bool:
-        """Put compacted segments in the place of others; False if those are no longer the log's."""
+    def replace_segments(self, log: Log, replacement: "Replacement") -> bool:
+        """Replace segments with compacted ones; False if they are no longer the log's."""
 
-    def finish_swaps(self, log: Log) -> None:
-        """Finish swaps of the log that an error cut short."""
+    def finish_replacements(self, log: Log) -> None:
+        """Finish the log's replacements that an error interrupted."""
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         """Note up to where a log was compacted, and the earliest delete horizon in it."""
@@ -230,7 +230,7 @@ class Cleaner:
         """One pass over one log; whether it got on, and there is more to do."""
         from logdb.log.cleaner import Compaction
 
-        self._host.finish_swaps(log)
+        self._host.finish_replacements(log)
         work = self._work(name, log)
         expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()
         if not work.dirty_bytes and (expires_ms is None or expires_ms > now_ms):
@@ -246,7 +246,7 @@ class Cleaner:
             log, work, io=self._io, config=log.config, now_ms=now_ms, spend=spend, key_map_size_bytes=self.key_map_size_bytes
         )
         for replacement in compaction.run():
-            if not self._host.swap(log, replacement):
+            if not self._host.replace_segments(log, replacement):
                 return False  # retention was faster; the next pass sees what is left
         self._host.cleaned(log, compaction.end_offset, compaction.delete_horizon_ms)
         logger.info("compacted %s up to offset %d: %d of %d bytes are left", name, compaction.end_offset, log.size_bytes, begun_bytes)

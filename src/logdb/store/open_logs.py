@@ -17,8 +17,7 @@ from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import LogEntry, ReadTransaction, TopicEntry
 from logdb.model import LogConfig, TopicPartition
-from logdb.store import replacement_intent as swap
-from logdb.store import topic_file
+from logdb.store import replacement_intent, topic_file
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 
@@ -166,7 +165,7 @@ class TailLogs:
 
 
 def _view(txn: ReadTransaction, entry: LogEntry) -> View:
-    pending = any(swap.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+    pending = any(replacement_intent.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
     return View(entry, txn.segments(entry.topic, entry.partition), pending)
 
 

@@ -1,13 +1,11 @@
-"""Putting compacted segments in the place of those they were made of.
-
-Knows the steps, and how an intent notes them.  Does not know what is in the segments, nor locks.
+"""Replacing segments with compacted ones: the steps on files, and the intent that makes them one change.
 
     .cleaned files synced, the directory synced -> the catalogue has the new segments and the intent (the commit point)
-    -> each .cleaned file renamed, a segment's log before its indexes -> files that were merged into others, and sidecars of
-    what was replaced, removed -> the directory synced -> intent cleared
+    -> each .cleaned file renamed, a segment's log before its indexes -> files of segments that were merged into others, and
+    sidecars of replaced segments, removed -> the directory synced -> intent cleared
 
-Whoever meets a pending swap finds a new file under its ``.cleaned`` name or, once renamed, under its own: looked for
-in that order, it is never missed, and never mistaken for the old one.
+While a replacement is pending, a reader looks for a new file first under its ``.cleaned`` name, then under its own: in this
+order it always finds the new file, never the old one.
 """
 
 import os
@@ -24,18 +22,18 @@ from logdb.segment.segment import CLEANED
 if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
 
-SWAP = "swap"
+KIND = "swap"  # as the catalogue stores it
 
 
 class ReplacementIntent(NamedTuple):
-    """What an intent says of files, all in one directory: which are to be renamed to these names, and which removed."""
+    """The files that an intent names, all in one directory: those to rename (their final names), and those to remove."""
 
     renamed: Sequence[str]
     removed: Sequence[str]
 
 
 def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "Replacement", sidecars: Sequence[str]) -> Intent:
-    """The intent of a swap: names of files to be renamed, and of files to be removed, ``sidecars`` among them."""
+    """The intent that replaces segments; ``sidecars`` are files to remove, too."""
     made = [path.removesuffix(CLEANED) for segment in replacement.new for path in segment.paths() if exists(io, path)]
     old = [path for segment in replacement.old for path in segment.paths() if path not in made and exists(io, path)]
     body = {
@@ -44,35 +42,35 @@ def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "R
         "renamed": [os.path.basename(path) for path in made],
         "removed": [os.path.basename(path) for path in (*old, *sidecars)],
     }
-    return Intent(SWAP, topic, body)
+    return Intent(KIND, topic, body)
 
 
 def concerns(intent: Intent, topic: str, partition: int) -> bool:
-    """Whether an intent is a swap of segments of that log."""
-    return intent.kind == SWAP and (intent.topic, intent.body["partition"]) == (topic, partition)
+    """Whether an intent replaces segments of that log."""
+    return intent.kind == KIND and (intent.topic, intent.body["partition"]) == (topic, partition)
 
 
 def entries_of(topic: str, partition: int, replacement: "Replacement") -> list[SegmentEntry]:
-    """What the catalogue is to say of the new segments."""
+    """The catalogue's entries of the new segments."""
     return [segment_entry(topic, partition, segment, crc) for segment, crc in zip(replacement.new, replacement.crcs, strict=True)]
 
 
-def of(intent: Intent) -> ReplacementIntent:
+def decode(intent: Intent) -> ReplacementIntent:
     return ReplacementIntent(intent.body["renamed"], intent.body["removed"])
 
 
-def rename(io: IO, directory: str, swap: ReplacementIntent) -> None:
-    """Give the new files their names; those that have them already are left alone.  Raises DiskFull, WriteFailed."""
-    for name in swap.renamed:
+def rename(io: IO, directory: str, intent: ReplacementIntent) -> None:
+    """Rename the new files, except those that are renamed already.  Raises DiskFull, WriteFailed."""
+    for name in intent.renamed:
         path = os.path.join(directory, name)
         if exists(io, path + CLEANED):
             with changing(path):
                 io.rename(path + CLEANED, path)
 
 
-def remove(io: IO, directory: str, swap: ReplacementIntent) -> None:
-    """Remove what was merged into other files, and sync the directory.  Raises DiskFull, WriteFailed, SyncFailed."""
-    for name in swap.removed:
+def remove(io: IO, directory: str, intent: ReplacementIntent) -> None:
+    """Remove the replaced files, and sync the directory.  Raises DiskFull, WriteFailed, SyncFailed."""
+    for name in intent.removed:
         path = os.path.join(directory, name)
         if exists(io, path):
             disk.remove(io, path)

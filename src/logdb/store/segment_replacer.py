@@ -1,6 +1,6 @@
-"""SegmentReplacer of segments in an open store: committed, shown to whoever reads, and finished after an error.
+"""Replacing segments of an open store: the commit in the catalogue, the switch in the open log, and completion after an error.
 
-Knows the catalogue, locks, and the logs that are concerned.  Does not know the steps on files (``swap``).
+``replacement_intent`` has the steps on files.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from logdb.log.sealed import sealed_segment, sidecar_paths
 from logdb.meta import Intent, LogEntry, SegmentEntry, WriteTransaction
 from logdb.model import TopicPartition
 from logdb.segment.segment import Segment
-from logdb.store import replacement_intent as swap
+from logdb.store import replacement_intent
 from logdb.store.entries import Entries
 from logdb.store.state import StoreState
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class SegmentReplacer:
-    """What swaps the segments of a store that writes."""
+    """Replaces segments of a store that is open for writing; under its checkpoint lock."""
 
     def __init__(self, state: StoreState, entries: Entries, log: Callable[[str, int], Log]) -> None:
-        """``log``: opens one."""
+        """``log``: opens a partition's log."""
         self._state, self._io, self._entries, self._log = state, state.io, entries, log
 
-    def swap(self, log: Log, replacement: "Replacement") -> bool:
-        """Put compacted segments in the place of others; False if those are no longer the log's."""
+    def replace(self, log: Log, replacement: "Replacement") -> bool:
+        """Replace segments with compacted ones; False if they are no longer the log's."""
         with self._state.checkpoint_lock:
             try:
                 self._state.check_writable()
@@ -40,11 +40,11 @@ class SegmentReplacer:
                     return False
                 sync_directory(self._io, log.directory)
                 topic_id, sidecars = self._state.topic(log.topic).topic_id, self._sidecars(log, replacement)
-                intent = swap.intent_of(self._io, log.topic, topic_id, log.partition, replacement, sidecars)
-                made = swap.entries_of(log.topic, log.partition, replacement)
+                intent = replacement_intent.intent_of(self._io, log.topic, topic_id, log.partition, replacement, sidecars)
+                made = replacement_intent.entries_of(log.topic, log.partition, replacement)
                 number = self._commit(log, replacement.old, made, intent)
             except SyncFailed:
-                raise  # it may have been committed: then opening finishes it
+                raise  # the intent may be committed: then the next opening finishes it
             except LogdbError:
                 replacement.discard()
                 raise
@@ -53,7 +53,7 @@ class SegmentReplacer:
             return True
 
     def _sidecars(self, log: Log, replacement: "Replacement") -> list[str]:
-        """The files of sidecars of the segments that are replaced."""
+        """The sidecar files of the replaced segments."""
         bases = {segment.base_offset for segment in replacement.old}
         named = self._state.catalogue.segments(log.topic, log.partition)
         return sidecar_paths(log.directory, [entry for entry in named if entry.base_offset in bases])
@@ -74,14 +74,14 @@ class SegmentReplacer:
         return self._entries.change(changed, commit)
 
     def finish_of(self, log: Log) -> None:
-        """Finish swaps of the log that an error cut short."""
+        """Finish the log's replacements that an error interrupted."""
         with self._state.checkpoint_lock:
             self._state.check_writable()
-            self._finish_all(lambda intent: swap.concerns(intent, log.topic, log.partition))
+            self._finish_all(lambda intent: replacement_intent.concerns(intent, log.topic, log.partition))
 
     def finish_locked(self) -> None:
-        """Finish those of all logs, for who holds the lock of checkpoints."""
-        self._finish_all(lambda intent: intent.kind == swap.SWAP)
+        """Finish those of all logs; the caller holds the checkpoint lock."""
+        self._finish_all(lambda intent: intent.kind == replacement_intent.KIND)
 
     def _finish_all(self, concerned: Callable[[Intent], bool]) -> None:
         for number, intent in self._state.catalogue.intents():
@@ -94,12 +94,12 @@ class SegmentReplacer:
                 self.finish(number, intent)
 
     def _rename(self, log: Log, old: Sequence[Segment], made: Sequence[SegmentEntry], intent: Intent) -> None:
-        """Let readers find the new segments, even if not all of them could be given their names."""
+        """Show the new segments to readers, even if a file could not be renamed."""
         failure: list[LogdbError] = []
 
         def make() -> list[Segment]:
             try:
-                swap.rename(self._io, log.directory, swap.of(intent))
+                replacement_intent.rename(self._io, log.directory, replacement_intent.decode(intent))
             except (DiskFull, WriteFailed) as error:
                 failure.append(error)
             interval = log.config.index_interval_bytes
@@ -112,9 +112,9 @@ class SegmentReplacer:
             raise failure[0]
 
     def finish(self, number: int, intent: Intent) -> None:
-        """The steps behind the commit; no log need be open."""
+        """The steps after the commit; the log may be closed."""
         directory = self._state.partition_path(intent.topic, intent.body["partition"])
         if self._state.is_of(directory, intent.body["topic_id"]):
-            swap.rename(self._io, directory, swap.of(intent))
-            swap.remove(self._io, directory, swap.of(intent))
+            replacement_intent.rename(self._io, directory, replacement_intent.decode(intent))
+            replacement_intent.remove(self._io, directory, replacement_intent.decode(intent))
         self._entries.commit(lambda txn: txn.clear_intent(number))

@@ -1,6 +1,6 @@
-"""``topic.json``: what a partition's directory says about itself, so that a lost catalogue can be rebuilt.
+"""``topic.json``: the topic of a partition's directory, from which ``repair`` rebuilds a lost catalogue.
 
-Knows the file.  Does not know what the catalogue says, which wins where the two differ.
+Where the file and the catalogue differ, the catalogue wins.
 
 One line of compact JSON with the keys below, in this order, and a newline:
 
@@ -37,7 +37,7 @@ class TopicFile(NamedTuple):
 
 
 def describe(topic: TopicEntry, partition: int, start_offset: int) -> TopicFile:
-    """What the file of a partition is to say."""
+    """The content of a partition's file."""
     return TopicFile(topic.name, topic.topic_id, partition, topic.partition_count, topic.config, start_offset)
 
 
@@ -49,7 +49,7 @@ def decode(data: bytes, path: str) -> TopicFile:
     """Parse a ``topic.json``.
 
     Raises:
-        CorruptionError: It is not exactly what ``encode`` writes.
+        CorruptionError: The data is not exactly what ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
     try:
@@ -64,7 +64,7 @@ def decode(data: bytes, path: str) -> TopicFile:
     except (ValueError, KeyError, TypeError, AttributeError, LogdbError) as error:
         raise CorruptionError(path, 0, f"not a topic description: {error}") from None
     if not same:
-        raise CorruptionError(path, 0, "it is not written as logdb does")
+        raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
     return content
 
 
@@ -75,7 +75,7 @@ def load(io: IO, directory: str) -> TopicFile:
 
 
 def create(io: IO, directory: str, content: TopicFile) -> None:
-    """Write the file into a new directory, synced; its entry is the caller's to sync."""
+    """Write the file into a new directory and sync it; the caller syncs the directory."""
     write_file(io, os.path.join(directory, FILE_NAME), encode(content))
 
 

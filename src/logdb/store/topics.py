@@ -33,8 +33,7 @@ from logdb.model import (
     check_config,
     check_topic_name,
 )
-from logdb.store import replacement_intent as swap
-from logdb.store import topic_file
+from logdb.store import replacement_intent, topic_file
 from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
 from logdb.store.protocols import always
@@ -87,7 +86,7 @@ class TopicChanges:
         self,
         state: StoreState,
         entries: Entries,
-        swaps: SegmentReplacer,
+        replacer: SegmentReplacer,
         forget: Callable[[Log], None],
         prepare: Callable[[Mapping[str, ConfigValue]], None],
     ) -> None:
@@ -98,7 +97,7 @@ class TopicChanges:
             prepare: Called with the configs that a topic is to have, before it has them.  What it raises keeps it from that.
         """
         self._prepare = prepare
-        self._state, self._io, self._entries, self._swaps, self._forget = state, state.io, entries, swaps, forget
+        self._state, self._io, self._entries, self._replacer, self._forget = state, state.io, entries, replacer, forget
         self._interrupted = False  # a change was committed, perhaps, and not finished
 
     def create(
@@ -188,8 +187,8 @@ class TopicChanges:
                     self._finish_create(number, intent)
                 case "delete":
                     self._finish_delete(number, intent)
-                case swap.SWAP:
-                    self._swaps.finish(number, intent)
+                case replacement_intent.KIND:
+                    self._replacer.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")
         for name in names_in(self._io, self._state.path):

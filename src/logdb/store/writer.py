@@ -57,9 +57,9 @@ class Writer:
         self.entries = Entries(opened.catalogue)
         self.logs = OpenLogs(state, log_host, self.entries, distrust_cache=opened.distrust_cache, replicated=replicated)
         self.checkpoints = Checkpoints(state, self.entries, self._sealed)
-        self.swaps = SegmentReplacer(state, self.entries, self.log)
+        self.replacer = SegmentReplacer(state, self.entries, self.log)
         self._log_starts = LogStarts(state, self.entries, self.checkpoints)
-        self._topics = TopicChanges(state, self.entries, self.swaps, self._forget, self._consider)
+        self._topics = TopicChanges(state, self.entries, self.replacer, self._forget, self._consider)
         self.flusher = Flusher(io, linger_ms, self.checkpoint)
         self.recovery = BackgroundRecovery(self.entries, self.log, opened.lock_file)
         self.housekeeping = Housekeeping(io)
@@ -185,7 +185,7 @@ class Writer:
     def finish_interrupted(self) -> None:
         """Finish what an error cut short after its commit; for who holds the locks of topics and of checkpoints."""
         self._topics.finish_interrupted()
-        self.swaps.finish_locked()
+        self.replacer.finish_locked()
 
     def _consider(self, config: Mapping[str, ConfigValue]) -> None:
         """Begin the background work that a topic with these configs needs."""
@@ -260,13 +260,13 @@ class Writer:
     def entry(self, name: TopicPartition) -> LogEntry:
         return self.entries.get(name)
 
-    def swap(self, log: Log, replacement: "Replacement") -> bool:
+    def replace_segments(self, log: Log, replacement: "Replacement") -> bool:
         try:
             self._keep_decisions(log)
         except LogdbError:
             replacement.discard()
             raise
-        return self.swaps.swap(log, replacement)
+        return self.replacer.replace(log, replacement)
 
     def _keep_decisions(self, log: Log) -> None:
         """Before compacted segments of ``log`` are swapped: how a transaction was decided stays until its markers are durable."""
@@ -276,8 +276,8 @@ class Writer:
             self._state.settle()
             self.flush()
 
-    def finish_swaps(self, log: Log) -> None:
-        self.swaps.finish_of(log)
+    def finish_replacements(self, log: Log) -> None:
+        self.replacer.finish_of(log)
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
         entry = self.entry(TopicPartition(log.topic, log.partition))

@@ -578,7 +578,7 @@ def test_repair_finishes_a_swap_before_it_looks(tmp_path):
             file.write(b"\xff\xff\xff")
     planned = logdb.repair(kept.path)
     assert not planned.ok
-    assert any("a swap of compacted segments is finished first" in action for action in planned.actions)
+    assert any("a pending replacement of compacted segments is finished first" in action for action in planned.actions)
     logdb.repair(kept.path, execute=True)
     assert logdb.verify(kept.path).ok
     kept.io = None

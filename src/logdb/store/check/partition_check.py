@@ -1,7 +1,6 @@
-"""One partition's directory against what the catalogue says of it.
+"""The check of one partition: every file of its directory against the catalogue and against the other files.
 
-Knows every file of a partition and how they agree with one another.  Does not know other
-partitions.  Changes nothing, and goes on behind damage.
+The check changes no file and continues behind damage, so that one report has all of it.
 """
 
 import os
@@ -31,20 +30,20 @@ from logdb.store.replacement_intent import ReplacementIntent
 from logdb.store.sidecars import damage
 from logdb.store.topic_file import TopicFile
 
-NEWER_FORMAT = "newer format"  # the kind of problem that is none of the disk's
+NEWER_FORMAT = "newer format"  # the one kind of problem that is not damage
 
-_LOOK_COUNT_MAX = 5  # at a file that a writer may be in the middle of
+_LOOK_COUNT_MAX = 5  # reads of a file that a writer may be changing
 _ASIDE = (".orphan", ".torn", ".damaged")
 _SMALL_FILES = (topic_file.FILE_NAME, epochs_file.FILE_NAME, recovery_point.FILE_NAME)
 _INDEX_INTERVAL_DEFAULT = 4096
 
 
-class Left(Enum):
-    """How the directory was left, which says how strict one may be."""
+class DirectoryState(Enum):
+    """How the last writer left the directory, which decides how strict the check is."""
 
-    CLOSED = "cleanly, and nobody writes: every byte is accounted for"
-    CRASHED = "strict up to the recovery point; past it, what is not whole was never finished"
-    WRITTEN_TO = "as after a crash, and what is not whole is not there yet"
+    CLOSED = "closed cleanly, no writer: every byte must be right"
+    CRASHED = "a crash: every byte up to the recovery point must be right; past it, a batch that is not whole is an unfinished write"
+    HAS_WRITER = "a process writes to it: as after a crash, but a batch that is not whole may still become so"
 
 
 class PartitionCheck:
@@ -58,28 +57,28 @@ class PartitionCheck:
         entry: LogEntry,
         sealed: Sequence[SegmentEntry],
         *,
-        left: Left,
+        directory_state: DirectoryState,
         cache_trusted: bool,
         tell: Callable[[str, int], None],
-        swap: ReplacementIntent | None = None,
+        pending: ReplacementIntent | None = None,
     ) -> None:
         """Prepare a check.
 
         Args:
-            topic, entry, sealed: What the catalogue says.
-            swap: A swap of segments that was committed and is not finished.
-            cache_trusted: No sync has failed: what was written under this boot can be read.
-            tell: Called with a path and how many bytes of it were read since the last call.
+            topic, entry, sealed: The catalogue's entries.
+            pending: A replacement of segments that is committed and not finished.
+            cache_trusted: No sync has failed, so that the page cache has what was written under this boot.
+            tell: Called with a path and the number of its bytes read since the last call.
         """
         self._io, self._directory, self._topic, self._entry, self._sealed = io, directory, topic, entry, sealed
-        self._closed, self._written_to = left is Left.CLOSED, left is Left.WRITTEN_TO
+        self._closed, self._has_writer = directory_state is DirectoryState.CLOSED, directory_state is DirectoryState.HAS_WRITER
         self._cache_trusted, self._tell = cache_trusted, tell
         self._config = LogConfig.of(topic.config, "interval")
         self._compacted = was_compacted(self._config, entry)
-        self._swap = swap or ReplacementIntent((), ())
+        self._pending = pending or ReplacementIntent((), ())
         self._report = Report()
         self._point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-        self._intact = self._point  # before it nothing may be missing
+        self._intact = self._point  # up to here no byte may be missing
         self._epochs = LeaderEpochs()
         self._begins_at: int | None = None  # the first segment
         self._ends_at = entry.start_offset  # the segments walked so far
@@ -87,7 +86,7 @@ class PartitionCheck:
         self._producers = ProducerWalk(entry.producers_offset, io.clock_ms())
 
     def run(self) -> Report:
-        """Look at everything, and say what is wrong with it."""
+        """Check every file."""
         if not exists(self._io, self._directory):
             self._wrong(self._directory, -1, "missing", "the catalogue names the partition, but its directory is not there")
             return self._report
@@ -97,7 +96,7 @@ class PartitionCheck:
         self._check_recovery_point()
         epochs_found = self._check_epochs()
         names = listed(self._io, self._directory)
-        bases = sorted(base for name in names if (base := log_base(name)) is not None and name not in self._swap.removed)
+        bases = sorted(base for name in names if (base := log_base(name)) is not None and name not in self._pending.removed)
         self._check_segments(bases)
         self._check_sidecars()
         if epochs_found:
@@ -111,15 +110,15 @@ class PartitionCheck:
         return os.path.join(self._directory, name)
 
     def _segment_path(self, base: int, suffix: str = ".log") -> str:
-        """Where a segment's file is: behind another name while a swap is pending."""
+        """The path of a segment's file: while a replacement is pending it may still end in ``.cleaned``."""
         path = segment_path(self._directory, base, suffix)
-        return path + CLEANED if os.path.basename(path) in self._swap.renamed and exists(self._io, path + CLEANED) else path
+        return path + CLEANED if os.path.basename(path) in self._pending.renamed and exists(self._io, path + CLEANED) else path
 
     def _wrong(self, path: str, position: int, kind: str, reason: str) -> None:
         self._report.add(path, position, kind, reason)
 
     def _read(self, name: str, size_bytes_max: int) -> bytes | None:
-        """All of a small file, counted; None where there is none."""
+        """All of a small file, which counts as checked; None where it is missing."""
         try:
             data = read_file(self._io, self._path(name), size_bytes_max)
         except FileNotFoundError:
@@ -134,7 +133,7 @@ class PartitionCheck:
         path = self._path(topic_file.FILE_NAME)
         data = self._read(topic_file.FILE_NAME, 1 << 20)
         if data is None:
-            self._wrong(path, -1, "missing", "what the topic is, and its configs, only the catalogue knows")
+            self._wrong(path, -1, "missing", "only the catalogue has the topic's id and configs")
             return
         try:
             found = topic_file.decode(data, path)
@@ -148,14 +147,14 @@ class PartitionCheck:
                 self._wrong(path, 0, "contradiction", f"it says {found}, the catalogue {wanted}")
 
     def _check_recovery_point(self) -> None:
-        """Both slots; the point becomes the later one of the file's and the catalogue's."""
+        """Check both slots; of the file's point and the catalogue's, the later one counts."""
         path, size = self._path(recovery_point.FILE_NAME), recovery_point.SLOT_SIZE
         data = self._read(recovery_point.FILE_NAME, 3 * size)
         if data is None:
             if self._closed and self._entry.recovery_offset > self._entry.start_offset:
-                self._wrong(path, -1, "missing", f"the recovery point {self._entry.recovery_offset} is in the catalogue alone")
+                self._wrong(path, -1, "missing", f"only the catalogue has the recovery point {self._entry.recovery_offset}")
             return
-        for _ in range(_LOOK_COUNT_MAX if self._written_to else 0):
+        for _ in range(_LOOK_COUNT_MAX if self._has_writer else 0):
             if not bad_slots(data):
                 break
             data = read_file(self._io, path, 3 * size)
@@ -177,7 +176,7 @@ class PartitionCheck:
         self._intact = max(self._point, noted.written if self._cache_trusted else NOWHERE, key=lambda point: point.offset)
 
     def _check_epochs(self) -> bool:
-        """Whether there is a checkpoint that can be read."""
+        """Check the leader epoch checkpoint; whether it can be read."""
         path = self._path(epochs_file.FILE_NAME)
         data = self._read(epochs_file.FILE_NAME, SEGMENT_SIZE_BYTES_MAX)
         if data is None:
@@ -187,13 +186,13 @@ class PartitionCheck:
         try:
             self._epochs = epochs_file.decode(data, path)
         except CorruptionError as error:
-            if self._closed or self._point.offset > 0:  # before, nothing was durable yet, nor was this file
+            if self._closed or self._point.offset > 0:  # at point 0 the file need not be durable yet
                 self._wrong(path, error.position, "damaged", error.reason)
             return False
         return True
 
     def _check_epoch_bounds(self) -> None:
-        """The checkpoint must reach from the log's begin to, at most, its end."""
+        """The checkpoint's first epoch begins with the log or before, its last one begins before the log's end."""
         entries, path = self._epochs.entries, self._path(epochs_file.FILE_NAME)
         begins_at = self._begins_at
         if begins_at is not None and self._ends_at > begins_at and (not entries or entries[0][1] > begins_at):
@@ -224,7 +223,7 @@ class PartitionCheck:
                 self._check_unsealed(base, tail[slot + 1] if slot + 1 < len(tail) else None)
 
     def _tail(self, bases: Sequence[int]) -> list[int]:
-        """The segments behind those that the catalogue names, as recovery takes them."""
+        """The segments behind the sealed ones, as recovery chooses them."""
         if self._sealed:
             return [base for base in bases if base >= self._sealed[-1].next_offset]
         below = [base for base in bases if base <= self._entry.start_offset]
@@ -258,11 +257,11 @@ class PartitionCheck:
                 self._tell(path, named.sidecar.size_bytes)
 
     def _check_unsealed(self, base: int, following: int | None) -> None:
-        """A segment that the catalogue does not name: the active one, or one not sealed yet."""
+        """Check a segment that the catalogue does not name: the active one, or one that is not sealed yet."""
         path, point = segment_path(self._directory, base), self._point
         if self._begins_at is not None and base != self._ends_at and not self._closed and base > self._intact.segment:
             self._torn = True
-            self._report.notes.append(f"{path}: past what was written whole; the next opening sets it aside")
+            self._report.notes.append(f"{path}: it lies past the written end of the log; the next opening sets it aside")
             return
         self._check_follows(path, base)
         limit, strict_below = OFFSET_MAX if following is None else following, OFFSET_MAX if self._closed else self._intact.offset
@@ -287,11 +286,11 @@ class PartitionCheck:
             self._wrong(path, -1, "contradiction", f"it begins at offset {base}, the segment before it ends at {self._ends_at}")
 
     def _check_torn(self, walk: SegmentWalk, torn: Flaw) -> None:
-        """Past the recovery point, the first batch that is not whole ends the log; unless more follows than can be torn."""
-        if self._written_to:
+        """Past the recovery point, the first batch that is not whole ends the log, unless more than one group follows it."""
+        if self._has_writer:
             return
         if self._entry.strict and (reach := reach_behind(self._io, walk, torn)) > GROUP_SIZE_BYTES:
-            reason = f"{torn.reason}, yet whole batches follow up to {reach} bytes behind, more than one group"
+            reason = f"{torn.reason}, but whole batches follow up to {reach} bytes behind it: more than one group"
             self._wrong(walk.path, torn.position, "damaged", reason)
             return
         size_bytes = walk.size_bytes - torn.position
@@ -301,7 +300,7 @@ class PartitionCheck:
         )
 
     def _walk(self, base: int, limit: int, strict_below: int) -> SegmentWalk | None:
-        """Walk one segment and report its flaws; None where its file is missing."""
+        """Walk one segment and report its flaws; None if its file is missing."""
         path = self._segment_path(base)
         index, time_index = (os.path.basename(self._segment_path(base, suffix)) for suffix in (".index", ".timeindex"))
         walk = SegmentWalk(
@@ -323,7 +322,7 @@ class PartitionCheck:
         try:
             walk.run()
         except FileNotFoundError:
-            self._wrong(path, -1, "missing", f"the segment with the offsets [{base}, {'…' if limit == OFFSET_MAX else limit})")
+            self._wrong(path, -1, "missing", f"the segment of the offsets [{base}, {'…' if limit == OFFSET_MAX else limit})")
             return None
         self._report.file_count += 1
         self._report.size_bytes += walk.size_bytes
@@ -332,21 +331,21 @@ class PartitionCheck:
         for flaw in walk.flaws:
             self._wrong(path, flaw.position, "damaged", _words(flaw))
         if walk.codec_missing is not None:
-            self._report.notes.append(f"{path}: records were not looked at: {walk.codec_missing}")
+            self._report.notes.append(f"{path}: its records were not checked: {walk.codec_missing}")
         sound = walk.torn is None and not walk.flaws
         if limit < OFFSET_MAX and walk.next_offset != limit and sound and walk.next_offset < strict_below:
-            self._wrong(path, walk.position, "contradiction", f"it ends at offset {walk.next_offset}, expected was {limit}")
+            self._wrong(path, walk.position, "contradiction", f"it ends at offset {walk.next_offset}, expected {limit}")
         return walk
 
     # ------------------------------------------------------------ indexes
 
     def _check_indexes(self, walk: SegmentWalk, *, complete: bool) -> None:
-        """Both indexes against the log; ``complete``: all entries must be there."""
+        """Check both indexes against the log; ``complete``: no entry may be missing."""
         if walk.flaws:
-            return  # what should be in them cannot be told
+            return  # the flaws leave their right content unknown
         walk.scanner.close_time_index()
         entry, base = self._entry, walk.base_offset
-        durable = base < entry.recovery_segment  # the catalogue's point moves only after the indexes are synced
+        durable = base < entry.recovery_segment  # the indexes are synced before the catalogue's point moves
         position = OFFSET_MAX if durable else entry.recovery_position if base == entry.recovery_segment else 0
         offset = OFFSET_MAX if durable else entry.recovery_offset - base
         for suffix, found, judged_below in ((".index", walk.offsets, position), (".timeindex", walk.times, offset)):
@@ -357,11 +356,11 @@ class PartitionCheck:
                 self._wrong(path, found.at, "damaged", f"the entry {found.entry_hex()} is not true of the log")
 
     def _check_whole_index(self, path: str, found: EntryCheck, walk: SegmentWalk) -> None:
-        """An index that was closed: what ``index.interval.bytes`` calls for, or called for when it was made."""
+        """Check a finished index, which an earlier ``index.interval.bytes`` may have made."""
         offsets = found is walk.offsets
         rebuilt = walk.scanner.index if offsets else walk.scanner.time_index
         if not exists(self._io, path):
-            self._wrong(path, -1, "missing", "the index of a segment that was closed")
+            self._wrong(path, -1, "missing", "the index of a closed segment")
         elif found.data == rebuilt:
             return
         elif found.at < len(found.data):
@@ -369,21 +368,21 @@ class PartitionCheck:
         elif rebuilt.startswith(found.data) and not (offsets and not found.data and walk.size_bytes <= _INDEX_INTERVAL_DEFAULT):
             self._wrong(path, len(found.data), "damaged", f"entries are missing: {len(found.data)} bytes, {len(rebuilt)} expected")
         else:
-            self._report.notes.append(f"{path}: made with another index.interval.bytes than the topic has now")
+            self._report.notes.append(f"{path}: written at another index.interval.bytes than the topic has now")
 
     # ------------------------------------------------------------ producers
 
     def _check_transactions(self, walk: SegmentWalk, named: SegmentEntry | None) -> None:
-        """The index of aborted transactions against what the catalogue says of it, and against the log."""
+        """Check the index of aborted transactions against the catalogue and against the log."""
         path = self._segment_path(walk.base_offset, transaction_index.SUFFIX)
         data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
         if walk.flaws:
-            return  # what should be in it cannot be told
+            return  # the flaws leave its right content unknown
         try:
             transaction_index.check(data or b"", path)
         except CorruptionError as error:
-            if named is None and not self._closed:  # it may have been in the middle of being written
-                self._report.notes.append(f"{path}: {error.reason}; the next opening makes it anew")
+            if named is None and not self._closed:  # a crash may have interrupted its writing
+                self._report.notes.append(f"{path}: {error.reason}; the next opening rebuilds it")
             else:
                 self._wrong(path, error.position, "damaged", error.reason)
             return
@@ -403,19 +402,21 @@ class PartitionCheck:
             self._wrong(path, 0, "missing" if data is None else "contradiction", reason)
 
     def _counting_snapshot(self) -> Snapshot | None:
-        """What the snapshot of producers that the catalogue names says; None where there is no sound one."""
+        """The producer snapshot that the catalogue names; None if it is missing or damaged."""
         if self._entry.producers_offset < 0:
             return None
         try:
             return producer_snapshot.load(self._io, self._directory, self._entry.producers_offset)
         except (FileNotFoundError, CorruptionError):
-            return None  # reported on its own
+            return None  # ``_check_producers`` reports it
 
     def _check_producers(self, names: Sequence[str]) -> None:
-        """The snapshot that counts, against the log; others, to which a recovery may fall back, against themselves."""
+        """Check the snapshot that the catalogue names against the log; of others, to which recovery may fall back, the checksums."""
         counts = self._entry.producers_offset
         if counts < 0 and self._producers.any:
-            self._wrong(self._directory, -1, "contradiction", "there are batches of producers, of which the catalogue does not know")
+            self._wrong(
+                self._directory, -1, "contradiction", "the log has batches of producers, the catalogue names no snapshot of producers"
+            )
         for offset in producer_snapshot.offsets(names):
             path = producer_snapshot.snapshot_path(self._directory, offset)
             data = self._read(os.path.basename(path), SEGMENT_SIZE_BYTES_MAX)
@@ -447,26 +448,26 @@ class PartitionCheck:
         known |= set(sidecar_paths("", self._sealed))
         unnamed = unnamed_sidecars(names, self._sealed)
         for name in sorted(set(names) - known):
-            unfinished = name.endswith((".tmp", CLEANED)) or name in self._swap.removed or name in unnamed
+            unfinished = name.endswith((".tmp", CLEANED)) or name in self._pending.removed or name in unnamed
             what = "set aside" if name.endswith(_ASIDE) else "unfinished work" if unfinished else "no part of the log"
             self._report.notes.append(f"{self._path(name)}: {what}")
 
 
-# ---------------------------------------------------------------- what repair asks too
+# ---------------------------------------------------------------- for repair too
 
 
 def topic_file_fits(found: TopicFile, wanted: TopicFile) -> bool:
-    """Whether a ``topic.json`` is right; those of older partitions don't learn of ones added later."""
+    """Whether a ``topic.json`` is right; one of an older partition may not count partitions that were added later."""
     return found.partition_count <= wanted.partition_count and found._replace(partition_count=wanted.partition_count) == wanted
 
 
 def reach_behind(io: IO, walk: SegmentWalk, torn: Flaw) -> int:
-    """How many bytes behind the end of a torn log its segment still has whole batches."""
+    """How many bytes behind a torn batch the last whole batch of its segment ends."""
     return SegmentWalk(io, walk.path, walk.base_offset).run().good_end - torn.position
 
 
 def bad_slots(data: bytes) -> list[int]:
-    """Positions of the slots of a recovery point file that are neither good nor unused."""
+    """Positions of the damaged slots of a recovery point file."""
     size = recovery_point.SLOT_SIZE
     slots = {at: data[at : at + size] for at in range(0, min(len(data), 2 * size), size)}
     return [at for at, slot in slots.items() if slot.strip(b"\0") and recovery_point.decode(slot) is None]

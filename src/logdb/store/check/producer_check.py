@@ -1,10 +1,8 @@
-"""What the batches of a partition say of its producers, beside what its files say.
+"""Producer snapshots and indexes of aborted transactions, compared with the batches of the log.
 
-Knows snapshots of producers and indexes of aborted transactions.  Does not know what to do about a contradiction:
-``verify`` reports it, ``repair`` makes the file anew.
-
-Neither file can be told exactly from the log: producers expire, retention takes the begin of what is known, and compaction
-takes batches and markers.  So the log's word counts where it has one.
+``verify`` reports a contradiction, ``repair`` rebuilds the file.  The log does not determine either file exactly: producers
+expire, retention deletes the first batches, compaction deletes batches and markers.  So a file is wrong only where
+batches that still exist contradict it.
 """
 
 from collections.abc import Iterable
@@ -23,15 +21,16 @@ from logdb.segment.segment import segment_path
 
 
 class ProducerWalk:
-    """Follows the batches of one partition, in their order.
+    """The state of a partition's producers, computed from its batches in their order.
 
-    ``begins_at``: the first offset that was walked, -1 before.  ``at_snapshot``: the producers as they were at
-    ``snapshot_offset``.  ``aborted``: the transactions that were aborted, by the base offset of the marker's segment.
-    ``markers``: producers of the abort markers, by their offsets.
+    begins_at     the first offset that was walked, -1 before
+    at_snapshot   the producers as of ``snapshot_offset``
+    aborted       the aborted transactions, by the base offset of the segment that has the marker
+    markers       the producers of the abort markers, by offset
     """
 
     def __init__(self, snapshot_offset: int, now_ms: int) -> None:
-        """``now_ms``: when the batches count as appended, so that producers don't expire of records with an old time."""
+        """``now_ms`` counts as the append time of all batches, so that old timestamps do not expire producers."""
         self.snapshot_offset, self._now_ms = snapshot_offset, now_ms
         self.aborted: dict[int, list[AbortedTransaction]] = {}
         self.markers: dict[int, int] = {}
@@ -40,12 +39,12 @@ class ProducerWalk:
         self._base_offset = self.begins_at = -1
 
     def begin(self, base_offset: int) -> None:
-        """What is visited from here on lies in the segment of that base offset."""
+        """The batches visited from here on are in the segment with that base offset."""
         self._base_offset = base_offset
         self.begins_at = base_offset if self.begins_at < 0 else self.begins_at
 
     def visit(self, head: Header, image: memoryview) -> None:
-        """Take over a good batch of a producer."""
+        """Apply a good batch of a producer."""
         if self._at_snapshot is None and head.base_offset >= self.snapshot_offset:
             self._at_snapshot = self._states.copy()
         if head.attributes & CONTROL and head.record_count and control.parse(image).type is ControlType.ABORT:
@@ -60,22 +59,22 @@ class ProducerWalk:
 
     @property
     def any(self) -> bool:
-        """Whether the log has a batch of a producer at all."""
+        """Whether the log has any batch of a producer."""
         return bool(self._states.producers)
 
 
 def was_compacted(config: LogConfig, entry: LogEntry) -> bool:
-    """Whether batches and markers may have gone from the middle of a log, by its policy now or before."""
+    """Whether compaction may have deleted batches and markers inside a log, under its present policy or an earlier one."""
     return config.compacted or entry.clean_offset > 0
 
 
 def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, compacted: bool, damaged: bool = False) -> tuple[str, str] | None:
-    """What is wrong with the snapshot that the catalogue names: a kind of problem and the reason; None if nothing is.
+    """The kind and the reason of a problem with the snapshot that the catalogue names; None without a problem.
 
     Args:
-        walk: Of all batches that the log has.
-        compacted: The last batch of a producer that has expired may be gone from it.
-        damaged: It is damaged, and says nothing of the snapshot.
+        walk: Of all batches of the log.
+        compacted: Compaction may have deleted the last batch of an expired producer.
+        damaged: The log is damaged, so that the snapshot is not compared with it.
     """
     try:
         stored = producer_snapshot.load(io, directory, walk.snapshot_offset).states.producers
@@ -109,17 +108,17 @@ def _contradicts(known: Producer, seen: Producer, begins_at: int, compacted: boo
 
 
 def wrong_index(data: bytes, walk: ProducerWalk, base_offset: int, judged_below: int, *, compacted: bool) -> str | None:
-    """What is wrong with the index of aborted transactions of one segment; None if nothing is.
+    """The problem with one segment's index of aborted transactions; None without a problem.
 
     Args:
-        data: The file, of whole entries.
-        judged_below: Markers from there on need not be in it, nor what is of them be true.
-        compacted: Markers may be gone from the log.
+        data: The file: whole entries.
+        judged_below: Entries of markers at or after this offset are not checked.
+        compacted: Compaction may have deleted markers.
     """
     entries = {entry.last_offset: entry for entry in transaction_index.entries(data) if entry.last_offset < judged_below}
     for seen in walk.aborted.get(base_offset, []):
         found = entries.get(seen.last_offset)
-        whole = walk.begins_at == 0 and not compacted  # of what the entry was made of, nothing is gone
+        whole = walk.begins_at == 0 and not compacted  # the log still has every batch that the entry was made of
         if seen.last_offset < judged_below and (found is None or not (found == seen if whole else _covers(found, seen))):
             return f"the log has {seen}, the index {found}"
     for entry in entries.values():
@@ -129,7 +128,7 @@ def wrong_index(data: bytes, walk: ProducerWalk, base_offset: int, judged_below:
 
 
 def _covers(found: AbortedTransaction, seen: AbortedTransaction) -> bool:
-    """Whether an entry hides all that the log has of a transaction, and no search ends at it too early."""
+    """Whether an entry hides all batches of a transaction that the log has, and ends no search too early."""
     reaches = found.first_offset <= seen.first_offset and found.last_stable_offset <= seen.last_stable_offset
     return found.producer_id == seen.producer_id and reaches
 
@@ -139,7 +138,7 @@ def index_path(directory: str, base_offset: int) -> str:
 
 
 def newest_snapshot(io: IO, directory: str, names: Iterable[str], end_offset: int) -> int | None:
-    """Offset of the newest good snapshot at or below ``end_offset``; None where there is none."""
+    """Offset of the newest good snapshot at or below ``end_offset``; None without one."""
     for offset in reversed(producer_snapshot.offsets(names)):
         if offset <= end_offset:
             try:

@@ -1,18 +1,16 @@
-"""``repair``: makes a damaged database whole again, and loses nothing that is good.
+"""``repair``: corrects what ``verify`` finds, and loses no good record.  It holds the directory's lock.
 
-Knows what to do about what ``verify`` finds.  Needs the directory for itself.
+    catalogue lost or damaged    rebuilt from its readable entries, the directories and ``topic.json``;
+                                 the old one is kept as ``catalogue.damaged-<n>``
+    damage in a segment          ``segment_rewrite``: headers corrected, other bytes set aside, an empty batch takes their offsets
+    a segment is missing         an empty batch takes its offsets
+    other files                  rebuilt from the log
 
-    catalogue lost or damaged    made anew from what of it can be read, the directories and ``topic.json``;
-                                 the old one stays as ``catalogue.damaged-<n>``
-    damage in a segment          ``mend``: headers put right, the rest set aside, its offsets taken by an empty batch
-    a segment is missing         an empty batch in its place
-    other files                  made anew from what is left
+The order of the steps, so that after a kill between any two of them the next repair reaches the same result:
 
-The order of the steps, so that being killed between any two of them leaves a database that the
-next repair makes whole: a damaged catalogue is replaced first; ``LOCK`` then says that a writer is in
-there; segments are replaced one by one, their damaged bytes saved before; then the small files; then the
-catalogue learns the result; and only where the last writer had closed cleanly does ``LOCK`` say so
-again.  Otherwise the next opening recovers, as it would have without a repair.
+    a damaged catalogue is replaced -> ``LOCK`` is marked open -> segments are replaced one by one, their damaged bytes
+    saved before -> the small files -> the catalogue has the result -> ``LOCK`` is marked clean, if the last writer had
+    closed cleanly; otherwise the next opening recovers, as without a repair
 """
 
 import contextlib
@@ -26,10 +24,9 @@ from logdb.meta import Catalogue, LogEntry, SegmentEntry, WriteTransaction, file
 from logdb.meta.dump import CatalogueDump, read_in_child
 from logdb.meta.entries import FORMAT
 from logdb.model import TopicPartition
-from logdb.store import lock, topic_file
-from logdb.store import replacement_intent as swap
+from logdb.store import lock, replacement_intent, topic_file
 from logdb.store.check.inventory import Inventory, take_inventory
-from logdb.store.check.partition_check import Left
+from logdb.store.check.partition_check import DirectoryState
 from logdb.store.check.partition_repair import PartitionRepair
 from logdb.store.check.report import Progress, Report
 from logdb.store.check.segment_walk import listed
@@ -41,23 +38,23 @@ Renewed = dict[TopicPartition, tuple[LogEntry, list[SegmentEntry]]]
 
 
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
-    """Find out what is wrong with a database, and put it right.
+    """Check a database and correct what is wrong.
 
     Args:
-        path: The database's directory; nobody may be writing to it.
-        execute: Do it.  Otherwise nothing is changed, and the report says what would be done.
+        path: The database's directory; no process may be writing to it.
+        execute: Carry the actions out.  Otherwise no file is changed, and the report says what would be done.
         io: What touches files; for tests.
-        progress: Called now and then with bytes done, bytes in all, and what is being looked at.
+        progress: Called now and then with the bytes done, the bytes in all, and the path of the file at hand.
 
     Returns:
-        ``verify``'s report of what was found, and what was or would be done about it.
+        ``verify``'s report, with the actions that were or would be taken.
 
     Raises:
-        NotADatabase: Nothing of a database is there.
+        NotADatabase: The directory holds no database.
         ReadOnly: It is a snapshot.
-        DirectoryLocked: Someone writes to it.
-        UnsupportedFormat: A newer logdb wrote it; only that one may repair it.
-        DiskFull, WriteFailed, SyncFailed: It could not be finished; run it again.
+        DirectoryLocked: Another process has the database open for writing.
+        UnsupportedFormat: A newer logdb wrote it, and only that version may repair it.
+        DiskFull, WriteFailed, SyncFailed: The repair is not finished; run it again.
     """
     return Repairer(os.path.abspath(path), io or IO(), progress, execute=execute).run()
 
@@ -76,40 +73,40 @@ class Repairer:
             raise ReadOnly(f"{self._path} is a snapshot and may share its files with a database: restore it, and repair the copy")
         with self._locked() as held:
             if self._execute:
-                self._finish_swaps()
-            verifier = Verifier(self._path, self._io, self._progress, written_to=False)
+                self._finish_replacements()
+            verifier = Verifier(self._path, self._io, self._progress, has_writer=False)
             self._report = verifier.run()
             self._report.executed = self._execute
             dump = verifier.dump
             if dump.format is not None and dump.format > FORMAT:
                 raise UnsupportedFormat(self._catalogue_path, dump.format, FORMAT)
             lost = any(problem.path.startswith(self._catalogue_path + os.sep) for problem in self._report.problems)
-            if lost and not dump.topics:  # an earlier repair may have been killed just before it put the new one in place
+            if lost and not dump.topics:  # an earlier repair may have been killed just before it renamed the new one
                 unfinished = read_in_child(self._catalogue_path + ".tmp")
                 dump = dump if unfinished.problems else unfinished
-            census = take_inventory(self._io, self._path, dump)
-            self._report.notes += census.notes
-            plans = self._plan(census, verifier, lost=lost)
+            inventory = take_inventory(self._io, self._path, dump)
+            self._report.notes += inventory.notes
+            plans = self._plan(inventory, verifier, lost=lost)
             if self._execute and self._report.actions and held is not None:
                 try:
-                    self._carry_out(held, census, plans, dump, lost=lost, closed=verifier.left is Left.CLOSED)
+                    self._carry_out(held, inventory, plans, dump, lost=lost, closed=verifier.directory_state is DirectoryState.CLOSED)
                 except OSError as error:
                     raise write_error(str(error.filename or self._path), 0, error) from error
         return self._report
 
-    def _finish_swaps(self) -> None:
-        """Give the files of committed swaps their names, which the next opening would do, before anything else is looked at."""
+    def _finish_replacements(self) -> None:
+        """Finish the file renames of committed replacement intents first, as the next opening would."""
         for _, intent in read_in_child(self._catalogue_path).intents:
-            if intent.kind == swap.SWAP:
+            if intent.kind == replacement_intent.KIND:
                 directory = os.path.join(self._path, f"{intent.topic}-{intent.body['partition']}")
                 with contextlib.suppress(FileNotFoundError, CorruptionError):
                     if topic_file.load(self._io, directory).topic_id == intent.body["topic_id"]:
-                        swap.rename(self._io, directory, swap.of(intent))
-                        swap.remove(self._io, directory, swap.of(intent))
+                        replacement_intent.rename(self._io, directory, replacement_intent.decode(intent))
+                        replacement_intent.remove(self._io, directory, replacement_intent.decode(intent))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[lock.LockFile | None]:
-        """Hold the directory.  Without ``execute``, a missing ``LOCK`` stays missing: then nobody holds it."""
+        """Hold the directory's lock.  Without ``execute``, a missing ``LOCK`` stays missing: then no process holds it."""
         if not self._execute and not exists(self._io, self._lock_path):
             yield None
             return
@@ -121,35 +118,35 @@ class Repairer:
 
     # ------------------------------------------------------------ the plan
 
-    def _plan(self, census: Inventory, verifier: Verifier, *, lost: bool) -> Plans:
-        """What is to be done, as actions of the report; and the plans of the partitions that need it."""
+    def _plan(self, inventory: Inventory, verifier: Verifier, *, lost: bool) -> Plans:
+        """Add the actions to the report; returns the plans of the partitions that need a repair."""
         actions, problems = self._report.actions, self._report.problems
         if any(problem.path == self._lock_path for problem in problems):
-            actions.append(f"{self._lock_path}: written anew; the next opening recovers")
+            actions.append(f"{self._lock_path}: rewritten; the next opening recovers")
         if lost:
             aside = f"; the old one is kept as {self._free_name()}" if exists(self._io, self._catalogue_path) else ""
-            actions.append(f"{self._catalogue_path}: made anew from what is left of it, the directories and topic.json{aside}")
-        actions += census.found
+            actions.append(f"{self._catalogue_path}: rebuilt from its readable entries, the directories and topic.json{aside}")
+        actions += inventory.inferred
         plans = {}
-        for where, known in census.partitions.items():
+        for where, known in inventory.partitions.items():
             if verifier.is_unfinished(known.entry):
                 continue
             directory = os.path.join(self._path, str(where))
             bad_paths = {problem.path for problem in problems if problem.path == directory or problem.path.startswith(directory + os.sep)}
-            if lost and known.catalogued:  # verify had no catalogue to go by
+            if lost and known.catalogued:  # without a catalogue verify could not check it
                 bad_paths |= {problem.path for problem in verifier.check_partition(known.topic, known.entry, known.segments).problems}
             if not bad_paths and known.catalogued and not self._has_orphans(directory):
                 continue
-            if not self._execute and verifier.swaps(*where):
+            if not self._execute and verifier.pending_replacements(*where):
                 actions.append(
-                    f"{directory}: a swap of compacted segments is finished first; only then what else is to be done can be told"
+                    f"{directory}: a pending replacement of compacted segments is finished first; further actions are known only then"
                 )
                 continue
             plan = PartitionRepair(
                 self._io,
                 directory,
                 known,
-                closed=verifier.left is Left.CLOSED,
+                closed=verifier.directory_state is DirectoryState.CLOSED,
                 cache_trusted=verifier.cache_trusted,
                 bad_paths=bad_paths,
                 tell=verifier.tell,
@@ -173,7 +170,7 @@ class Repairer:
     def _carry_out(
         self,
         held: lock.LockFile,
-        census: Inventory,
+        inventory: Inventory,
         plans: Plans,
         dump: CatalogueDump,
         *,
@@ -181,54 +178,56 @@ class Repairer:
         closed: bool,
     ) -> None:
         if lost:
-            self._make_catalogue(census, plans, dump)
+            self._make_catalogue(inventory, plans, dump)
         self._cut_lock()
         held.mark_open()
         if lock.verify_lock(read_file(self._io, self._lock_path, lock.FILE_SIZE_BYTES)):
             held.mark_open()  # both slots were damaged
         renewed = {where: plan.execute() for where, plan in plans.items()}
         with Catalogue.open(self._catalogue_path, create=False, io=self._io) as catalogue:
-            catalogue.write(lambda txn: _put_renewed(txn, census, renewed))
+            catalogue.write(lambda txn: _put_renewed(txn, inventory, renewed))
         if closed:
             held.mark_clean(*file_checksum(self._io, self._catalogue_path))
 
     def _cut_lock(self) -> None:
-        """Nothing follows the two slots."""
+        """Cut ``LOCK`` behind its two slots."""
         with File(self._io, self._lock_path, os.O_RDWR) as file:
             if file.size_bytes() > lock.FILE_SIZE_BYTES:
                 file.truncate(lock.FILE_SIZE_BYTES)
                 file.sync()
 
-    def _make_catalogue(self, census: Inventory, plans: Plans, dump: CatalogueDump) -> None:
-        """Make a catalogue beside the damaged one, of what is known so far, and put it in its place."""
+    def _make_catalogue(self, inventory: Inventory, plans: Plans, dump: CatalogueDump) -> None:
+        """Write a new catalogue beside the damaged one, and rename it into place."""
         temporary = self._catalogue_path + ".tmp"
         if exists(self._io, temporary):
             for name in self._io.listdir(temporary):
                 self._io.unlink(os.path.join(temporary, name))
             self._io.rmdir(temporary)
         with Catalogue.open(temporary, create=True, io=self._io) as catalogue:
-            catalogue.write(lambda txn: _put_census(txn, census, plans, dump.database_id or catalogue.database_id, dump.next_producer_id))
+            catalogue.write(
+                lambda txn: _put_inventory(txn, inventory, plans, dump.database_id or catalogue.database_id, dump.next_producer_id)
+            )
         if exists(self._io, self._catalogue_path):
             self._io.rename(self._catalogue_path, self._free_name())
         self._io.rename(temporary, self._catalogue_path)
         sync_directory(self._io, self._path)
 
 
-def _put_census(txn: WriteTransaction, census: Inventory, plans: Plans, database_id: str, next_producer_id: int) -> None:
+def _put_inventory(txn: WriteTransaction, inventory: Inventory, plans: Plans, database_id: str, next_producer_id: int) -> None:
     txn.put_format(database_id)
     txn.put_next_producer_id(next_producer_id)
-    for topic in census.topics.values():
+    for topic in inventory.topics.values():
         txn.put_topic(topic)
-    for where, partition in census.partitions.items():
+    for where, partition in inventory.partitions.items():
         txn.put_log(partition.entry if partition.catalogued else plans[where].provisional_entry())
         for segment in partition.segments:
             txn.put_segment(segment)
-    for _, intent in census.intents:
+    for _, intent in inventory.intents:
         txn.add_intent(intent)
 
 
-def _put_renewed(txn: WriteTransaction, census: Inventory, renewed: Renewed) -> None:
-    for topic in census.topics.values():
+def _put_renewed(txn: WriteTransaction, inventory: Inventory, renewed: Renewed) -> None:
+    for topic in inventory.topics.values():
         txn.put_topic(topic)
     for where, (entry, segments) in renewed.items():
         for segment in txn.segments(*where):

@@ -1,17 +1,14 @@
-"""What ``verify``, ``repair`` and those that copy a database say.
-
-Knows words and numbers.  Does not know files.
-"""
+"""The reports of ``verify``, ``repair``, ``snapshot``, ``backup`` and ``restore``."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called now and then with bytes done, bytes in all, and what is being looked at."""
+"""Called now and then with the bytes done, the bytes in all, and the path of the file at hand."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong.  ``position`` is the byte in the file, -1 where there is none."""
+    """One contradiction or damage.  ``position`` is the byte in the file, -1 if it has none."""
 
     path: str
     position: int
@@ -24,10 +21,10 @@ class Problem(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What a snapshot, a backup or a restore made.
+    """The result of a snapshot, a backup or a restore.
 
-    ``id``: of the snapshot or backup, or of the database that was restored.  ``size_bytes``: of the segments in it.
-    ``written_bytes``: of those, what was not linked; for a backup, the size of its file.
+    ``id``: of the snapshot, the backup, or the restored database.  ``size_bytes``: of its segments.
+    ``written_bytes``: the bytes of segments that were copied and not linked; for a backup, the size of its file.
     """
 
     path: str
@@ -38,7 +35,7 @@ class Copied(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How much was looked at."""
+    """How much was checked."""
 
     files: int
     bytes: int
@@ -47,9 +44,9 @@ class Checked(NamedTuple):
 
 
 class Report:
-    """What was looked at, what is wrong, and what was or would be done about it.
+    """How much was checked, which problems were found, and which actions were or would be taken.
 
-    ``notes`` say what is no damage but worth knowing: files set aside, a tail that a crash tore.
+    ``notes``: no damage, but worth knowing, as files set aside, or a tail that a crash left unfinished.
     """
 
     def __init__(self) -> None:
@@ -64,7 +61,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
     @property
@@ -75,7 +72,7 @@ class Report:
         self.problems.append(Problem(path, position, kind, reason))
 
     def count(self, other: "Report") -> None:
-        """Take over what another report found."""
+        """Add another report's problems, notes and counts."""
         self.problems += other.problems
         self.notes += other.notes
         self.file_count += other.file_count

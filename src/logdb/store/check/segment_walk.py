@@ -1,8 +1,6 @@
-"""What lies in a segment's file, walked batch by batch and over damage, trusting nothing.
+"""A walk over a segment's file, batch by batch: finds damage, and continues behind it.
 
-Knows how to go on behind bytes that are no batch, and what the indexes should hold.
-Does not know the catalogue, and changes nothing: ``verify`` reports what is found here,
-``repair`` acts on it.
+The walk trusts no byte, rebuilds the indexes, and changes no file: ``verify`` reports the flaws, ``repair`` corrects them.
 """
 
 import os
@@ -11,27 +9,26 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from logdb.codec import Header, Scanner, Status, check, control, convert, crc32c, explain, find_batch, header, records_check
-from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CONTROL
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE_BYTES
 from logdb.disk import File, names_in
 from logdb.errors import CodecMissing, InvalidBatch
 from logdb.io import IO
 from logdb.log.epochs import LeaderEpochs
 from logdb.model import OFFSET_MAX, Buffer
 from logdb.segment import buffers
-from logdb.segment.segment import HEADER_SIZE, INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
+from logdb.segment.segment import INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
 
-_TRUSTED_SIZE_BYTES_MAX = 64 << 20  # a longer batch is taken into memory only if its CRC shows that its length is true
+_TRUSTED_SIZE_BYTES_MAX = 64 << 20  # a longer batch is read into memory only if its CRC proves its length
 _SEARCH_SIZE_BYTES = 32 << 20
 _SEARCH_STEP_SIZE_BYTES = 16 << 20  # behind damage, a longer batch may be missed
-_CODEC_MASK, _CRC_FROM = 7, 21
 
 
 class Flaw(NamedTuple):
-    """Bytes that are not the batch they should be.
+    """Damaged bytes, or missing batches.
 
-    From ``position`` on, where a batch of ``expected_offset`` should begin, ``size_bytes`` are
-    wrong (0: batches are missing between two good ones); the next batch that can be used
-    begins with ``resume_offset`` (None: there is none in this file).
+    A batch with ``expected_offset`` should begin at ``position``, but ``size_bytes`` from there are damaged
+    (0: batches are missing between two good ones).  ``resume_offset`` is the base offset of the next good
+    batch (None: the file has no further one).
     """
 
     position: int
@@ -43,15 +40,17 @@ class Flaw(NamedTuple):
 
 
 class SegmentWalk:
-    """One pass over a ``.log`` file; what was found is in the attributes after ``run``.
+    """One pass over a ``.log`` file; after ``run`` the attributes hold the result.
 
-    ``next_offset`` and ``position`` are where its good batches end, ``flaws`` what is wrong on the way.
-    ``torn`` is what ended the walk at or past ``strict_below``: there, a batch that is not whole is one
-    that was never finished.  ``crc`` is that of all bytes up to ``position``; ``good_end`` is where
-    the last good batch ends.  ``epoch_runs`` are the batches' own epochs, each with its first offset;
-    ``epoch_begins_inside`` says that one of the checkpoint's begins within a batch.  ``scanner`` has the
-    indexes as they should be, ``offsets`` and ``times`` what became of those that were given; all three
-    only as long as there is no flaw.
+    next_offset, position   where its good batches end
+    flaws                   the damage before that
+    torn                    the flaw that ended the walk at or past ``strict_below``: a write that was not finished
+    crc                     CRC of all bytes up to ``position``
+    good_end                position behind the last good batch
+    epoch_runs              the leader epochs of the batches, each with its first offset
+    epoch_begins_inside     whether an epoch of the checkpoint begins inside a batch
+    scanner                 the rebuilt indexes; valid only without flaws
+    offsets, times          the check of the index files given; valid only without flaws
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class SegmentWalk:
         """Prepare a walk.
 
         Args:
-            epochs: What the batches' leader epochs are held against; None or without entries: nothing.
-            offset_limit: The offset after the segment's last one, where that is known.
-            strict_below: See the class.
-            reserve_allowed: Zeroes that were reserved ahead may follow ``offset_limit``; ``size_bytes`` is then without them.
-            boundary: The first end of a batch at or after this offset is kept in ``boundary_found``, as (offset, position).
+            epochs: The checkpoint to check the batches' leader epochs against; None or empty: they are not checked.
+            offset_limit: The offset after the segment's last one, if it is known.
+            strict_below: Below this offset a batch that is not whole is damage; from it on, an unfinished write (``torn``).
+            reserve_allowed: Preallocated zeroes may follow ``offset_limit``; ``size_bytes`` then does not count them.
+            boundary: ``boundary_found`` becomes (offset, position) of the first end of a batch at or after this offset.
             index, time_index: The segment's index files.
             progress: Called with the number of bytes walked since the last call.
             visit: Called with each good batch of a producer, borrowed for the call.
@@ -104,7 +103,7 @@ class SegmentWalk:
         self._progress, self._visit = progress, visit
 
     def run(self) -> "SegmentWalk":
-        """Walk the file; raises FileNotFoundError where there is none, ReadFailed where the system cannot read it."""
+        """Walk the file.  Raises FileNotFoundError; ReadFailed where the system cannot read it."""
         with File(self._io, self.path, os.O_RDONLY) as self._file:
             self.size_bytes = self._file.size_bytes()
             wanted = 0
@@ -118,9 +117,9 @@ class SegmentWalk:
     # ------------------------------------------------------------ batch by batch
 
     def _step(self, wanted: int) -> int:
-        """Walk the batches of one read; returns how many bytes the next one needs at least."""
+        """Walk the batches of one read; returns how many bytes the next read needs at least."""
         view, at = self._read(self.position, wanted), 0
-        if len(view) < min(wanted, self.size_bytes - self.position):  # cut off beside us
+        if len(view) < min(wanted, self.size_bytes - self.position):  # a writer cut the file meanwhile
             self.size_bytes = self.position + len(view)
         while at < len(view):
             rest = view[at:]
@@ -131,7 +130,7 @@ class SegmentWalk:
                 if self.position + head.size_bytes <= self.size_bytes and self._length_holds(head):
                     return head.size_bytes
             if status is not Status.OK or head is None:
-                self._pass_over(status, head, explain(status, head, computed_crc=computed_crc))
+                self._skip(status, head, explain(status, head, computed_crc=computed_crc))
                 return 0
             if not self._take(rest[: head.size_bytes], head):
                 return 0
@@ -139,7 +138,7 @@ class SegmentWalk:
         return 0
 
     def _take(self, image: memoryview, head: Header) -> bool:
-        """Take a batch with a good CRC, if its offsets fit; what else is wrong with it becomes a flaw."""
+        """Take a batch with a good CRC, if its offsets fit; any other contradiction becomes a flaw."""
         flawed = len(self.flaws)
         if head.base_offset != self.next_offset or head.last_offset >= self._limit:
             placed = self._placed(head)
@@ -180,7 +179,7 @@ class SegmentWalk:
             self.times.see(head.max_timestamp, last_offset)
 
     def _placed(self, head: Header) -> Header | None:
-        """The header of a batch at an offset that was not expected, as it should be; None where it is passed over."""
+        """The corrected header of a batch with an unexpected base offset; None where the batch is skipped."""
         expected, span = self.next_offset, head.last_offset - head.base_offset + 1
         reason = f"offsets {head.base_offset} to {head.last_offset}, expected {expected}"
         reason += f" to {self._limit - 1} at most" if self._limit < OFFSET_MAX else " on"
@@ -192,18 +191,18 @@ class SegmentWalk:
             self._note(Flaw(self.position, 0, expected, head.base_offset, Status.OFFSET, f"{reason}: batches are missing"))
             self._move_to(self.position, head.base_offset)
             return head if self.torn is None else None
-        self._pass_over(Status.OFFSET, None, reason)
+        self._skip(Status.OFFSET, None, reason)
         return None
 
     def _follows(self, position: int, offset: int) -> bool:
-        """Whether what lies at ``position`` shows that the batch before it ends where ``offset`` begins."""
+        """Whether the batch at ``position``, or the end of the file, confirms that the batch before it ends at ``offset``."""
         if position == self.size_bytes:
             return offset == self._limit
         following = self._header_at(position)
         return following is not None and following.base_offset == offset
 
     def _wrong_epoch(self, head: Header) -> str | None:
-        """The epoch that the checkpoint has for a batch, if the batch has another."""
+        """The epoch that the checkpoint expects of a batch; None if the batch has it."""
         entries = self._epochs
         if not entries:
             return None
@@ -216,11 +215,11 @@ class SegmentWalk:
         return None if head.leader_epoch == entries[slot - 1][0] else str(entries[slot - 1][0])
 
     def _wrong_records(self, image: memoryview, head: Header) -> str | None:
-        """What the records, decompressed, say against their header."""
-        body: Buffer = image[HEADER_SIZE:]
-        if head.attributes & _CODEC_MASK and head.record_count:
+        """How the decompressed records contradict their header; None if they match."""
+        body: Buffer = image[HEADER_SIZE_BYTES:]
+        if head.attributes & CODEC_MASK and head.record_count:
             try:
-                body = convert.decompress_batches(image, BATCH_SIZE_BYTES_MAX)[HEADER_SIZE:]
+                body = convert.decompress_batches(image, BATCH_SIZE_BYTES_MAX)[HEADER_SIZE_BYTES:]
             except InvalidBatch as error:
                 return error.reason
             except CodecMissing as error:
@@ -237,7 +236,7 @@ class SegmentWalk:
     # ------------------------------------------------------------ over damage
 
     def _flaw(self, status: Status, head: Header, reason: str) -> None:
-        """Note a batch that is whole, but for what ``status`` says."""
+        """Note a batch that is whole, except for ``status``."""
         self._note(Flaw(self.position, head.size_bytes, head.base_offset, head.last_offset + 1, status, reason))
 
     def _note(self, flaw: Flaw) -> None:
@@ -246,10 +245,10 @@ class SegmentWalk:
         else:
             self.flaws.append(flaw)
 
-    def _pass_over(self, status: Status, head: Header | None, reason: str) -> None:
-        """Go on at the next batch that can be used, or at the end of the file."""
+    def _skip(self, status: Status, head: Header | None, reason: str) -> None:
+        """Skip to the next good batch, or to the end of the file."""
         position, expected = self.position, self.next_offset
-        if self._reserve_allowed and expected == self._limit and not any(bytes(view).strip(b"\0") for view in self._stretch(position)):
+        if self._reserve_allowed and expected == self._limit and not any(bytes(view).strip(b"\0") for view in self._read_range(position)):
             self.size_bytes = position
             return
         if status is Status.SHORT:
@@ -259,7 +258,7 @@ class SegmentWalk:
             self.torn = Flaw(position, self.size_bytes - position, expected, None, status, reason)
             return
         after, resume_offset = self._resume(head)
-        for view in self._stretch(position, after):
+        for view in self._read_range(position, after):
             self.crc = crc32c(view, self.crc)
         self.flaws.append(Flaw(position, after - position, expected, resume_offset, status, reason))
         self._move_to(after, expected if resume_offset is None else resume_offset)
@@ -270,26 +269,26 @@ class SegmentWalk:
             self.boundary_found = next_offset, position
 
     def _resume(self, head: Header | None) -> tuple[int, int | None]:
-        """Position and base offset of the next batch that can be used behind a bad one with the header ``head``."""
+        """Position and base offset of the next good batch behind a bad one with the header ``head``."""
         begin = self.position + 1
-        if head is not None and head.base_offset == self.next_offset and head.size_bytes >= HEADER_SIZE:
+        if head is not None and head.base_offset == self.next_offset and head.size_bytes >= HEADER_SIZE_BYTES:
             after = self.position + head.size_bytes
             if after == self.size_bytes:
                 return after, None
             following = self._header_at(after)
             if following is not None and following.base_offset == head.last_offset + 1:
-                return after, following.base_offset  # the header is sound: only the records are damaged
+                return after, following.base_offset  # the header is good: only the records are damaged
         while (found := self._find(begin)) is not None:
             position, first = found
             ends, next_offset = self._chain(position, first)
             behind = self._find(ends) if ends < self.size_bytes else None
             if behind is None or behind[1].base_offset >= next_offset:
                 return position, first.base_offset
-            begin = behind[0]  # the two contradict each other: the first is the content of a record
+            begin = behind[0]  # the two contradict each other: the first one is part of a record
         return self.size_bytes, None
 
     def _find(self, position: int) -> tuple[int, Header] | None:
-        """The first whole batch with a good CRC, and offsets that are still to come, at or after ``position``."""
+        """The first whole batch at or after ``position`` that has a good CRC and offsets in [next_offset, limit)."""
         while position < self.size_bytes:
             view = self._read(position, _SEARCH_SIZE_BYTES)
             at = find_batch(view, offset_min=self.next_offset, size_bytes_max=_SEARCH_STEP_SIZE_BYTES)
@@ -305,7 +304,7 @@ class SegmentWalk:
         return None
 
     def _chain(self, position: int, head: Header) -> tuple[int, int]:
-        """Where the headers that follow each other from a batch on lead to: position and offset."""
+        """Position and offset behind the run of contiguous batches that begins with ``head``."""
         following: Header | None = head
         next_offset = head.base_offset
         while following is not None and following.base_offset == next_offset:
@@ -316,22 +315,22 @@ class SegmentWalk:
     # ------------------------------------------------------------ reading
 
     def _header_at(self, position: int) -> Header | None:
-        """The header at ``position``, if it makes sense and its batch ends in the file."""
-        status, found = header(self._file.read(HEADER_SIZE, position))
+        """The header at ``position``, if it is valid and its batch ends in the file."""
+        status, found = header(self._file.read(HEADER_SIZE_BYTES, position))
         if found is None or status not in (Status.OK, Status.SHORT) or position + found.size_bytes > self.size_bytes:
             return None
         return found
 
     def _length_holds(self, head: Header) -> bool:
-        """Whether the length of a batch that is not in memory yet may be believed, so that it is taken there."""
+        """Whether a batch may be read into memory: it is short, or its CRC proves its length."""
         if head.size_bytes <= _TRUSTED_SIZE_BYTES_MAX:
             return True
         crc = 0
-        for view in self._stretch(self.position + _CRC_FROM, self.position + head.size_bytes):
+        for view in self._read_range(self.position + CRC_FROM, self.position + head.size_bytes):
             crc = crc32c(view, crc)
         return crc == head.crc
 
-    def _stretch(self, position: int, end: int = OFFSET_MAX) -> Iterator[memoryview]:
+    def _read_range(self, position: int, end: int = OFFSET_MAX) -> Iterator[memoryview]:
         while position < end and (view := self._read(position, min(buffers.READ_SIZE_BYTES, end - position))):
             yield view
             position += len(view)
@@ -346,11 +345,11 @@ class SegmentWalk:
 
 
 class EntryCheck:
-    """Holds the entries of an index file against what a walk over the log meets.
+    """Compares the entries of an index file with a walk over the log.
 
-    An entry is a number and, in its last four bytes, what increases along the log.  Each must be true
-    of the log, whatever index interval it was made with.  ``flaw`` is the position of the first that
-    is not, -1 without; ``at`` that of the first one that was not borne out, yet or at all.
+    An entry is a number and a place: its last four bytes, which increase along the log.  Each entry must
+    be true of the log, at any index interval.  ``flaw`` is the position of the first false entry, -1
+    without; ``at`` that of the first entry that the walk has not confirmed.
     """
 
     def __init__(self, data: bytes, entry_size_bytes: int) -> None:
@@ -359,7 +358,7 @@ class EntryCheck:
         self._entry = self._next()
 
     def see(self, number: int, place: int) -> None:
-        """The log has ``number`` at ``place``, and nothing between the place seen before and this one."""
+        """The log has ``number`` at ``place``; no batch begins between the place seen before and this one."""
         while self._entry is not None and self._entry[1] <= place and self.flaw < 0:
             if self._entry != (number, place):
                 self.flaw = self.at
@@ -368,12 +367,12 @@ class EntryCheck:
             self._entry = self._next()
 
     def is_false_below(self, place: int) -> bool:
-        """Whether an entry of a place below ``place`` is not borne out by the log, which was walked up to there."""
+        """Whether the log, walked up to ``place``, contradicts an entry below it."""
         rest = range(self.at, len(self.data) - self.size + 1, self.size)
         return any(int.from_bytes(self.data[at + self.size - 4 : at + self.size], "big") < place for at in rest)
 
     def entry_hex(self) -> str:
-        """The entry at ``at``, for people."""
+        """The entry at ``at``, for messages."""
         return self.data[self.at : self.at + self.size].hex(" ", 4)
 
     def _next(self) -> tuple[int, int] | None:
@@ -387,7 +386,7 @@ class EntryCheck:
 
 
 def listed(io: IO, directory: str) -> list[str]:
-    """Names in a directory; none where it is not there (any more)."""
+    """Names in a directory; none where the directory is missing."""
     try:
         return names_in(io, directory)
     except FileNotFoundError:

@@ -1,10 +1,7 @@
-"""``SNAPSHOT``: the mark of a directory that is a snapshot, and the check of its catalogue.
+"""``SNAPSHOT``: the file that marks a directory as a snapshot, and has the checksum of its catalogue.
 
-Knows the file.  Does not know how a snapshot is made.
-
-Where it is there, whatever it holds, the directory is opened for reading only, and without a lock: its
-sealed segments may be those of a living database.  One line of compact JSON with the keys below, in
-this order, and a newline:
+A directory with this file, damaged or not, is opened for reading only, and without a lock: its sealed segments may be
+hard links to those of an open database.  One line of compact JSON with the keys below, in this order, and a newline:
 
     {"format":1,"snapshot_id":"<uuid>","database_id":"<uuid>","created_ms":1764000000000,
      "catalogue_size":32768,"catalogue_crc":"<8 hex digits>","crc":"<8 hex digits>"}
@@ -44,7 +41,7 @@ def decode(data: bytes, path: str) -> SnapshotFile:
     """Parse a ``SNAPSHOT``.
 
     Raises:
-        CorruptionError: It is not exactly what ``encode`` writes.
+        CorruptionError: The data is not exactly what ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
     try:
@@ -54,12 +51,12 @@ def decode(data: bytes, path: str) -> SnapshotFile:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(path, 0, f"not the mark of a snapshot: {error}") from None
     if not same:
-        raise CorruptionError(path, 0, "it is not written as logdb does")
+        raise CorruptionError(path, 0, "its bytes differ from what logdb writes for this content")
     return content
 
 
 def load(io: IO, directory: str) -> SnapshotFile | None:
-    """Read the mark of a directory; None where it is no snapshot.  Raises CorruptionError, UnsupportedFormat."""
+    """Read a directory's file; None where the directory is not a snapshot.  Raises CorruptionError, UnsupportedFormat."""
     path = os.path.join(directory, FILE_NAME)
     try:
         data = read_file(io, path, _SIZE_BYTES_MAX)

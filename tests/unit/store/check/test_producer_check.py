@@ -137,7 +137,7 @@ def test_each_lost_file_is_reported_and_made_anew(path, tmp_path):
         (there / "t-0" / file.name).unlink()
         report = logdb.verify(there)
         assert [(problem.path, problem.kind) for problem in report.problems] == [(str(there / "t-0" / file.name), "missing")]
-        assert f"{there / 't-0' / file.name}: made anew" in repaired(there).actions
+        assert f"{there / 't-0' / file.name}: rebuilt" in repaired(there).actions
         assert state(there) == before == state(there, "a")
         goes_on(there)
 
@@ -193,7 +193,7 @@ def test_a_catalogue_that_knows_of_no_producers(path):
         entry = catalogue.log("t", 0)
         assert entry is not None and entry.producers_offset == int(newest(path).stem)
         catalogue.write(lambda txn: txn.put_log(entry._replace(producers_offset=-1)))
-    assert any("of which the catalogue does not know" in problem.reason for problem in logdb.verify(path).problems)
+    assert any("the catalogue names no snapshot of producers" in problem.reason for problem in logdb.verify(path).problems)
     repaired(path)
     assert state(path) == before
     goes_on(path)
