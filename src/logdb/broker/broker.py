@@ -566,11 +566,22 @@ class Broker:
 
     # ------------------------------------------------------------ coordinators
 
-    def _group_coordinator(self, _log: ReplicaLog) -> GroupCoordinator:
+    def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
+        """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
+        return self._shards(partition).load(partition.partition, epoch)
+
+    def resign_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
+        """This node does not lead a partition of an internal topic since ``epoch``; see ``Shards.resign``."""
+        return self._shards(partition).resign(partition.partition, epoch)
+
+    def _shards(self, partition: TopicPartition) -> "Shards[GroupCoordinator] | Shards[TransactionCoordinator]":
+        return self._groups if partition.topic == _OFFSETS else self._transactions
+
+    def _group_coordinator(self, _log: ReplicaLog, _epoch: int) -> GroupCoordinator:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
-    def _transaction_coordinator(self, log: ReplicaLog) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch, log.epoch_start_offset)
+    def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)
 
 
 def _fire(key: Any) -> None:
