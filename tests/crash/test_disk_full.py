@@ -74,7 +74,7 @@ def test_append_is_refused_until_there_is_room(db, io, codec, room):
     assert log.append(b"again") == len(accepted)
     assert values(log) == [*accepted, b"again"]
     log.flush()
-    assert log.point.offset == len(accepted) + 1
+    assert log.view.flushed.offset == len(accepted) + 1
 
 
 def test_the_background_writes_when_there_is_room_again(db, io, caplog):

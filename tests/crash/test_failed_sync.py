@@ -207,11 +207,11 @@ def test_a_directory_that_cannot_be_opened_is_tried_again(tmp_path, io, number):
             one.create_topic("t", config={"segment.bytes": 1024, "flush.ms": 60_000})
         log = quiet(db).log("t")
         log.append_many([b"x" * 900] * 3)
-        point = log.point
+        point = log.view.flushed
         io.fail("open", number, str(tmp_path / "db/t-0"))
         with pytest.raises(WriteFailed, match="t-0"):
             log.flush()
-        assert log.point == point
+        assert log.view.flushed == point
         io.heal()
         before = io.count("fsync_dir", "t-0")
         log.flush()
@@ -328,4 +328,4 @@ def test_a_flush_that_waited_beside_the_failed_one_fails_too(tmp_path, io):
             with pytest.raises(SyncFailed):
                 beside[0].result(60)
         assert io.count("fdatasync", ".log") == 0, "but for the one that failed"
-        assert log.point.offset == 0
+        assert log.view.flushed.offset == 0

@@ -10,7 +10,7 @@ import pytest
 
 import logdb
 from logdb.log.log import Log
-from logdb.meta.reader_writer_lock import AccessControl
+from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from support import damage
 from support.builders import until
@@ -261,7 +261,7 @@ def test_a_restored_database_gives_no_producer_id_twice(tmp_path, kind):
         assert [record.value for record in db.log("t").read(0)] == [b"one", b"two"]
 
 
-class NoticedGate(AccessControl):
+class NoticedGate(ReaderWriterLock):
     """Says when somebody comes to it."""
 
     def __init__(self):

@@ -224,7 +224,7 @@ def test_interval_syncs_by_itself(tmp_path):
             log.append(b"x")
             io.wait_for("fdatasync", "0.log", more_than=syncs)
             io.wait_for("pwrite", "recovery-point", more_than=number)
-            assert log.point.offset == number + 1
+            assert log.view.flushed.offset == number + 1
 
 
 def test_level_os_does_not_sync(tmp_path):

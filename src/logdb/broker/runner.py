@@ -146,7 +146,10 @@ class Shard(Generic[C]):
                     self.log.flush(sync=False)
                     offset = replay(self.log, self._coordinator, offset)
                 self._replayed_offset = self._accepted_offset = offset
-            effects = Effects() if self._follows else self._append_and_accept(self._coordinator.recover(self._clock()))
+            if self._follows:
+                self._recovered = self._ready = True
+                return
+            effects = self._append_and_accept(self._coordinator.recover(self._clock()))
             self._recovered = True
         try:
             self._finish(effects)

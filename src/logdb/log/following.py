@@ -17,7 +17,7 @@ from logdb.codec import convert
 from logdb.codec.convert import Followed
 from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from logdb.log import epochs as epochs_file
-from logdb.log.appending import GROUP_SIZE_BYTES
+from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
 from logdb.log.epochs import EpochEnd
 from logdb.mistakes import explained
 from logdb.model import Buffer
@@ -30,7 +30,7 @@ def begin_epoch(log: "Log", epoch: int) -> int:
     """See ``Log.begin_epoch``."""
 
     def begin(start_offset: int) -> int:
-        known = log._epochs
+        known = log.view.epochs
         if known.entries and epoch <= known.latest:
             raise FencedLeaderEpoch(log.topic, log.partition, epoch, known.latest)
         log.flush(sync=False)  # what was accepted so far is its leader's
@@ -57,7 +57,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
     image[:] = view  # from here on nobody else can change them
     followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
     del image  # the buffer is the builder's
-    transactions = log._begun_transactions() if followed.produced else None
+    transactions = begun_transactions(log) if followed.produced else None
     admission = None if transactions is None else transactions.followed(followed.produced, log._clock())
 
     def admit(first_offset: int) -> None:
@@ -79,7 +79,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
 
 def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
     """See ``Log.epoch_end``."""
-    epochs = log.epochs
+    epochs = log.view.epochs
     if current_epoch is not None and current_epoch < epochs.latest:
         raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
     if current_epoch is not None and current_epoch > epochs.latest:
@@ -102,7 +102,7 @@ def _without_known_offsets(image: memoryview, followed: Followed, end_offset: in
 
 def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
     """Take over the leader epochs of batches that are about to be accepted; with the gate held."""
-    known, first = log._epochs, epochs[0][0]
+    known, first = log.view.epochs, epochs[0][0]
     if first < known.latest:
         raise FencedLeaderEpoch(log.topic, log.partition, first, known.latest)
     begun = [entry for entry in epochs if entry[0] > known.latest or not known.entries]
@@ -115,9 +115,10 @@ def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
     with log._sync_lock, log._segments_lock:
         if log._closed:
             raise log._host.refusal(log)
-        epochs = log._epochs
+        epochs = log.view.epochs
         for epoch, start_offset in begun:
             epochs = epochs.begun(epoch, start_offset)
         epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-        log._epochs, log._epochs_unsynced = epochs, False
+        log._epochs_unsynced = False
+        log._publish(epochs=epochs)
     log.leader_epoch = epochs.latest

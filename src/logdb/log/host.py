@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logdb.errors import LogdbError
-from logdb.log.epochs import LeaderEpochs
 from logdb.log.producers import ProducerStates
+from logdb.log.view import LogView
 from logdb.meta import LogEntry, SegmentEntry
-from logdb.segment.segment import Segment
 
 if TYPE_CHECKING:
-    from logdb.log.appending import AppendableLog
     from logdb.log.log import Log
-    from logdb.log.reading import ReadableLog
+    from logdb.log.readable import ReadableLog
 
 
 class Host(Protocol):
@@ -30,14 +28,14 @@ class Host(Protocol):
     def weaken(self, log: "Log") -> None:
         """Note durably that records past the recovery point were appended below level fsync."""
 
-    def note_producers(self, log: "AppendableLog", snapshot_offset: int) -> None:
+    def note_producers(self, log: "Log", snapshot_offset: int) -> None:
         """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""
 
     def refusal(self, log: "ReadableLog") -> LogdbError:
         """Why the log takes no records."""
 
 
-class View(NamedTuple):
+class CataloguedLog(NamedTuple):
     """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
 
     entry: LogEntry
@@ -45,21 +43,12 @@ class View(NamedTuple):
     pending: bool
 
 
-class End(NamedTuple):
-    """Where what was written ends."""
-
-    segment: Segment | None
-    position: int
-    offset: int
-
-
 class Captured(NamedTuple):
-    """A log as of one moment: where it ends, its epochs, its producers (None: there never were any).
+    """A log as of one moment: its view, and its producers (None: there never were any).
 
-    ``aborted``: the aborted transactions of the segment that the end lies in, as in its ``.txnindex``.
+    ``aborted``: the aborted transactions of the segment that the written end lies in, as in its ``.txnindex``.
     """
 
-    end: End
-    epochs: LeaderEpochs
+    view: LogView
     producers: ProducerStates | None
     aborted: bytes

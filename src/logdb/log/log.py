@@ -4,39 +4,62 @@ Knows segments, offsets, epochs, levels and what is durable.  Does not know othe
 partitions, the catalogue or the threads that flush: its ``Host`` does.
 
     BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
-      ReadableLog     what there is, and reading it (reading.py)
-        AppendableLog   batches that come ready-made, markers (appending.py)
-          Log             writing, segments, what is durable
+    ReadableLog     where it ends, and reading it (readable.py)
+      Log             writing, segments, what is durable; batches that come ready-made (appending.py)
 
-At level fsync whoever appends waits in ``_commit``.
+At level fsync an append waits in ``_commit``.
 
-Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it
-changes is published by one assignment to ``_end``, after which readers may see it.
-``_sync_lock`` is held by whoever syncs; a thread may drain the builder while it holds that,
-never the other way round.  ``_segments_lock`` is held by whoever writes to the active segment or
-changes which segments there are; it is taken last.
+Threading: any number of threads.  ``_write`` runs under the builder's write lock; what it changes is published as a ``LogView``
+by one assignment, after which readers may see it.  ``log.view`` says which lock is held for what.  A thread that holds
+``_sync_lock`` may drain the builder, never the other way round.
 """
 
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from logdb.codec import FSYNC, OS, Positions, compression, convert, last_offset, split
+from logdb.codec import FSYNC, OS, BatchBuilder, compression, convert, last_offset, split
+from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
-from logdb.errors import CodecMissing, InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnexpectedOffset
+from logdb.errors import (
+    CodecMissing,
+    DiskFull,
+    InvalidRecord,
+    InvalidTimestamp,
+    LogdbError,
+    RecordTooLarge,
+    SyncFailed,
+    UnexpectedOffset,
+    WriteFailed,
+)
 from logdb.io import IO
+from logdb.log import appending, following, producer_snapshot
 from logdb.log import epochs as epochs_file
-from logdb.log import following, producer_snapshot
-from logdb.log.appending import GROUP_SIZE_BYTES, AppendableLog
+from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.group_commit import GroupCommit
-from logdb.log.host import End, Host
+from logdb.log.host import Captured, Host
+from logdb.log.producers import Producer
+from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.retention import born_ms
 from logdb.log.segment_reader import segment_slot
 from logdb.log.transactions import Transactions
-from logdb.model import COMPRESSION_TYPES, DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, LogConfig, Signal
+from logdb.log.view import LogView
+from logdb.mistakes import explained
+from logdb.model import (
+    COMPRESSION_TYPES,
+    DURABILITY_LEVELS,
+    OFFSET_MAX,
+    Buffer,
+    Durability,
+    LogConfig,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+)
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew
@@ -50,7 +73,7 @@ GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it t
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
 
-class Log(AppendableLog):
+class Log(BatchBuilder, ReadableLog):
     """One partition: append records, read them back.  Made by ``Database.log``."""
 
     def __init__(
@@ -70,11 +93,13 @@ class Log(AppendableLog):
         start_offset: int,
         next_offset: int,
         strict: bool,
+        checkpointed: Point,
         unsealed: Sequence[Segment] = (),
         transactions: Transactions | None = None,
-        writable: bool = True,
+        read_only_reason: str | None = None,
     ) -> None:
-        super().__init__(
+        BatchBuilder.__init__(
+            self,
             next_offset=next_offset,
             leader_epoch=epochs.latest,
             batch_size=min(batch_size, config.max_message_bytes),
@@ -82,41 +107,193 @@ class Log(AppendableLog):
             group_size=GROUP_SIZE_BYTES,
             clock=clock,
         )
-        self.topic, self.partition, self.directory = topic, partition, directory
-        self._start_offset = start_offset
-        self.read_only_reason: str | None = None
+        unstable_offset = None if transactions is None else transactions.written.first_unstable
+        view = LogView(
+            segments=tuple(segments),
+            start_offset=start_offset,
+            written_offset=next_offset,
+            written_position=segments[-1].size_bytes if segments else 0,
+            flushed=point.point,
+            epochs=epochs,
+            unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+        )
+        ReadableLog.__init__(
+            self,
+            host=host,
+            directory=directory,
+            topic=topic,
+            partition=partition,
+            config=config,
+            view=view,
+            read_only_reason=read_only_reason,
+        )
         self.strict = strict
-        self._io, self._clock, self._host, self._batch_size = io, clock or io.clock_ms, host, batch_size
-        self._segments = tuple(segments)
+        self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
+        self._view_lock = threading.Lock()
         self._segments_lock = threading.Lock()
         self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
-        self._epochs, self._epochs_unsynced = epochs, False
+        self._epochs_unsynced = False
         self._point = point
-        last = self._segments[-1] if self._segments else None
-        self._end = End(last, last.size_bytes if last else 0, next_offset)
-        self._noted_position = self._end.position
+        self._noted_position = view.written_position
         # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
         self._following = False  # the batches are a leader's: they are written as they came
         self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
-        self._transactions = transactions  # None until the first batch of a producer comes
+        self._transactions: Transactions | None = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
         self._interval_wanted = False
         self._sealing: list[Segment] = list(unsealed)
-        self.checkpointed, self._checkpointed_ms = point.point, io.monotonic_ms()
+        self.checkpointed, self._checkpointed_ms = checkpointed, io.monotonic_ms()
         self._sync_lock = threading.Lock()
         self._group_commit = GroupCommit(self._write_and_sync)
-        self._positions = Positions()
-        self._source = self._chunks_of_records
-        self._cursor: tuple[int, Segment, int] | None = None
-        self._watchers: tuple[Signal, ...] = ()
-        self._watch_lock = threading.Lock()
-        self._closed = False
-        self._gate = 0 if writable else GATE_SHUT
+        self._gate = 0 if read_only_reason is None else GATE_SHUT
         self.configure(config)
 
-    def __repr__(self) -> str:
-        return f"<Log {self.topic}-{self.partition} [{self._start_offset}, {self.end_offset})>"
+    # ------------------------------------------------------------ the view
+
+    def _publish(self, **changes: Any) -> None:
+        """Let readers see a view that differs from the latest one by ``changes``."""
+        with self._view_lock:
+            self.view = self.view._replace(**changes)
+
+    def catch_up(self) -> LogView:
+        """The latest view, once everything appended so far is written, so that it can be read.
+
+        What cannot be written now is not there to be read yet; the rest is.  At level fsync
+        a group goes out when the one before it is durable, so readers join the next sync.
+        """
+        if self._next_offset > self.view.written_offset:
+            with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
+                if self._strict_now() and not self._gate:
+                    self._commit(self._next_offset, FSYNC)
+                else:
+                    self._drain()
+        return self.view
+
+    def _decided(self) -> LogView:
+        return self.view
+
+    def _replaced(self, view: LogView) -> bool:
+        with self._replacing:
+            return self.view.segments is not view.segments
+
+    @property
+    def last_stable_offset(self) -> int:
+        end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
+        first, view = None if transactions is None else transactions.accepted.first_unstable, self.view
+        end = min(end, view.high_watermark)
+        return end if first is None else min(max(first, view.start_offset), end)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return [] if self._transactions is None else self._transactions.accepted.open_transactions()
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether a batch of a producer was ever accepted."""
+        return self._transactions is not None
+
+    def producers(self) -> list[Producer]:
+        """The producers that are known, as of what is written; those that sent nothing for long are forgotten first."""
+        transactions = self._transactions
+        if transactions is None:
+            return []
+        with transactions.lock:
+            transactions.written.expire(self._clock())
+            return list(transactions.written.producers.values())
+
+    def capture(self) -> Captured:
+        view, transactions = self.catch_up(), self._transactions
+        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+            return Captured(view, None, b"")
+        with transactions.lock:
+            view, producers = self.view, transactions.written.copy()
+            if view.written_offset < transactions.written_offset:
+                interrupted = f"writing up to offset {transactions.written_offset} was interrupted at {view.written_offset}"
+                raise WriteFailed(self.directory, interrupted)
+            aborted = b"" if view.active is None else view.active.transactions.below(view.written_offset)
+            return Captured(view, producers, aborted)
+
+    # ------------------------------------------------------------ batches that come ready-made (log.appending)
+
+    def append_batches(
+        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+    ) -> range:
+        """Append ready-made record batches, as a server gets them over a wire.
+
+        They are checked once (CRC, counts, every record within bounds) and stored as they
+        came, but for base offset and leader epoch and, where the topic says
+        LogAppendTime, timestamp and CRC.
+
+        Batches with a producer id are checked against what the log knows of the producer.  All of a call that are among
+        its last five are not appended again: the call returns their offsets, once they are what its level asks for.
+        Where that holds for the first of them only, and the log ends with these, the others are appended.
+        Transactional ones begin the producer's transaction on this partition.
+
+        Args:
+            batches: RecordBatch v2, back to back, any codec.
+            expected_offset: Fail unless the log ends here; but for batches that are known already.
+            durability: Level of this call; None: the topic's.
+            internal: They are a coordinator's own: their producer is checked, sequences they have none.
+
+        Returns:
+            The offsets given, or those of the originals.
+
+        Raises:
+            InvalidBatch: Something is wrong with them; nothing was appended.
+            RecordTooLarge: A batch is over ``max.message.bytes``.
+            CodecMissing: The package of their codec, or the topic's, is not installed.
+            ProducerFenced: A newer epoch of the producer was here.
+            OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
+                a call are known, and the others do not follow on them.
+            InvalidTransactionState: It has a transaction open here, and these are not in it.
+            UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
+
+        Source: KIP-98.
+        """
+        try:
+            view = memoryview(batches).cast("B")
+        except TypeError as error:
+            raise explained(error, Log.append_batches, batches=batches) from error.__cause__
+        if self._gate:
+            raise self._host.refusal(self)
+        self._check_codec()
+        if not view:
+            return self.append_many((), expected_offset=expected_offset, durability=durability)
+        if len(view) > GROUP_SIZE_BYTES:
+            return appending.append_large(self, view, expected_offset, durability, internal)
+        return appending.append_group(self, view, expected_offset, durability, internal)
+
+    def _check_codec(self) -> None:
+        """Take no records where their batches could not be compressed.
+
+        Raises:
+            CodecMissing: The package of the topic's codec is not installed.
+        """
+        if (missing := self._codec_missing) is not None:
+            raise CodecMissing(missing.codec, missing.package)
+
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int, durability: str | None = None) -> int:
+        """End a producer's transaction on this partition; for the coordinator of transactions.
+
+        Args:
+            producer: Whose; an epoch newer than its batches' fences those who still send under the older one.
+            commit: Its records count from now on, or never.
+            coordinator_epoch: Of the coordinator, in [0, 2^31).
+            durability: Level of this call; None: the topic's.
+
+        Returns:
+            The offset of the marker, which is written also where no transaction is open.
+
+        Raises:
+            ProducerFenced, CoordinatorFenced: A newer epoch of either was here.
+            DiskFull, SyncFailed: as ``append``.
+
+        Source: KIP-98, WriteTxnMarkers.
+        """
+        if self._gate:
+            raise self._host.refusal(self)
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        return appending.append_marker(self, kind, producer, coordinator_epoch, durability)
 
     # ------------------------------------------------------------ configs, flush
 
@@ -144,7 +321,7 @@ class Log(AppendableLog):
         Raises:
             DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
-        if (self._level == FSYNC or (sync and self._level != OS)) and self._point.point.offset < offset:
+        if (self._level == FSYNC or (sync and self._level != OS)) and self.view.flushed.offset < offset:
             self.flush()
 
     def configure(self, config: LogConfig) -> None:
@@ -242,14 +419,15 @@ class Log(AppendableLog):
         parts = [batches] if len(batches) <= room else split(batches, room)
         for part in parts:
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
-            if part_next <= self._end.offset:  # an earlier try got so far
+            view, now_ms = self.view, self._clock()
+            if part_next <= view.written_offset:  # an earlier try got so far
                 continue
-            segment, now_ms = self._end.segment, self._clock()
+            segment = view.segments[-1] if view.segments else None
             try:
                 if segment is not None:
                     self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
-                    segment = self._roll(self._end.offset, now_ms)
+                    segment = self._roll(now_ms)
                 segment.append_ms = now_ms  # first: retention, which may look at any moment, finds no new end with an old age
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
@@ -257,13 +435,19 @@ class Log(AppendableLog):
             if not self._unsynced_since_ms:
                 self._unsynced_since_ms = self._io.monotonic_ms()
                 self._host.wake_syncer(self)
-            end = End(segment, segment.size_bytes, part_next)
             if self._transactions is not None and self._transactions.pending:
                 with self._transactions.lock:
                     self._transactions.advance(part_next, segment.transactions)
-                    self._end = end
+                    unstable_offset = self._transactions.written.first_unstable
+                    self._publish(
+                        written_offset=part_next,
+                        written_position=segment.size_bytes,
+                        unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+                    )
             else:
-                self._end = end
+                with self._view_lock:  # no ``_publish``: it takes three times as long
+                    view = self.view
+                    self.view = LogView(view.segments, view.start_offset, part_next, segment.size_bytes, *view[4:])
             if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
@@ -277,7 +461,7 @@ class Log(AppendableLog):
             return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
         except Exception as error:  # whatever a package raises, or no memory
             base_offset = self._tried[0]
-            if self._end.offset > base_offset:  # an earlier try has written some of them compressed
+            if self.view.written_offset > base_offset:  # an earlier try has written some of them compressed
                 raise
             self._tried = (base_offset, 0, 0, self._tried[3])
             logger.warning("%s-%d: batches are written uncompressed: %s", self.topic, self.partition, str(error) or type(error).__name__)
@@ -285,8 +469,9 @@ class Log(AppendableLog):
 
     def _make_whole(self, segment: Segment) -> None:
         """After a write that an exception from outside cut short."""
-        if not segment.whole or segment.size_bytes != self._end.position:
-            segment.restore(self._end.position, self._end.offset)
+        view = self.view
+        if not segment.whole or segment.size_bytes != view.written_position:
+            segment.restore(view.written_position, view.written_offset)
 
     def _woken(self) -> None:
         self._host.wake_writer(self)
@@ -304,7 +489,7 @@ class Log(AppendableLog):
                 self._interval_wanted = True
                 self._host.wake_syncer(self)
             return
-        if self._point.point.offset < next_offset:
+        if self.view.flushed.offset < next_offset:
             self._group_commit.commit(next_offset)
 
     def _write_and_sync(self) -> int:
@@ -312,7 +497,7 @@ class Log(AppendableLog):
         with self._sync_lock:
             self._drain()
             self._sync()
-            return self._point.point.offset
+            return self.view.flushed.offset
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise what the builder found."""
@@ -345,42 +530,41 @@ class Log(AppendableLog):
 
     def _room(self) -> int:
         """Bytes that still fit into the active segment, or all of a new one."""
-        room = self._config.segment_bytes - self._end.position
+        room = self._config.segment_bytes - self.view.written_position
         return room if room > 0 else self._config.segment_bytes
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a new active segment; the old one is sealed in the background.  Under ``_segments_lock``."""
-        if not self._epochs.entries:
-            epochs = self._epochs
-            self._epochs = epochs.begun(self.leader_epoch, base_offset)
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a new active segment where the log was written to; the old one is sealed in the background.  Under ``_segments_lock``."""
+        view, base_offset = self.view, self.view.written_offset
+        if not view.epochs.entries:
+            self._publish(epochs=view.epochs.begun(self.leader_epoch, base_offset))
             try:
                 self._save_epochs(sync=False)
             except LogdbError:
-                self._epochs = epochs  # the next try begins it
+                self._publish(epochs=view.epochs)  # the next try begins it
                 raise
-        if self._segments:
-            self._segments[-1].trim()
+        if view.segments:
+            view.segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
-        older = self._segments
+        older = view.segments
         while older and older[-1].base_offset >= base_offset:  # of a roll that was cut short
             older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
             self._host.wake_syncer(self)
         self._noted_position = 0
-        self._segments = (*older, segment)
-        self._end = End(segment, 0, base_offset)
+        self._publish(segments=(*older, segment), written_position=0)
         return segment
 
     def created_ms(self, base_offset: int) -> int:
         """When the active segment was begun, milliseconds since 1970, if that is its base offset; else 0."""
-        segment = self._end.segment
+        segment = self.view.active
         return segment.created_ms if segment is not None and segment.base_offset == base_offset else 0
 
     def append_ms(self, base_offset: int) -> int:
         """When the active segment was last appended to, milliseconds since 1970, if that is its base offset; else 0."""
-        segment = self._end.segment
+        segment = self.view.active
         return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
 
     def roll(self, end_offset: int | None = None) -> bool:
@@ -394,20 +578,22 @@ class Log(AppendableLog):
         """
         with self._sync_lock:
             with self._segments_lock:
-                end = self._end
-                if self._closed or end.segment is None or not end.position or end_offset not in (None, end.offset):
+                active, offset = self.view.active, self.view.written_offset
+                if self._closed or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
-                    self._make_whole(end.segment)
-                    segment = self._roll(end.offset, self._clock())
+                    self._make_whole(active)
+                    segment = self._roll(self._clock())
                 except OSError as error:
                     raise write_error(self.directory, 0, error) from error
             self._sync()
             if segment.new:
                 sync_directory(self._io, self.directory)
                 segment.new = False
-            if self._point.point.offset == end.offset:
-                self._point.note(point=Point(end.offset, end.offset, 0))
+            if self.view.flushed.offset == offset:
+                point = Point(offset, offset, 0)
+                self._point.note(point=point)
+                self._publish(flushed=point)
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -417,9 +603,9 @@ class Log(AppendableLog):
             The sealed segments wholly below it: no part of the log any more, but who reads them may go on.
         """
         with self._segments_lock:
-            gone = [segment for segment in self._segments[:-1] if segment.next_offset <= start_offset]
-            self._start_offset = start_offset
-            self._segments = self._segments[len(gone) :]
+            segments = self.view.segments
+            gone = [segment for segment in segments[:-1] if segment.next_offset <= start_offset]
+            self._publish(start_offset=start_offset, segments=segments[len(gone) :])
             self._sealing = [segment for segment in self._sealing if segment not in gone]
         self._positions.clear()
         self._cursor = None
@@ -435,8 +621,9 @@ class Log(AppendableLog):
         with self._replacing:
             made = make()
             with self._segments_lock:
-                first = self._segments.index(old[0])
-                self._segments = (*self._segments[:first], *made, *self._segments[first + len(old) :])
+                segments = self.view.segments
+                first = segments.index(old[0])
+                self._publish(segments=(*segments[:first], *made, *segments[first + len(old) :]))
         self._positions.clear()
         self._cursor = None
 
@@ -451,11 +638,11 @@ class Log(AppendableLog):
         """
         if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
-        end, point = self._end, self._point.point
-        if end.segment is None or (end.offset == point.offset and not self._epochs_unsynced):
+        view = self.view
+        if not view.segments or (view.written_offset == view.flushed.offset and not self._epochs_unsynced):
             return
         now_ms = self._io.monotonic_ms()
-        tail = self._segments[segment_slot(self._segments, point.offset) :]
+        tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
         for segment in tail:
             if segment.dirty:
                 segment.sync()
@@ -465,13 +652,17 @@ class Log(AppendableLog):
             sync_directory(self._io, self.directory)
             for segment in tail:
                 segment.new = False
-        self._unsynced_since_ms = 0 if self._end is end else now_ms
-        self._interval_wanted = self._interval_wanted and (self._end is not end or self._pending_count > 0)
-        self._point.note(point=Point(end.segment.base_offset, end.offset, end.position))
+        written_since = self.view.written_offset != view.written_offset
+        self._unsynced_since_ms = now_ms if written_since else 0
+        self._interval_wanted = self._interval_wanted and (written_since or self._pending_count > 0)
+        point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
+        self._point.note(point=point)
+        with self._view_lock:
+            self.view = self.view._replace(flushed=point)
 
     def _save_epochs(self, *, sync: bool) -> None:
         path = os.path.join(self.directory, epochs_file.FILE_NAME)
-        epochs_file.save(self._io, path, self._epochs, sync=sync)
+        epochs_file.save(self._io, path, self.view.epochs, sync=sync)
         self._epochs_unsynced = not sync
 
     # ------------------------------------------------------------ what the store's threads call
@@ -489,7 +680,7 @@ class Log(AppendableLog):
         since = self._unsynced_since_ms
         if not since:
             return None
-        if self._end.segment is not None and self._unsynced_bytes() >= CHECKPOINT_SIZE_BYTES:
+        if self.view.segments and self._unsynced_bytes() >= CHECKPOINT_SIZE_BYTES:
             return since
         if self._level == OS and not self._interval_wanted:
             return None
@@ -502,7 +693,7 @@ class Log(AppendableLog):
 
     def checkpoint_due_ms(self) -> int | None:
         """On the monotonic clock, when the catalogue is to learn the recovery point, or of a sealed segment; None: it knows."""
-        point = self._point.point
+        point = self.view.flushed
         if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
             return self._checkpointed_ms
         if point.offset <= self.checkpointed.offset:
@@ -529,7 +720,7 @@ class Log(AppendableLog):
         """Sync the active segment's indexes, and what is known of producers; returns the recovery point they reach at least."""
         if self._transactions is not None:
             self._save_producers(self._transactions)
-        point, segment = self._point.point, self._end.segment
+        point, segment = self.view.flushed, self.view.active
         if segment is not None and segment.scanner is not None:
             segment.save_indexes()
         return point
@@ -538,12 +729,12 @@ class Log(AppendableLog):
         """Leave a snapshot of the producers as they are where the log ends, which is synced up to there first."""
         with transactions.lock:
             transactions.written.expire(self._clock())
-            offset, states = self._end.offset, transactions.written.copy()
+            offset, states = self.view.written_offset, transactions.written.copy()
             if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
                 return
-        if self._point.point.offset < offset:
+        if self.view.flushed.offset < offset:
             self.sync()
-        active = self._segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        active = self.view.segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
         unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
         for segment in unsealed.values():
             segment.save_transactions()
@@ -576,16 +767,19 @@ class Log(AppendableLog):
         return self.strict
 
     def _is_strict(self) -> bool:
-        return not self._weak_count and self._point.point.offset == self._next_offset
+        return not self._weak_count and self.view.flushed.offset == self._next_offset
 
     def refuse(self, gate: int) -> None:
         """Take no records from now on (GATE_SHUT), nor write any (GATE_SEALED); the host's ``refusal`` says why."""
         self._gate = max(gate, self._gate)
         self.configure(self._config)
 
+    def _strict_now(self) -> bool:
+        return self.strict and self._level == FSYNC  # its appenders write and sync in groups themselves
+
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
-        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        renew((self._view_lock, self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
         if self._transactions is not None:
             renew((self._transactions.lock,))
         self._closed = True
@@ -593,7 +787,7 @@ class Log(AppendableLog):
 
     def note_unsynced(self) -> None:
         """What lies past the recovery point was found there by a recovery: it is to be synced in time."""
-        if self._end.offset > self._point.point.offset:
+        if self.view.written_offset > self.view.flushed.offset:
             self._unsynced_since_ms = self._io.monotonic_ms()
 
     def finish(self) -> str | None:
@@ -615,7 +809,7 @@ class Log(AppendableLog):
         return f"{self._pending_count} records were still waiting" if self._pending_count else None
 
     def _finish_active(self) -> None:
-        segment = self._end.segment
+        segment = self.view.active
         if segment is not None and segment.scanner is not None:
             segment.trim()
             if segment.dirty:
@@ -629,22 +823,23 @@ class Log(AppendableLog):
         """Let go of everything; returns how many records waited to be written."""
         with self._sync_lock:  # a sync that is under way finishes, and no other one begins
             self._closed = True
-        lost = self._next_offset - self._end.offset
+        lost = self._next_offset - self.view.written_offset
         self._discard()  # without the lock: an append that is under way may wait for it
         if self._transactions is not None:
             self._transactions.discard()
         self._positions.clear()
-        for segment in self._segments:
+        for segment in self.view.segments:
             segment.retire()
         self._point.retire()
         self.wake()
         return lost
 
     def _unsynced_bytes(self) -> int:
-        end, point = self._end, self._point.point
-        if end.segment is None or end.segment.base_offset != point.segment:
-            return sum(segment.size_bytes for segment in self._segments[segment_slot(self._segments, point.offset) :]) - point.position
-        return end.position - point.position
+        view = self.view
+        if view.active is None or view.active.base_offset != view.flushed.segment:
+            tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
+            return sum(segment.size_bytes for segment in tail) - view.flushed.position
+        return view.written_position - view.flushed.position
 
 
 def _missing_codec(config: LogConfig) -> CodecMissing | None:

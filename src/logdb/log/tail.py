@@ -7,9 +7,9 @@ batch that is not whole and good is "not there yet".  Repairs nothing, holds no 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from errno import ENOENT
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from logdb.codec import Positions, Status
 from logdb.disk import File, exists, names_in, path_id
@@ -17,12 +17,13 @@ from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
 from logdb.log.epochs import LeaderEpochs
-from logdb.log.host import Captured, End, View
-from logdb.log.log import Log
+from logdb.log.host import Captured, CataloguedLog, Host
+from logdb.log.readable import ReadableLog
 from logdb.log.recovery_point import Point, RecoveryPointFile
 from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
 from logdb.log.segment_reader import FileMissing
+from logdb.log.view import LogView
 from logdb.meta import SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
 from logdb.segment.segment import Segment, segment_path
@@ -32,8 +33,14 @@ _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 _UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
 
 
-class TailLog(Log):
+class TailLog(ReadableLog):
     """A log that another process may be appending to; takes no records itself.
+
+    | field                | who changes it                          | under which lock | when it may be trusted                       |
+    |----------------------|-----------------------------------------|------------------|----------------------------------------------|
+    | ``view``             | a look at the files, or the catalogue   | ``_refresh_lock``| without a lock; the writer may be ahead      |
+    | ``_generation``      | a look at the catalogue                 | ``_refresh_lock``| until the catalogue has another one          |
+    | ``_producers``       | ``_decided``                            | ``_refresh_lock``| below ``unstable_offset`` was brought up to  |
 
     ``lookup``: what the catalogue says of the log by now; given the generation that is known, and None while there is no other.
     ``frozen``: it is that of a snapshot.  What is undecided in it stays so: its end is stable, its open transactions
@@ -44,79 +51,106 @@ class TailLog(Log):
         self,
         *,
         config: LogConfig,
-        view: View,
-        lookup: "Callable[[TailLog, int], View | None]",
+        catalogued: CataloguedLog,
+        lookup: "Callable[[TailLog, int], CataloguedLog | None]",
         io: IO,
+        host: Host,
         directory: str,
+        topic: str,
+        partition: int,
         frozen: bool = False,
-        **rest: Any,
     ) -> None:
-        self._lookup, self._frozen = lookup, frozen
-        entry, sealed, pending = view
-        segments = [self._make(io, directory, named, config, pending) for named in sealed]
-        point = RecoveryPointFile(io, directory, writable=False)
-        catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-        if catalogued.offset >= point.point.offset:
-            point.point = catalogued
-        super().__init__(
-            io=io,
-            directory=directory,
-            config=config,
+        self._io, self._lookup, self._frozen = io, lookup, frozen
+        entry, sealed, pending = catalogued
+        segments = tuple(self._make(directory, named, config, pending) for named in sealed)
+        points = (
+            RecoveryPointFile(io, directory, writable=False).point,
+            Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
+        )
+        view = LogView(
             segments=segments,
-            epochs=LeaderEpochs(),
-            point=point,
             start_offset=entry.start_offset,
-            next_offset=segments[-1].next_offset if segments else entry.start_offset,
-            strict=False,
-            writable=False,
-            **rest,
+            written_offset=segments[-1].next_offset if segments else entry.start_offset,
+            written_position=segments[-1].size_bytes if segments else 0,
+            flushed=max(points, key=lambda point: point.offset),
+            epochs=LeaderEpochs(),
+        )
+        super().__init__(
+            host=host,
+            directory=directory,
+            topic=topic,
+            partition=partition,
+            config=config,
+            view=view,
+            read_only_reason=entry.read_only_reason,
         )
         self._refresh_lock = threading.RLock()
         self._generation = _UNSETTLED if pending else entry.generation
         self._producers = TailProducers(io, directory, entry)
         self._directory_id = path_id(io, directory)
         self._load_epochs()
-        self._catch_up()
+        self.catch_up()
 
     def forked(self) -> None:
-        renew((self._refresh_lock,))
-        super().forked()
+        """This is a child process: the locks of its parent's threads are free here."""
+        renew((self._refresh_lock, self._watch_lock))
+        self._closed = True
+
+    def abandon(self) -> int:
+        """Let go of everything; no record waits here to be written."""
+        self._closed = True
+        self._positions.clear()
+        for segment in self.view.segments:
+            segment.retire()
+        self.wake()
+        return 0
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """What only a writer does; raises why this log does not."""
+        raise self._host.refusal(self)
+
+    append = append_many = append_batches = append_marker = begin_epoch = follow_append = flush = _refuse
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def _next_offset(self) -> int:  # type: ignore[override]
+        return self.view.written_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest one that is known."""
+        return self.view.epochs.latest
 
     @property
     def start_offset(self) -> int:
         """The first offset that can be read, as the writer has moved it by now."""
         with self._refresh_lock:
             self._refresh()
-        return self._start_offset
+        return self.view.start_offset
 
     @property
     def end_offset(self) -> int:
         """The next offset that the writer will give, as far as it has written."""
-        self._catch_up()
-        return self._next_offset
+        return self.catch_up().written_offset
 
-    def _readable_end(self, offset: int) -> int:
-        if self._closed:
-            raise self._host.refusal(self)
-        if offset >= self._next_offset:
-            self._catch_up()
-        if not self._start_offset <= offset <= self._next_offset:
-            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self._next_offset)
-        return OFFSET_MAX  # looked up when the reading comes to it
+    @property
+    def high_watermark(self) -> int:
+        return self.catch_up().limit(committed=False)
 
     @property
     def last_stable_offset(self) -> int:
         """Where what the writer has written, and decided, ends."""
-        self._catch_up()
-        return max(self._stable_end(), self._start_offset)
+        self.catch_up()
+        return self._decided().last_stable_offset
 
     def open_transactions(self) -> list[OpenTransaction]:
-        self._catch_up()
-        self._advance()
+        self.catch_up()
+        self._decided()
         return [] if self._frozen else self._producers.states.open_transactions()
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        end = self._advance()
+        end = self._decided().written_offset
         found = super().aborted_transactions(offset, end_offset)
         if self._frozen:
             begun = [(left.producer_id, left.first_offset) for left in self._producers.states.open_transactions()]
@@ -125,47 +159,53 @@ class TailLog(Log):
 
     def capture(self) -> Captured:
         with self._refresh_lock:
-            self._catch_up()
-            self._advance()
-            end, states = self._end, self._producers.states
+            self.catch_up()
+            view, states = self._decided(), self._producers.states
             known = states.copy() if states.producers or self._producers.began else None
-            return Captured(end, self._epochs, known, b"" if end.segment is None else end.segment.transactions.below(end.offset))
+            return Captured(view, known, b"" if view.active is None else view.active.transactions.below(view.written_offset))
 
-    def _stable_end(self) -> int:
-        with self._refresh_lock:
-            end = self._advance()
-            first = None if self._frozen else self._producers.states.first_unstable
-            return end if first is None else min(first, end)
+    # ------------------------------------------------------------ views
 
-    def _advance(self) -> int:
-        """Bring what is known of producers up to the end, and return that."""
+    def _readable_end(self, offset: int) -> int:
+        if self._closed:
+            raise self._host.refusal(self)
+        view = self.view
+        if offset >= view.written_offset:
+            view = self.catch_up()
+        if not view.start_offset <= offset <= view.written_offset:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self.view.written_offset)
+        return OFFSET_MAX  # looked up when the reading comes to it
+
+    def _decided(self) -> LogView:
         with self._refresh_lock:
             while True:
-                end = self._end.offset
+                view = self.view
                 try:
-                    self._producers.advance(self._segments, self._start_offset, end, self._epochs.entries or None)
+                    self._producers.advance(view.segments, view.start_offset, view.written_offset, view.epochs.entries or None)
                 except FileMissing:
                     if not self._refresh():
                         raise
                 else:
-                    return end
+                    first = None if self._frozen else self._producers.states.first_unstable
+                    self.view = self.view._replace(unstable_offset=OFFSET_MAX if first is None else first)
+                    return self.view
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        known = self._end.offset
+        known = self.view.written_offset
         try:
             if offset < known:  # a read of what is known need not look at the files
                 yield from super()._chunks(offset, min(end_offset, known), positions)
             if end_offset > known:
-                self._catch_up()
-                yield from super()._chunks(max(offset, known), min(end_offset, self._end.offset), positions)
+                end_offset = min(end_offset, self.catch_up().written_offset)
+                yield from super()._chunks(max(offset, known), end_offset, positions)
         except CorruptionError:
-            self._catch_up()  # tells if the topic was deleted beside us
+            self.catch_up()  # tells if the topic was deleted beside us
             raise
         except FileNotFoundError:
             raise UnknownTopic(self.topic) from None  # deleted beside us
 
-    def _catch_up(self) -> None:
-        """Look for what was written since the last look."""
+    def catch_up(self) -> LogView:
+        """The latest view, after a look for what was written since the last look."""
         with self._refresh_lock:
             try:
                 self._look()
@@ -173,6 +213,7 @@ class TailLog(Log):
                 if not self._refresh():
                     raise UnknownTopic(self.topic) from None  # deleted beside us
                 self._look()
+            return self.view
 
     def _look(self) -> None:
         generation = None
@@ -182,20 +223,20 @@ class TailLog(Log):
             while self._grow():
                 pass
             self._check_identity()
-        if self._next_offset < self._point.point.offset:
+        if self.view.written_offset < self.view.flushed.offset:
             self._note_loss()
 
     def _check_identity(self) -> None:
         """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
-        last = self._segments[-1] if self._segments else None
+        last = self.view.active
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
         if path_id(self._io, self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
             raise UnknownTopic(self.topic)  # what is open can still be read
 
-    def _replaced(self, segments: Sequence[Segment]) -> bool:
+    def _replaced(self, view: LogView) -> bool:
         with self._refresh_lock:
             self._refresh()
-        return super()._replaced(segments)
+        return self.view.segments is not view.segments
 
     def _refresh(self) -> bool:
         """Take what the catalogue says, if that has changed: where the log starts, and which segments it has; under ``_refresh_lock``.
@@ -203,32 +244,38 @@ class TailLog(Log):
         Returns:
             Whether there are other segments than before.
         """
-        view = self._lookup(self, self._generation)
-        if view is None:
+        catalogued = self._lookup(self, self._generation)
+        if catalogued is None:
             return False
-        entry, sealed, pending = view
-        self._generation, self._start_offset = _UNSETTLED if pending else entry.generation, entry.start_offset
-        known = {segment.base_offset: segment for segment in self._segments}
-        segments = [self._known(known.get(named.base_offset), named, pending) for named in sealed]
+        entry, sealed, pending = catalogued
+        view = self.view._replace(start_offset=entry.start_offset)
+        self._generation, self.view = _UNSETTLED if pending else entry.generation, view
+        known = {segment.base_offset: segment for segment in view.segments}
         first = sealed[-1].next_offset if sealed else self._first_base()
-        segments += [segment for segment in self._segments if segment.base_offset >= first]
-        if segments == list(self._segments):
+        segments = (
+            *(self._known(known.get(named.base_offset), named, pending) for named in sealed),
+            *(segment for segment in view.segments if segment.base_offset >= first),
+        )
+        if segments == view.segments:
             return False
         self._load_epochs()  # sealed under an epoch that began since
         self._positions.clear()
         self._cursor = None
-        if self._segments and (not segments or segments[0].base_offset > self._segments[0].base_offset):
+        if view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset):
             self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
         last = segments[-1] if segments else None
-        self._next_offset = max(self._next_offset, entry.start_offset, last.next_offset if last else 0)
-        self._segments = tuple(segments)
-        self._end = End(last, last.size_bytes if last else 0, self._next_offset)
+        self.view = self.view._replace(
+            segments=segments,
+            written_offset=max(view.written_offset, entry.start_offset, last.next_offset if last else 0),
+            written_position=last.size_bytes if last else 0,
+        )
         return True
 
     def _first_base(self) -> int:
         """Where the first segment begins if none is sealed: at the log start offset, or before it."""
+        start_offset = self.view.start_offset
         bases = [int(name[:20]) for name in names_in(self._io, self.directory) if len(name) == 24 and name.endswith(".log")]
-        return max((base for base in bases if base <= self._start_offset), default=self._start_offset)
+        return max((base for base in bases if base <= start_offset), default=start_offset)
 
     def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
         """The segment as it was taken before, unless its file is another one by now, or has another name."""
@@ -236,11 +283,13 @@ class TailLog(Log):
             found = path_id(self._io, segment.path)
             if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
                 return segment
-        return self._make(self._io, self.directory, named, self._config, pending)
+        return self._make(self.directory, named, self._config, pending)
 
-    def _make(self, io: IO, directory: str, named: SegmentEntry, config: LogConfig, pending: bool) -> Segment:
+    def _make(self, directory: str, named: SegmentEntry, config: LogConfig, pending: bool) -> Segment:
         interval = config.index_interval_bytes
-        made = sealed_segment(io, directory, named, index_interval_bytes=interval, writable=False, pending=pending, kind=SharedSegment)
+        made = sealed_segment(
+            self._io, directory, named, index_interval_bytes=interval, writable=False, pending=pending, kind=SharedSegment
+        )
         assert isinstance(made, SharedSegment)
         made.is_current = self._is_current
         return made
@@ -249,11 +298,11 @@ class TailLog(Log):
         """Whether the catalogue still says of a segment what it said when it was made; asked once its file was opened."""
         with self._refresh_lock:
             self._refresh()
-            return segment in self._segments
+            return segment in self.view.segments
 
     def _grow(self) -> bool:
         """Take what the last segment has grown by; True if there is a next segment to look at."""
-        segment = self._segments[-1] if self._segments else None
+        segment = self.view.active
         if segment is not None and not self._is_sealed(segment):
             self._scan(segment)
         if segment is not None and segment.next_offset == segment.base_offset:
@@ -264,17 +313,19 @@ class TailLog(Log):
             return True  # it may be sealed by now, and be another file, or a part of one
         if not exists(self._io, segment_path(self.directory, following)):
             return False
-        self._segments = (*self._segments, self._open_segment(following))
+        opened = self._open_segment(following)
+        self.view = self.view._replace(
+            segments=(*self.view.segments, opened), written_offset=opened.next_offset, written_position=opened.size_bytes
+        )
         return True
 
     def _note_loss(self) -> None:
         """The files end before the recovery point: whoever reads what is missing gets an error, not the end of the log."""
-        end = self._point.point.offset
-        if not self._segments or self._segments[-1].base_offset != self._next_offset:
-            self._segments = (*self._segments, Segment(self._io, self.directory, self._next_offset, writable=False))
-        last = self._segments[-1]
-        last.next_offset = self._next_offset = end
-        self._end = End(last, last.size_bytes, end)
+        segments, written_offset, end = self.view.segments, self.view.written_offset, self.view.flushed.offset
+        if not segments or segments[-1].base_offset != written_offset:
+            segments = (*segments, Segment(self._io, self.directory, written_offset, writable=False))
+        segments[-1].next_offset = end
+        self.view = self.view._replace(segments=segments, written_offset=end, written_position=segments[-1].size_bytes)
 
     def _is_sealed(self, segment: Segment) -> bool:
         return segment.scanner is None
@@ -282,7 +333,7 @@ class TailLog(Log):
     def _open_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._io, self.directory, base_offset, writable=False, index_interval_bytes=self._config.index_interval_bytes)
         segment.open()
-        point = self._point.point
+        point = self.view.flushed
         position, offset = (point.position, point.offset) if point.segment == base_offset and point.offset else (0, base_offset)
         try:
             segment.resume(position, offset)
@@ -294,19 +345,18 @@ class TailLog(Log):
         size_bytes = segment.open().size_bytes()
         scanner = segment.scanner
         if scanner is not None and size_bytes > segment.size_bytes:
-            if not self._epochs.entries:  # the log was empty at the last look
+            if not self.view.epochs.entries:  # the log was empty at the last look
                 self._load_epochs()
-            scanner.require(check_crc=True, epochs=self._epochs.entries or None)
+            scanner.require(check_crc=True, epochs=self.view.epochs.entries or None)
             if segment.scan_to(scanner, size_bytes) is Status.EPOCH and self._load_epochs():
-                scanner.require(check_crc=True, epochs=self._epochs.entries or None)
+                scanner.require(check_crc=True, epochs=self.view.epochs.entries or None)
                 segment.scan_to(scanner, size_bytes)
             segment.adopt(scanner)
-        if self._end.offset != segment.next_offset or self._end.segment is not segment:
-            self._end = End(segment, segment.size_bytes, segment.next_offset)
-            self._next_offset = segment.next_offset
+        if self.view.written_offset != segment.next_offset or self.view.written_position != segment.size_bytes:
+            self.view = self.view._replace(written_offset=segment.next_offset, written_position=segment.size_bytes)
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
-        if leader_epoch >= self._epochs.latest:  # the writer may have begun others since
+        if leader_epoch >= self.view.epochs.latest:  # the writer may have begun others since
             self._load_epochs()
         super()._check_epoch(offset, leader_epoch)
 
@@ -316,17 +366,16 @@ class TailLog(Log):
             epochs = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
         except CorruptionError:
             return False  # without it epochs are not checked; verify reports it
-        if epochs is None or epochs.entries == self._epochs.entries:
+        if epochs is None or epochs.entries == self.view.epochs.entries:
             return False
-        self._epochs = epochs
+        self.view = self.view._replace(epochs=epochs)
         return True
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, end_of: Callable[[], int]) -> bool:
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, *, committed: bool) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
         while True:
-            self._catch_up()
-            if end_of() > offset:
+            if self._limit(committed=committed) > offset:
                 return True
             left = OFFSET_MAX if until is None else until - time.monotonic()
             if left <= 0 or pause.wait(min(wait_ms / 1000, left)):

@@ -72,7 +72,7 @@ class Checkpoints:
         """Whether the catalogue does not say all that is to be said of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
-        return log.point != log.checkpointed or unsaid or bool(log.take_sealing())
+        return log.view.flushed != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
         """The entry of ``log`` once ``point`` is its recovery point; ``grown``: its sealed segments are others than before."""

@@ -255,14 +255,14 @@ class Cleaner:
     def _work(self, name: TopicPartition, log: Log) -> "Cleanable[Segment]":
         from logdb.log.cleaner import cleanable
 
-        stable_offset = log.written_stable_offset()
+        stable_offset = log.view.last_stable_offset
         if log.had_producers:
             log.sync()  # what decided the transactions below it is to be durable before their records count
         unsealed = {log.segments[-1], *log.take_sealing()} if log.segments else set()
         return cleanable(
             [segment for segment in log.segments if segment not in unsealed],
             clean_offset=self._host.entry(name).clean_offset,
-            limit_offset=min(log.point.offset, stable_offset),
+            limit_offset=min(log.view.flushed.offset, stable_offset),
             now_ms=self._host.clock_ms(),
             min_lag_ms=log.config.min_compaction_lag_ms,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from logdb.errors import UnknownTopic
-from logdb.log.reading import ReadableLog
+from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, Intent, LogEntry, WriteTransaction
 from logdb.model import TopicPartition
 from logdb.threads import renewed

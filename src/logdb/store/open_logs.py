@@ -7,10 +7,11 @@ what is done with it.
 import logging
 import os
 import weakref
+from typing import cast
 
 from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
-from logdb.log.host import Host, View
+from logdb.log.host import CataloguedLog, Host
 from logdb.log.log import GATE_SHUT, Log
 from logdb.log.recovery import recover
 from logdb.log.recovery_point import Point
@@ -77,17 +78,16 @@ class OpenLogs:
             next_offset=found.next_offset,
             strict=entry.strict,
             unsealed=found.unsealed,
+            checkpointed=Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
             transactions=found.transactions,
+            read_only_reason=found.read_only_reason,
         )
-        log.checkpointed = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-        log.read_only_reason = found.read_only_reason
         self._begin(log)
         return log
 
     def _begin(self, log: Log) -> None:
         """Let a log that was recovered take records, if it may."""
         if log.read_only_reason is not None:
-            log.refuse(GATE_SHUT)
             self._entries.note(log, read_only_reason=log.read_only_reason)
         elif self._state.sync_failed is not None:
             log.refuse(GATE_SHUT)
@@ -125,36 +125,33 @@ class TailLogs:
 
     def _open(self, topic: TopicEntry, partition: int) -> Log:
         state, directory = self._state, self._state.partition_path(topic.name, partition)
-        view = state.catalogue.read(lambda txn: _view(txn, txn.view(topic.name, partition)[0]))
-        _reconcile_topic_file(state, topic, view.entry, directory)
+        catalogued = state.catalogue.read(lambda txn: _catalogued(txn, txn.view(topic.name, partition)[0]))
+        _reconcile_topic_file(state, topic, catalogued.entry, directory)
         log = TailLog(
             config=LogConfig.of(topic.config, state.durability),
-            view=view,
+            catalogued=catalogued,
             lookup=self._lookup,
             io=state.io,
-            directory=directory,
-            clock=state.clock,
             host=self._host,
+            directory=directory,
             topic=topic.name,
             partition=partition,
-            batch_size=state.batch_size,
             frozen=self._frozen,
         )
-        log.read_only_reason = view.entry.read_only_reason
-        return log
+        return cast("Log", log)  # it has what readers call, and refuses the rest
 
-    def _lookup(self, log: TailLog, generation: int) -> View | None:
+    def _lookup(self, log: TailLog, generation: int) -> CataloguedLog | None:
         """What the catalogue says of a log and its sealed segments by now; None while that is the ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
         """
 
-        def read(txn: ReadTransaction) -> tuple[int, View | None]:
+        def read(txn: ReadTransaction) -> tuple[int, CataloguedLog | None]:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
                 raise UnknownTopic(log.topic)  # deleted, or made anew
-            return txn.number, None if entry.generation == generation else _view(txn, entry)
+            return txn.number, None if entry.generation == generation else _catalogued(txn, entry)
 
         if self._viewed.get(log) == self._state.catalogue.number():
             return None
@@ -164,9 +161,9 @@ class TailLogs:
         return found
 
 
-def _view(txn: ReadTransaction, entry: LogEntry) -> View:
+def _catalogued(txn: ReadTransaction, entry: LogEntry) -> CataloguedLog:
     pending = any(replacement_intent.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
-    return View(entry, txn.segments(entry.topic, entry.partition), pending)
+    return CataloguedLog(entry, txn.segments(entry.topic, entry.partition), pending)
 
 
 def _checked(state: StoreState, topic: str, partition: int) -> TopicEntry:

@@ -152,10 +152,10 @@ class Sidecars:
 
     def _due(self, log: Log) -> list[SegmentEntry]:
         """The sealed segments that lack a sidecar and may have one: all is decided in them, and durable."""
-        stable_offset = log.written_stable_offset()
+        stable_offset = log.view.last_stable_offset
         if log.had_producers:
             log.sync()  # what decided the transactions below it is to be durable before their records count
-        limit, start_offset = min(log.point.offset, stable_offset), log.start_offset
+        limit, start_offset = min(log.view.flushed.offset, stable_offset), log.start_offset
         return [
             named
             for named in self._state.catalogue.segments(log.topic, log.partition)

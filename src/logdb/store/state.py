@@ -21,7 +21,7 @@ from logdb.disk import exists
 from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import GATE_SEALED, Log
-from logdb.log.reading import ReadableLog
+from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import Durability, TopicEvent, TopicPartition

@@ -20,9 +20,8 @@ from typing import TypeVar
 
 from logdb.errors import CloseIncomplete, LogdbError, ReadOnly, UnknownTopic
 from logdb.io import IO
-from logdb.log.appending import AppendableLog
 from logdb.log.log import Log
-from logdb.log.reading import ReadableLog
+from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
@@ -360,7 +359,7 @@ class Store:
     def weaken(self, log: Log) -> None:
         self._note(log, strict=False)
 
-    def note_producers(self, log: AppendableLog, snapshot_offset: int) -> None:
+    def note_producers(self, log: Log, snapshot_offset: int) -> None:
         self._note(log, producers_offset=snapshot_offset)
 
     def _note(self, log: ReadableLog, **fields: bool | int) -> None:

@@ -48,7 +48,7 @@ def test_what_is_sent_is_there_as_it_was(server):
     large = batch(*[bytes(1000)] * 500)
     assert server.call(path(), large, content_type=TYPE) == (200, {"base_offset": 3, "next_offset": 503})
     assert values(log)[:3] == [b"a", b"b", b"c"]
-    assert log.point.offset >= 3, "an append at fsync is synced"
+    assert log.view.flushed.offset >= 3, "an append at fsync is synced"
     assert server.call(path(), b"", content_type=TYPE) == (200, {"base_offset": 503, "next_offset": 503})
 
 
@@ -65,7 +65,7 @@ def test_a_flush_waits_for_the_disk_unless_it_is_told_not_to(server):
     for query, synced_offset in (("?sync=false", 0), ("?sync=true", 2), ("", 3)):
         server.call(path(durability="os"), batch(b"a"), content_type=TYPE)
         assert server.call(flush + query, b"")[0] == 200
-        assert log.point.offset == synced_offset, query
+        assert log.view.flushed.offset == synced_offset, query
     status, said = server.call(f"{flush}?sync=no", b"")
     assert (status, said["message"]) == (422, "sync='no': allowed are true, false")
 

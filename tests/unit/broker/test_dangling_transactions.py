@@ -125,7 +125,7 @@ def cut(path, *, commit, then):
         elif then != "open":
             writer.end(commit=then == "commit")
     logs = [db.log("t", 0), *(db.log("__consumer_offsets", partition) for partition in range(4))]
-    points = [(log.segments[-1].path, log.point.position) for log in logs if log.segments]
+    points = [(log.segments[-1].path, log.view.flushed.position) for log in logs if log.segments]
     db._broker._timers.stop()
     die(db)
     for segment, position in points:
@@ -160,9 +160,9 @@ def test_a_decision_stays_until_its_markers_are_durable(tmp_path):
         writer.write(T if number == 0 else OTHER, b"%d" % number)
         writer.end(commit=True)
     log = db.log(*T)
-    assert log.point.offset < log.end_offset, "the marker was not synced"
+    assert log.view.flushed.offset < log.end_offset, "the marker was not synced"
     db.compact("__transaction_state")
-    assert log.point.offset == log.end_offset
+    assert log.view.flushed.offset == log.end_offset
     db._broker._timers.stop()
     die(db)
 

@@ -83,7 +83,7 @@ def test_an_answer_waits_for_a_sync_where_that_is_wanted(tmp_path, level):
     synced = bench.io.count("fdatasync", "t-0") - before
     assert synced == (0 if level == "os" else 1)
     log = bench.db.log("t")
-    assert (log.point.offset == log.end_offset) == (level != "os")
+    assert (log.view.flushed.offset == log.end_offset) == (level != "os")
     bench.timers.stop()
     bench.db.close()
 

@@ -177,14 +177,14 @@ def test_levels(db, io, level, synced, per_call):
     options = {"durability": level} if per_call else {}
     log.append_many([b"a"], **options)
     assert io.count("pwrite", ".log") == 1
-    assert log.point.offset == (1 if synced else 0)
+    assert log.view.flushed.offset == (1 if synced else 0)
     log.append(b"b", **options)
-    assert log.point.offset == (2 if synced else 0)
+    assert log.view.flushed.offset == (2 if synced else 0)
     assert io.count("pwrite", ".log") == (2 if synced else 1)
     log.flush(sync=False)
     assert io.count("pwrite", ".log") == 2
     log.flush()
-    assert log.point.offset == 2
+    assert log.view.flushed.offset == 2
 
 
 @pytest.mark.local
@@ -194,10 +194,10 @@ def test_what_is_committed_is_synced_where_the_level_says_so(db, io, level, sync
     log = made(db, durability=level, flush_ms=DAY_MS)
     log.append_many([b"a", b"b"], durability="os")
     log.commit_to(0, sync=sync)
-    assert log.point.offset == 0
+    assert log.flushed_offset == 0
     log.commit_to(2, sync=sync)
     synced = io.count("fdatasync", ".log")
-    assert log.point.offset == (2 if level == "fsync" or (sync and level == "interval") else 0)
+    assert log.flushed_offset == (2 if level == "fsync" or (sync and level == "interval") else 0)
     log.commit_to(2, sync=sync)
     assert io.count("fdatasync", ".log") == synced
 

@@ -144,10 +144,10 @@ def test_at_level_os_much_data_is_synced_however_slowly_it_comes(tmp_path):
         while log.size_bytes < CHECKPOINT_SIZE_BYTES - NOTE_SIZE_BYTES // 2:
             log.append_batches(part)
         until(lambda: not flusher._unsynced, "nothing is due by now")
-        assert log.point.offset == 0
+        assert log.view.flushed.offset == 0
         while log.size_bytes < CHECKPOINT_SIZE_BYTES + NOTE_SIZE_BYTES:
             log.append_batches(part)
-        until(lambda: log.point.position >= CHECKPOINT_SIZE_BYTES - NOTE_SIZE_BYTES, "it is synced")
+        until(lambda: log.view.flushed.position >= CHECKPOINT_SIZE_BYTES - NOTE_SIZE_BYTES, "it is synced")
         until(lambda: log.checkpointed.offset > 0, "and the catalogue knows")
 
 
@@ -163,11 +163,11 @@ def test_a_trickle_of_records_has_few_checkpoints(tmp_path, level):
             log.append_many([b"x"])
             io.now_ms += 1_000
             flusher._sync_due()
-            assert log.point.offset == log.end_offset
+            assert log.view.flushed.offset == log.end_offset
         assert db._store.catalogue.number() - before == seconds // CHECKPOINT_INTERVALS
         while flusher._sync_due() is not None:
             io.now_ms += 1_000
-        assert log.checkpointed == log.point, "and all that came is told in the end"
+        assert log.checkpointed == log.view.flushed, "and all that came is told in the end"
 
 
 def test_logs_that_trickle_share_their_checkpoints(tmp_path):

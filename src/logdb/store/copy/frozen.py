@@ -120,7 +120,7 @@ def freeze(store: "Store") -> Iterator[Frozen]:
     store.settle()  # else a transaction would be whole in one partition, and open for good in another
     logs = _logs(store)
     for log in logs:
-        if log.written_end().position > ROLL_SIZE_BYTES:
+        if log.catch_up().written_position > ROLL_SIZE_BYTES:
             log.roll()
     store.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
     with store.still(lambda: _capture(store)) as captured:
@@ -154,7 +154,7 @@ def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
     for (log, state), segments in zip(captured, sealed, strict=True):
         if log.read_only_reason is not None:
             raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
-        last = -1 if state.end.segment is None else state.end.segment.base_offset  # it may have been rolled and sealed since
+        last = -1 if state.view.active is None else state.view.active.base_offset  # it may have been rolled and sealed since
         known = tuple(segment._replace(sidecar=None) for segment in segments if segment.base_offset < last)
         frozen.append(_freeze(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
     return Frozen(database_id=store.database_id, next_producer_id=next_producer_id, logs=frozen)
@@ -162,12 +162,12 @@ def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
 
 def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
     """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
-    segment, epochs = state.end.segment, state.epochs
+    view, segment, epochs = state.view, state.view.active, state.view.epochs
     producers = None if segment is None else state.producers
     aborted = {} if segment is None else {segment.base_offset: transaction_index.summary(state.aborted)}
     point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if segment is not None:
-        point = Point(segment.base_offset, state.end.offset, state.end.position)
+        point = Point(segment.base_offset, view.written_offset, view.written_position)
     return FrozenLog(
         topic=topic,
         entry=entry._replace(

@@ -1,0 +1,459 @@
+"""One partition's log as what reads it sees it: where it ends, its records, and waiting for more.
+
+``Log`` writes and publishes views, ``TailLog`` looks at the files beside a writer and publishes views; both are read as it is
+written here, by the functions of ``log.reading`` over the latest view and a limit.
+
+Threading: any number of threads.  What is read is found in two steps: the view, which is one value, and files that may be gone
+by then; who misses one looks whether there is a later view, and goes on with that.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+from logdb.codec import Positions, Record, RecordIterator, arrow
+from logdb.errors import Closed, LogdbError, LogTruncated, OffsetOutOfRange
+from logdb.log import reading
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.host import Captured, Host
+from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
+from logdb.log.reading import Cursor
+from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
+from logdb.log.view import LogView
+from logdb.mistakes import door, explained
+from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
+from logdb.segment import buffers
+from logdb.segment.segment import Segment
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_FOLLOW_WAIT_MS_MAX = 50
+
+
+class ReadableLog:
+    """A log that publishes views, to what reads it.
+
+    | field                  | who changes it                        | under which lock | when it may be trusted               |
+    |------------------------|---------------------------------------|------------------|--------------------------------------|
+    | ``view``               | see ``log.view``                      | see there        | always: it is one value              |
+    | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
+    | ``read_only_reason``   | the opening                           | none             | from then on                         |
+    | ``_closed``            | ``abandon``, ``forked``               | ``_sync_lock``   | once true it stays so                |
+    | ``_config``            | ``configure``                         | none             | from the next batch on               |
+    | ``_positions``,        | who reads; a swap and a log start     | none             | hints: the segment is compared, and  |
+    | ``_cursor``            | that moves clear them                 |                  | what is read is checked              |
+    | ``_watchers``          | ``watch``, ``unwatch``                | ``_watch_lock``  | always: a tuple, replaced as a whole |
+    """
+
+    _next_offset: int
+
+    def __init__(
+        self, *, host: Host, directory: str, topic: str, partition: int, config: LogConfig, view: LogView, read_only_reason: str | None
+    ) -> None:
+        self.topic, self.partition, self.directory = topic, partition, directory
+        self.view, self.read_only_reason = view, read_only_reason
+        self._host, self._config, self._closed = host, config, False
+        self._positions = Positions()
+        self._cursor: Cursor | None = None
+        self._source: Callable[[int, int], Iterable[Buffer]] = self._chunks_of_records
+        self._watchers: tuple[Signal, ...] = ()
+        self._watch_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic}-{self.partition} [{self.view.start_offset}, {self.end_offset})>"
+
+    # ------------------------------------------------------------ what publishes the views says
+
+    def catch_up(self) -> LogView:
+        """The latest view, once what was appended so far is in it, if it can be."""
+        raise NotImplementedError
+
+    def _decided(self) -> LogView:
+        """The latest view, with the transactions below its end known."""
+        raise NotImplementedError
+
+    def _replaced(self, view: LogView) -> bool:
+        """Whether the log has other segments by now than ``view``, of which a file is missing."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def closed(self) -> bool:
+        """Whether the database, or its topic, is gone."""
+        return self._closed
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+        return self.view.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset, the next one to be given; counts records that wait in the open batch."""
+        return self._next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Where reading ends: what lies below it is replicated.  Of a log that is not replicated: the log end offset."""
+        return min(self._next_offset, self.view.high_watermark)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what is decided ends: the first offset of an open transaction, or else the high watermark."""
+        raise NotImplementedError
+
+    def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
+        """Where reading ends now; everything appended so far is written first, if it can be.
+
+        Unlike ``high_watermark`` it counts no record that still waits because the disk is full.
+        """
+        if self._closed:
+            raise self._host.refusal(self)
+        committed, view = is_committed(isolation_level), self.catch_up()
+        return (self._decided() if committed else view).limit(committed=committed)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that were begun on this partition and not ended, by their first offsets."""
+        raise NotImplementedError
+
+    def capture(self) -> Captured:
+        """What was written by now, as a copy that stays.
+
+        Raises:
+            WriteFailed: A write was interrupted, and finishing it fails.
+            CorruptionError: Only of a log that another process writes to.
+        """
+        raise NotImplementedError
+
+    @door
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
+
+        Args:
+            offset: Where reading began.
+            end_offset: Where it ended, at most the last stable offset: what is still open is not in the list.
+
+        Source: KIP-98, the list that goes with a fetch.
+        """
+        while True:
+            view = self.view
+            try:
+                return reading.aborted_transactions(view, offset, end_offset, self._replaced)
+            except FileMissing:
+                if not self._replaced(view):
+                    raise
+
+    @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+        return self._config.durability
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, as written."""
+        return sum(segment.size_bytes for segment in self.view.segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.view.segments
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+        return self.view.epochs.latest_start
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+        return self.view.flushed.offset
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self.view.epochs
+
+    @door
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at ``offset``; -1: unknown."""
+        return self.view.epochs.at(offset)
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> RecordIterator:
+        """Read records from ``offset`` to where the log ends now.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            end_offset: Stop before this one.
+            leader_epoch: Epoch of the record before ``offset``, as the reader saw it;
+                an offset lost since then is an error instead of other records.
+            isolation_level: ``"read_committed"`` ends at the last stable offset, and leaves out aborted transactions.
+
+        Returns:
+            An iterator that holds no lock and no file; it sees everything appended
+            by this process before the call.
+
+        Raises:
+            OffsetOutOfRange: ``offset`` is not in the log; it carries the range.
+            LogTruncated: ``offset`` was lost (KIP-320).
+            CorruptionError: When iteration comes to a damaged batch.
+        """
+        try:
+            end = self._readable_end(offset)
+            if leader_epoch is not None:
+                self._check_epoch(offset, leader_epoch)
+            if end_offset is not None and end_offset < end:
+                end = end_offset
+            if isolation_level != "read_uncommitted" and is_committed(isolation_level):
+                end, aborted = self._committed(offset, end)
+                if aborted:
+
+                    def source(offset: int, end_offset: int) -> Iterator[Buffer]:
+                        return without_aborted(self._chunks(offset, end_offset), aborted)
+
+                    return RecordIterator(source, offset, end, self.topic, self.partition)
+            return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
+        except TypeError as error:
+            raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        """Read whole record batches, as stored, from the one that holds ``offset``.
+
+        The first batch may begin below ``offset``: batches are never split.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
+                or the reader could never advance.
+            isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
+                batches does not count.
+
+        Returns:
+            Batches (compressed as they are, CRC checked) and the offset to go on from.
+            The memory is the caller's for as long as the view, or one made from it, is alive.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``.
+
+        Source: KIP-74 for the "at least one batch" rule.
+        """
+        try:
+            self._readable_end(offset)
+            committed = is_committed(isolation_level)
+            limit = (self._decided() if committed else self.view).limit(committed=committed)
+            if offset >= limit:
+                limit = self._limit(committed=committed)
+            while True:
+                view = self._view_from(offset)
+                try:
+                    batches, next_offset, self._cursor = reading.batches(view, offset, limit, size_bytes_max, self._cursor)
+                    return batches, next_offset
+                except FileMissing:
+                    if not self._replaced(view):
+                        raise
+        except TypeError as error:
+            raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
+
+    @door
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        """Read records as Arrow batches, decoded in C.
+
+        Args:
+            offset: First offset wanted; None: the log start.
+            end_offset: Stop before this one; None: where the log ends now.
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers, in the order wanted; None: all but the type.
+            isolation_level: As ``read``.
+
+        Returns:
+            Batches of some thousand rows.  offset: int64; timestamp: timestamp[ms, UTC]; timestamp_type: int32, 0
+            CreateTime, 1 LogAppendTime; key, value: binary; headers: list<struct<key: string, value: binary>>.
+
+        Raises:
+            ValueError: An unknown column.
+            OffsetOutOfRange, CorruptionError: as ``read``.
+        """
+        if offset is None:
+            offset = self.start_offset
+        end = self._readable_end(offset)
+        end = end if end_offset is None else min(end, end_offset)
+        aborted: list[AbortedTransaction] = []
+        if is_committed(isolation_level):
+            end, aborted = self._committed(offset, end)
+        chunks = self._chunks(offset, end, positions=None)
+        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
+
+    @door
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """Read records from ``offset`` on, and wait for more.
+
+        Args:
+            offset: First offset wanted, in [start_offset, end_offset].
+            timeout_ms: End after so long without a record; None: never.
+            stop: End soon after it is set.
+            isolation_level: As ``read``.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
+            Closed: The database was closed meanwhile.
+        """
+        committed = is_committed(isolation_level)
+        while stop is None or not stop.is_set():
+            self._readable_end(offset)
+            limit = self._limit(committed=committed)
+            for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
+                yield record
+                offset = record.offset + 1
+                if stop is not None and stop.is_set():
+                    return
+            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
+            if not self._wait_for(offset, timeout_ms, stop, committed=committed):
+                return
+
+    @door
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
+        self._readable_end(self.start_offset)
+        self.catch_up()
+        while True:
+            view = self.view
+            try:
+                return reading.offset_for_timestamp(view, view.limit(committed=False), timestamp_ms)
+            except FileMissing:
+                if not self._replaced(view):
+                    raise
+
+    def _readable_end(self, offset: int) -> int:
+        """Where a read from ``offset`` ends; raises unless that is in the log."""
+        if self._closed:
+            raise self._host.refusal(self)
+        end, view = self._next_offset, self.view
+        if not view.start_offset <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, view.start_offset, end)
+        return min(end, view.high_watermark)
+
+    def _limit(self, *, committed: bool) -> int:
+        """Where reading ends once what was appended so far is written."""
+        view = self.catch_up()
+        return (self._decided() if committed else view).limit(committed=committed)
+
+    def _view_from(self, offset: int) -> LogView:
+        """The latest view; raises unless it still holds ``offset``."""
+        view = self.view
+        if offset < view.start_offset:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, view.start_offset, self._next_offset)
+        return view
+
+    def _committed(self, offset: int, end_offset: int) -> tuple[int, list[AbortedTransaction]]:
+        """Where a read of committed records ends, at most ``end_offset``, and which transactions it leaves out."""
+        end = min(end_offset, self._limit(committed=True))
+        return end, self.aborted_transactions(offset, end) if offset < end else []
+
+    def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
+        """What a record iterator reads: first, for who wants no more, one batch."""
+        if offset < min(self.view.written_offset, end_offset):
+            view = self._view_from(offset)
+            try:
+                found = read_batch(view.segments, offset, view.epochs.entries or None, self._positions)
+            except Closed as error:
+                raise self._closed_under(error) from None
+            if found is not None:
+                batch, offset = found
+                return chain((batch,), self._chunks(offset, end_offset, positions=None))
+        return self._chunks(offset, end_offset)
+
+    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
+        view = self.view
+        if end_offset > view.written_offset:
+            view = self.catch_up()
+        return self._chunks_below(offset, min(end_offset, view.written_offset), self._positions if positions == "own" else positions)
+
+    def _chunks_below(self, offset: int, limit: int, positions: Positions | None) -> Iterator[Buffer]:
+        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
+        while True:
+            view = self._view_from(offset)
+            try:
+                yield from read_chunks(view.segments, offset, limit, view.epochs.entries or None, positions=positions)
+            except FileMissing as missing:
+                if not self._replaced(view):
+                    raise
+                offset = missing.offset
+            except Closed as error:
+                raise self._closed_under(error) from None
+            else:
+                return
+
+    def _closed_under(self, error: Closed) -> LogdbError:
+        """Why a file that a reader needs was closed: the database was, or the topic was deleted."""
+        return self._host.refusal(self) if self._closed else error
+
+    def _check_epoch(self, offset: int, leader_epoch: int) -> None:
+        log_end = self._next_offset
+        end = self.view.epochs.end_of(leader_epoch, log_end)
+        if end is None or offset > end:
+            raise LogTruncated(self.topic, self.partition, offset, leader_epoch, log_end if end is None else end, log_end)
+
+    # ------------------------------------------------------------ waiting for more
+
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, *, committed: bool) -> bool:
+        """Wait until reading ends behind ``offset``; False if that did not come in time."""
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        grown = threading.Event()
+        self.watch(grown)
+        try:
+            while True:
+                grown.clear()
+                limit = self._limit(committed=committed)
+                if self._closed:
+                    raise self._host.refusal(self)
+                if limit > offset:
+                    return True
+                left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
+                if left <= 0 or (stop is not None and stop.is_set()):
+                    return False
+                grown.wait(min(left, _FOLLOW_WAIT_MS_MAX / 1000))
+        finally:
+            self.unwatch(grown)
+
+    def watch(self, grown: Signal) -> None:
+        """Set ``grown`` whenever an end of the view moves, and when the log is closed, until ``unwatch``."""
+        with self._watch_lock:
+            self._watchers = (*self._watchers, grown)
+
+    def unwatch(self, grown: Signal) -> None:
+        with self._watch_lock:
+            self._watchers = tuple(known for known in self._watchers if known is not grown)
+
+    def wake(self) -> None:
+        """Set what watches: there is something to be looked at."""
+        for grown in self._watchers:
+            grown.set()

@@ -1,0 +1,73 @@
+"""Where one partition's log begins and ends: one immutable value, replaced by one assignment.
+
+A log that is written to, one that is read beside its writer and one of a snapshot each *publish* views; reading is functions
+over a view and a limit (``log.reading``).
+
+    log start offset      unstable offset   high watermark    flushed        written       log end
+          |                     |                 |              |              |             |
+     ─────[─────────────────────[─────────────────[──────────────[──────────────[─────────────)
+          └ read_committed ─────┘                 │              │              │ open batch, │
+          └ read_uncommitted ─────────────────────┘              │ page cache   │ queue (C)   │
+
+Two of these ends may lie in any order: the flushed end moves with each sync, the high watermark with what other brokers have.
+
+| variable             | who changes it                             | under which lock           | when it may be trusted            |
+|----------------------|--------------------------------------------|----------------------------|-----------------------------------|
+| log end (C:          | appends, in the builder                    | the GIL, the builder's own | at once; its records are in no    |
+| ``_next_offset``)    |                                            |                            | file below ``written_offset``     |
+| ``Log.view``         | all below, by one assignment               | ``_view_lock``             | without a lock: it is one value   |
+| ``.segments``        | a roll; a log start that moves; a swap     | ``_segments_lock``         | a file of it may be gone: who     |
+|                      |                                            |                            | misses one asks for a later view  |
+| ``.start_offset``    | retention, ``delete_records``              | ``_segments_lock``         | before the segments below it go   |
+| ``.written_offset``, | a write of a buffer, once it is whole      | the builder's write lock,  | below it bytes, indexes and       |
+| ``_position``        |                                            | ``_segments_lock``         | producers are as they will stay   |
+| ``.flushed``         | a sync, once fdatasync has returned        | ``_sync_lock``             | below it a power cut takes        |
+|                      |                                            |                            | nothing; never ahead of the disk  |
+| ``.high_watermark``  | what replicates the log                    | ``_view_lock``             | monotone within a leader epoch;   |
+|                      |                                            |                            | ``OFFSET_MAX``: a log of its own  |
+| ``.unstable_offset`` | a write that has batches of a producer     | that of the producers      | with ``written_offset``           |
+| ``.epochs``          | a new leader epoch                         | ``_segments_lock``         | the file on the disk may be older |
+|                      |                                            |                            | until the next sync               |
+
+Locks are taken in this order: ``_sync_lock``, the builder's write lock, ``_segments_lock``, that of the producers, ``_view_lock``.
+Beside a writer (``log.tail``) all of it changes under the tail's one lock.
+"""
+
+from typing import NamedTuple
+
+from logdb.log.epochs import LeaderEpochs
+from logdb.log.recovery_point import Point
+from logdb.model import OFFSET_MAX
+from logdb.segment.segment import Segment
+
+
+class LogView(NamedTuple):
+    """One log as of one moment; the module says who changes what of it, and when it may be trusted.
+
+    ``segments``: oldest first; the last one is active.  ``written_offset``: where what lies in the files ends, at
+    ``written_position`` of the active segment.  ``flushed``: where what is durable ends, the recovery point.
+    ``unstable_offset``: the first offset of the oldest open transaction; OFFSET_MAX without one.
+    """
+
+    segments: tuple[Segment, ...]
+    start_offset: int
+    written_offset: int
+    written_position: int
+    flushed: Point
+    epochs: LeaderEpochs
+    unstable_offset: int = OFFSET_MAX
+    high_watermark: int = OFFSET_MAX
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that the written end lies in; None for a log without segments."""
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what is written, replicated and decided ends."""
+        return max(min(self.written_offset, self.high_watermark, self.unstable_offset), self.start_offset)
+
+    def limit(self, *, committed: bool) -> int:
+        """Where reading ends: at the last stable offset, or else at the high watermark."""
+        return self.last_stable_offset if committed else min(self.written_offset, self.high_watermark)
