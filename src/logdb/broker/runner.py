@@ -310,8 +310,7 @@ class Shard(Generic[C]):
     def _append(self, effects: Effects) -> None:
         """Write the records; ``_publish`` waits for the commit, which others may share."""
         level: Durability | None = "os" if self.log.durability == "fsync" else None
-        records = (*self._deferred, *effects.records)
-        values, keys = [record.value for record in records], [record.key for record in records]
+        keys, values = zip(*self._deferred, *effects.records, strict=True)
         if effects.producer is None:
             self.log.append_many(values, keys, durability=level)
         else:
@@ -358,7 +357,10 @@ class Shard(Generic[C]):
         """Answer what was accepted once it is committed; returns the actions that may begin now."""
         pending = self._take_pending() if self._pending else []
         try:
-            self.log.commit_to(self._accepted_offset, sync=effects.sync or (bool(pending) and any(other.sync for other in pending)))
+            sync = effects.sync
+            for accepted in pending:
+                sync |= accepted.sync
+            self.log.commit_to(self._accepted_offset, sync=sync)
             if effects.replies and self._waiting:
                 self._answer(effects)
         except BaseException as error:
