@@ -166,6 +166,16 @@ class ReadableLog:
         return self._config
 
     @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+        return self.view.epochs.latest_start
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+        return self.view.flushed.offset
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self.view.epochs
 
