@@ -22,7 +22,7 @@ from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Cursor
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
 from logdb.log.view import LogView
-from logdb.mistakes import door, explained
+from logdb.mistakes import checked_call, explained
 from logdb.model import AbortedTransaction, Buffer, Durability, LogConfig, OpenTransaction, Signal
 from logdb.segment import buffers
 from logdb.segment.segment import Segment
@@ -129,7 +129,7 @@ class ReadableLog:
         """
         raise NotImplementedError
 
-    @door
+    @checked_call
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with batches in [``offset``, ``end_offset``), by their markers.
 
@@ -166,10 +166,20 @@ class ReadableLog:
         return self._config
 
     @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+        return self.view.epochs.latest_start
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+        return self.view.flushed.offset
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self.view.epochs
 
-    @door
+    @checked_call
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of the record at ``offset``; -1: unknown."""
         return self.view.epochs.at(offset)
@@ -221,7 +231,12 @@ class ReadableLog:
             raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        offset: int,
+        size_bytes_max: int = buffers.READ_SIZE_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        replica: bool = False,
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``.
 
@@ -233,6 +248,7 @@ class ReadableLog:
                 or the reader could never advance.
             isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
                 batches does not count.
+            replica: For a follower: read past the high watermark, up to what is written.
 
         Returns:
             Batches (compressed as they are, CRC checked) and the offset to go on from.
@@ -246,9 +262,10 @@ class ReadableLog:
         try:
             self._readable_end(offset)
             committed = is_committed(isolation_level)
-            limit = (self._decided() if committed else self.view).limit(committed)
+            view = self._decided() if committed else self.view
+            limit = view.written_offset if replica else view.limit(committed)
             if offset >= limit:
-                limit = self._limit(committed)
+                limit = self.catch_up().written_offset if replica else self._limit(committed)
             while True:
                 view = self._view_from(offset)
                 try:
@@ -260,7 +277,7 @@ class ReadableLog:
         except TypeError as error:
             raise explained(error, ReadableLog.read_batches, offset=offset, size_bytes_max=size_bytes_max) from error.__cause__
 
-    @door
+    @checked_call
     def read_arrow(
         self,
         offset: int | None = None,
@@ -295,7 +312,7 @@ class ReadableLog:
         chunks = self._chunks(offset, end, positions=None)
         return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
 
-    @door
+    @checked_call
     def follow(
         self,
         offset: int,
@@ -313,23 +330,25 @@ class ReadableLog:
             isolation_level: As ``read``.
 
         Raises:
-            OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
+            OffsetOutOfRange, LogTruncated, CorruptionError: as ``read``, from the iterator.
             Closed: The database was closed meanwhile.
         """
-        committed = is_committed(isolation_level)
+        committed, view = is_committed(isolation_level), self.view
         while stop is None or not stop.is_set():
             self._readable_end(offset)
+            self._check_lineage(view, offset)
             limit = self._limit(committed)
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
+            view = self.view
+            offset = max(offset, limit, view.start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, committed):
                 return
 
-    @door
+    @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
         self._readable_end(self.start_offset)
@@ -360,7 +379,7 @@ class ReadableLog:
     def _view_from(self, offset: int) -> LogView:
         """The latest view; raises unless it still holds ``offset``."""
         view = self.view
-        if offset < view.start_offset:
+        if not view.start_offset <= offset <= self._next_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, view.start_offset, self._next_offset)
         return view
 
@@ -398,6 +417,7 @@ class ReadableLog:
                 if not self._replaced(view):
                     raise
                 offset = missing.offset
+                self._check_lineage(view, offset)
             except Closed as error:
                 raise self._closed_under(error) from None
             else:
@@ -412,6 +432,11 @@ class ReadableLog:
         end = self.view.epochs.end_of(leader_epoch, log_end)
         if end is None or offset > end:
             raise LogTruncated(self.topic, self.partition, offset, leader_epoch, log_end if end is None else end, log_end)
+
+    def _check_lineage(self, view: LogView, offset: int) -> None:
+        """Raise unless what lies before ``offset`` is what a former view had there, as far as that has leader epochs."""
+        if view.start_offset < offset <= view.written_offset and view.epochs.entries:
+            self._check_epoch(offset, view.epochs.at(offset - 1))
 
     # ------------------------------------------------------------ waiting for more
 
@@ -428,6 +453,7 @@ class ReadableLog:
                     raise self._host.refusal(self)
                 if limit > offset:
                     return True
+                self._view_from(offset)
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False
