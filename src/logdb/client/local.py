@@ -66,7 +66,7 @@ class LocalDatabase(Database):
         with self._broker_lock:
             if self._broker is None:
                 self._check_not_ended()
-                self._broker = Broker(self._store, group_config=config)
+                self._broker = Broker(self._store, self._store, group_config=config)
             return self._broker
 
     @property
@@ -88,7 +88,9 @@ class LocalDatabase(Database):
             raise error.with_traceback(None) from error.__cause__
         except (TypeError, AttributeError) as error:
             raise explained(error, Database.log, topic=topic, partition=partition) from error.__cause__
-        return log if self._broker is None and not log.open_transactions() else self._session.log(topic, partition)
+        if self._broker is not None or log.open_transactions():
+            self._session.log(topic, partition)  # which ends what an earlier process left open
+        return log
 
     def _open_views(self) -> "TopicViews":
         from logdb.client.table.view import TopicViews

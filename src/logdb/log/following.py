@@ -18,7 +18,7 @@ from logdb.codec.convert import Followed
 from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
-from logdb.log.epochs import EpochEnd
+from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.mistakes import explained
 from logdb.model import Buffer
 
@@ -110,6 +110,21 @@ def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
         _extend(log, begun)
 
 
+def forget_epochs(log: "Log", offset: int) -> None:
+    """See ``Log.forget_epochs``."""
+    with log._sync_lock, log._segments_lock:
+        epochs = log.view.epochs.before(offset)
+        if epochs.entries != log.view.epochs.entries:
+            _save(log, epochs)
+
+
+def _save(log: "Log", epochs: LeaderEpochs) -> None:
+    epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
+    log._epochs_unsynced = False
+    log._publish(epochs=epochs)
+    log.leader_epoch = epochs.latest
+
+
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
     """Let epochs begin, durably; with the gate held."""
     with log._sync_lock, log._segments_lock:
@@ -118,7 +133,4 @@ def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
         epochs = log.view.epochs
         for epoch, start_offset in begun:
             epochs = epochs.begun(epoch, start_offset)
-        epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-        log._epochs_unsynced = False
-        log._publish(epochs=epochs)
-    log.leader_epoch = epochs.latest
+        _save(log, epochs)

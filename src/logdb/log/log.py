@@ -19,9 +19,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from logdb.codec import FSYNC, OS, BatchBuilder, compression, convert, last_offset, split
+from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression, convert, last_offset, split
 from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
 from logdb.errors import (
@@ -63,6 +63,11 @@ from logdb.model import (
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew
+
+if TYPE_CHECKING:
+    from logdb.log.recovery import Recovered
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +143,7 @@ class Log(BatchBuilder, ReadableLog):
         self._noted_position = view.written_position
         # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
+        self.interrupted = False  # a truncation was committed, and its files are not in place
         self._following = False  # the batches are a leader's: they are written as they came
         self._below_fsync_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions: Transactions | None = transactions  # None until the first batch of a producer comes
@@ -652,6 +658,64 @@ class Log(BatchBuilder, ReadableLog):
         self._positions.clear()
         self._cursor = None
 
+    # ------------------------------------------------------------ an end that moves back (store.truncation)
+
+    def alone(self, work: Callable[[int], T]) -> T:
+        """Call ``work(next_offset)`` while no record is accepted; the work may flush, and must not append."""
+        return self._alone(work)
+
+    def forget_epochs(self, offset: int) -> None:
+        """Forget, durably, the leader epochs that begin at the end of the log, ``offset``; the caller is ``alone``."""
+        following.forget_epochs(self, offset)
+
+    def restart(self, recover: Callable[[], "Recovered"], start_offset: int) -> None:
+        """Go on with what a recovery finds in the directory: the log was cut off.  The caller is ``alone``; nothing waits to be written.
+
+        Args:
+            recover: Called while no file is read for the first time and none is synced; what it raises changes nothing here.
+        """
+        with self._sync_lock:
+            with self._replacing:
+                found = recover()
+                with self._segments_lock:
+                    self._take(found, start_offset)
+            self._point.note(point=found.point.point)
+        self.wake()
+
+    def _take(self, found: "Recovered", start_offset: int) -> None:
+        kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
+        segments = [kept.get((new.base_offset, new.next_offset), new) if new.scanner is None else new for new in found.segments]
+        unstable_offset = None if found.transactions is None else found.transactions.written.first_unstable
+        self._point.retire()
+        self._point, self._transactions, self._sealing = found.point, found.transactions, list(found.unsealed)
+        self.checkpointed, self._checkpointed_ms = found.point.point, self._io.monotonic_ms()
+        self._tried, self._unsynced_since_ms, self._interval_wanted, self._epochs_unsynced = (-1, 0, 0, 0), 0, False, False
+        self._noted_position = segments[-1].size_bytes if segments else 0
+        self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
+        high_watermark = self.view.high_watermark
+        if high_watermark < OFFSET_MAX:
+            high_watermark = max(start_offset, min(high_watermark, found.next_offset))
+        self._publish(
+            segments=tuple(segments),
+            start_offset=start_offset,
+            written_offset=found.next_offset,
+            written_position=self._noted_position,
+            flushed=found.point.point,
+            epochs=found.epochs,
+            unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+            high_watermark=high_watermark,
+        )
+        self._positions, self._cursor = Positions(), None  # a read under way may still add to the old ones
+        if self.interrupted or found.read_only_reason is not None:
+            self.interrupted, self.read_only_reason = False, found.read_only_reason
+            self._refusing = 0 if found.read_only_reason is None else APPENDS_REFUSED
+            self.configure(self._config)
+
+    def interrupt(self, reason: str) -> None:
+        """Take, write and sync nothing until ``restart``: the files are not those of the log."""
+        self.interrupted, self.read_only_reason = True, reason
+        self.refuse(WRITES_REFUSED)
+
     # ------------------------------------------------------------ durability
 
     def _sync(self) -> None:
@@ -823,6 +887,8 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             Why that failed; None if it did not.
         """
+        if self.interrupted:
+            return self.read_only_reason
         try:
             if self._refusing != WRITES_REFUSED and self.read_only_reason is None:
                 self.refuse(APPENDS_REFUSED)

@@ -166,6 +166,16 @@ class ReadableLog:
         return self._config
 
     @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+        return self.view.epochs.latest_start
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+        return self.view.flushed.offset
+
+    @property
     def epochs(self) -> LeaderEpochs:
         return self.view.epochs
 
@@ -221,7 +231,12 @@ class ReadableLog:
             raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
 
     def read_batches(
-        self, offset: int, size_bytes_max: int = buffers.READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        offset: int,
+        size_bytes_max: int = buffers.READ_SIZE_BYTES,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        replica: bool = False,
     ) -> tuple[memoryview, int]:
         """Read whole record batches, as stored, from the one that holds ``offset``.
 
@@ -233,6 +248,7 @@ class ReadableLog:
                 or the reader could never advance.
             isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
                 batches does not count.
+            replica: For a follower: read past the high watermark, up to what is written.
 
         Returns:
             Batches (compressed as they are, CRC checked) and the offset to go on from.
@@ -246,9 +262,10 @@ class ReadableLog:
         try:
             self._readable_end(offset)
             committed = is_committed(isolation_level)
-            limit = (self._decided() if committed else self.view).limit(committed=committed)
+            view = self._decided() if committed else self.view
+            limit = view.written_offset if replica else view.limit(committed=committed)
             if offset >= limit:
-                limit = self._limit(committed=committed)
+                limit = self.catch_up().written_offset if replica else self._limit(committed=committed)
             while True:
                 view = self._view_from(offset)
                 try:
@@ -313,19 +330,21 @@ class ReadableLog:
             isolation_level: As ``read``.
 
         Raises:
-            OffsetOutOfRange, CorruptionError: as ``read``, from the iterator.
+            OffsetOutOfRange, LogTruncated, CorruptionError: as ``read``, from the iterator.
             Closed: The database was closed meanwhile.
         """
-        committed = is_committed(isolation_level)
+        committed, view = is_committed(isolation_level), self.view
         while stop is None or not stop.is_set():
             self._readable_end(offset)
+            self._check_lineage(view, offset)
             limit = self._limit(committed=committed)
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
+            view = self.view
+            offset = max(offset, limit, view.start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, committed=committed):
                 return
 
@@ -359,7 +378,7 @@ class ReadableLog:
     def _view_from(self, offset: int) -> LogView:
         """The latest view; raises unless it still holds ``offset``."""
         view = self.view
-        if offset < view.start_offset:
+        if not view.start_offset <= offset <= self._next_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, view.start_offset, self._next_offset)
         return view
 
@@ -397,6 +416,7 @@ class ReadableLog:
                 if not self._replaced(view):
                     raise
                 offset = missing.offset
+                self._check_lineage(view, offset)
             except Closed as error:
                 raise self._closed_under(error) from None
             else:
@@ -411,6 +431,11 @@ class ReadableLog:
         end = self.view.epochs.end_of(leader_epoch, log_end)
         if end is None or offset > end:
             raise LogTruncated(self.topic, self.partition, offset, leader_epoch, log_end if end is None else end, log_end)
+
+    def _check_lineage(self, view: LogView, offset: int) -> None:
+        """Raise unless what lies before ``offset`` is what a former view had there, as far as that has leader epochs."""
+        if view.start_offset < offset <= view.written_offset and view.epochs.entries:
+            self._check_epoch(offset, view.epochs.at(offset - 1))
 
     # ------------------------------------------------------------ waiting for more
 
@@ -427,6 +452,7 @@ class ReadableLog:
                     raise self._host.refusal(self)
                 if limit > offset:
                     return True
+                self._view_from(offset)
                 left = _FOLLOW_WAIT_MS_MAX / 1000 if until is None else until - time.monotonic()
                 if left <= 0 or (stop is not None and stop.is_set()):
                     return False

@@ -40,8 +40,8 @@ class Checkpoints:
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
         for log in logs:
-            if TopicPartition(log.topic, log.partition) not in self._entries:
-                continue  # deleted meanwhile
+            if TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
+                continue  # deleted meanwhile, or cut off
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]

@@ -13,7 +13,7 @@ from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
 from logdb.log.host import CataloguedLog, Host
 from logdb.log.log import APPENDS_REFUSED, Log
-from logdb.log.recovery import recover
+from logdb.log.recovery import Recovered, recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import LogEntry, ReadTransaction, TopicEntry
@@ -50,18 +50,7 @@ class OpenLogs:
         if not exists(state.io, directory):
             raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
         _reconcile_topic_file(state, topic, entry, directory)
-        found = recover(
-            state.io,
-            directory,
-            entry,
-            state.catalogue.segments(topic.name, entry.partition),
-            config,
-            clean=state.clean,
-            distrust_cache=self._distrust_cache,
-            replicated=self._replicated,
-            now_ms=state.clock_ms(),
-        )
-        state.reports += found.reports
+        found = self._recover(directory, entry, config, clean=state.clean, distrust_cache=self._distrust_cache)
         log = Log(
             io=state.io,
             clock=state.clock,
@@ -84,6 +73,26 @@ class OpenLogs:
         )
         self._begin(log)
         return log
+
+    def recovered(self, log: Log) -> Recovered:
+        """What there is of an open log, by the catalogue, as after a clean close."""
+        return self._recover(log.directory, self._entries.get(TopicPartition(log.topic, log.partition)), log.config, clean=True)
+
+    def _recover(self, directory: str, entry: LogEntry, config: LogConfig, *, clean: bool, distrust_cache: bool = False) -> Recovered:
+        state = self._state
+        found = recover(
+            state.io,
+            directory,
+            entry,
+            state.catalogue.segments(entry.topic, entry.partition),
+            config,
+            clean=clean,
+            distrust_cache=distrust_cache,
+            replicated=self._replicated,
+            now_ms=state.clock_ms(),
+        )
+        state.reports += found.reports
+        return found
 
     def _begin(self, log: Log) -> None:
         """Let a log that was recovered take records, if it may."""

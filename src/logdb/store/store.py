@@ -26,13 +26,13 @@ from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
 from logdb.store import lock, opening, retention, topics
-from logdb.store.check.report import Progress
+from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import OpenLogs, TailLogs
+from logdb.store.protocols import PartitionState, always
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
-from logdb.store.topics import always
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
@@ -41,8 +41,11 @@ T = TypeVar("T")
 class Store:
     """One directory, open.  Made by ``Store.open``.
 
-    ``snapshot``: what the directory says of itself where it is one.  Its logs ask it what ``log.host.Host`` says.
+    ``snapshot``: what the directory says of itself where it is one.  Its logs ask it what ``log.host.Host`` says.  To the
+    layers above it is the ``Storage`` and the ``Metadata`` of a single node.
     """
+
+    node_id = 0
 
     def __init__(
         self,
@@ -275,6 +278,40 @@ class Store:
         self._state.check_writable()
         return self.writer.retention.delete_records(topic, partition, before_offset)
 
+    def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
+        """Cut a log off, durably: a follower's, where it parts from its leader's.
+
+        All that is known of what lay behind goes with it: producers, transactions, leader epochs, sidecars.
+
+        Args:
+            offset: The log ends with the last batch below it.
+            high_watermark: What lies below it is replicated, and stays.
+
+        Returns:
+            The new log end offset: ``offset``, or the begin of the batch that holds it.  Where the log start offset lies in that
+            batch, the log is empty.
+
+        Raises:
+            OffsetOutOfRange: It is before the log start or ``high_watermark``, or past the log end; or its batch begins below
+                ``high_watermark``.
+            CorruptionError: A batch below it is damaged.
+            DiskFull, WriteFailed: Nothing has changed; or, where the log is read-only then, the next call finishes it.
+            SyncFailed, Closed, ReadOnly: as they say.
+        """
+        self._state.check_writable()
+        return self.writer.truncations.truncate_to(self.log(topic, partition), offset, high_watermark)
+
+    def begin_anew(self, topic: str, partition: int, offset: int) -> None:
+        """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has let go of what would come next.
+
+        Raises:
+            DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
+
+        Source: Kafka's truncateFullyAndStartAt.
+        """
+        self._state.check_writable()
+        self.writer.truncations.begin_anew(self.log(topic, partition), offset)
+
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """Let go of old records now; see ``Database.enforce_retention``."""
         if topic is not None:
@@ -319,6 +356,20 @@ class Store:
         """Up to where a log was compacted, as far as the catalogue knows."""
         entry = self.catalogue.log(topic, partition)
         return 0 if entry is None else entry.clean_offset
+
+    def change_number(self) -> int:
+        """A number that grows with every change of the catalogue."""
+        return self.catalogue.number()
+
+    def partition_state(self, topic: str, partition: int) -> PartitionState:
+        """A single node leads each partition in the epoch of its log, and has the only replica."""
+        return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
+
+    def backup(self, path: str, base: str | None = None) -> Copied:
+        """See ``Database.backup``."""
+        from logdb.store.copy.backup import backup  # few programs need it
+
+        return backup(self, path, base)
 
     def take_producer_ids(self, count: int) -> range:
         """So many producer ids that nobody has been given, and nobody ever will be again; durable.

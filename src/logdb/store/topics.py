@@ -36,14 +36,11 @@ from logdb.model import (
 from logdb.store import replacement_intent, topic_file
 from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
+from logdb.store.protocols import always
 from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.state import StoreState
 
 logger = logging.getLogger(__name__)
-
-
-def always() -> None:
-    """Go on."""
 
 
 def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:
@@ -190,7 +187,7 @@ class TopicChanges:
                     self._finish_create(number, intent)
                 case "delete":
                     self._finish_delete(number, intent)
-                case replacement_intent.KIND:
+                case replacement_intent.COMPACTION | replacement_intent.TRUNCATION:
                     self._replacer.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")

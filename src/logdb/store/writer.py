@@ -28,6 +28,7 @@ from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
 from logdb.store.topics import TopicChanges
+from logdb.store.truncation import Truncations
 
 if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
@@ -66,6 +67,7 @@ class Writer:
         self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
+        self.truncations = Truncations(state, self.entries, self.checkpoints, self.cleaner, self.replacer, self.logs.recovered)
 
     # ------------------------------------------------------------ opening and closing
 
