@@ -183,7 +183,7 @@ def test_a_transaction_that_begins_when_the_coordinators_have_ended(tmp_path):
     old.send("t", b"v")
     old.flush()
     session, raised = db._session, []
-    end = session._endings.close
+    end = session._markers.close
 
     def beside() -> None:
         for name in ("x", "x"):  # the second would wait for what the first has begun
@@ -199,7 +199,7 @@ def test_a_transaction_that_begins_when_the_coordinators_have_ended(tmp_path):
         assert not thread.is_alive(), "it waits for an answer that never comes"
         end()
 
-    session._endings.close = close_endings
+    session._markers.close = close_endings
     for shard in session._transactions.all():
         shard._act = lambda action: (_ for _ in ()).throw(WriteFailed("t-0", "to be tried again by a timer"))
     db._producers.clear()  # the client is gone

@@ -16,8 +16,8 @@ from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.log import Log
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
+from logdb.store.protocols import ReplicaLog
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,7 +35,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
 class AuthorizedLog:
     """``requests.session.PartitionLog`` for the principal of a session."""
 
-    def __init__(self, session: "AuthorizedSession", log: Log) -> None:
+    def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
         self.topic, self.partition = log.topic, log.partition
         self._session, self._log = session, log
 

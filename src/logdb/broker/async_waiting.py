@@ -17,14 +17,14 @@ from typing import NamedTuple
 from logdb.broker.waiting import POLL_MS_MAX, POLL_MS_MIN, end_of
 from logdb.errors import Closed, LogdbError, UnknownTopic
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
 from logdb.model import OFFSET_MAX, TopicPartition
+from logdb.store.protocols import ReplicaLog
 
 
 class _Key(NamedTuple):
     """What has one bell."""
 
-    log: Log
+    log: ReplicaLog
     isolation_level: IsolationLevel
 
 
@@ -59,7 +59,7 @@ class _Bell:
 class Waits:
     """All waits of one event loop; made by ``AccessControl.waits``."""
 
-    def __init__(self, find: Callable[[str, int], Log], *, lingers_ms: int | None) -> None:
+    def __init__(self, find: Callable[[str, int], ReplicaLog], *, lingers_ms: int | None) -> None:
         """Nobody waits yet.
 
         Args:
@@ -103,7 +103,7 @@ class Waits:
                 raise Closed(f"{partition} is being closed")
         return found
 
-    def _log(self, partition: TopicPartition) -> Log:
+    def _log(self, partition: TopicPartition) -> ReplicaLog:
         try:
             return self._find(*partition)
         except UnknownTopic as error:

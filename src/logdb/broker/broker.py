@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from logdb.broker import decisions
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
-from logdb.broker.marker_writer import MarkerWriter
+from logdb.broker.local_peers import LocalPeers
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
+from logdb.broker.transaction_peers import TransactionPeers
 from logdb.broker.waiting import wait_for_any
 from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import transactional_producers
-from logdb.coordinator.effects import Reply
+from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import (
     AbortTransaction,
     AddPartitions,
@@ -62,7 +62,6 @@ from logdb.errors import (
 )
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
 from logdb.model import (
     INTERNAL_TOPICS,
     SERVED_TOPIC_DEFAULTS,
@@ -78,8 +77,7 @@ from logdb.model import (
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
-from logdb.store.store import Store
-from logdb.store.topics import always
+from logdb.store.protocols import Metadata, ReplicaLog, Storage, always
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -98,36 +96,50 @@ class Broker:
     """
 
     def __init__(
-        self, store: Store, *, group_config: GroupConfig | None = None, transaction_config: TransactionConfig | None = None
+        self,
+        storage: Storage,
+        metadata: Metadata,
+        *,
+        group_config: GroupConfig | None = None,
+        transaction_config: TransactionConfig | None = None,
     ) -> None:
-        self._store, self._owner = store, os.getpid()
+        """Begin with no shard loaded.
+
+        Args:
+            storage: The partitions that this node has.
+            metadata: The topics; on a single node those of the same store.
+        """
+        self._store, self._metadata, self._owner = storage, metadata, os.getpid()
         self._group_config, self._transaction_config = group_config or GroupConfig(), transaction_config or TransactionConfig()
-        self._timers = Timers(store.io, _fire)
-        self._endings = MarkerWriter(store, self._append_offsets_marker, self._decision)
-        self._groups = Shards(store, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._endings.execute)
+        self._timers = Timers(storage.io, _fire)
+        self._groups = Shards(storage, metadata, _OFFSETS, self._group_coordinator, timers=self._timers, execute=self._execute)
         self._transactions = Shards(
-            store,
+            storage,
+            metadata,
             _TRANSACTIONS,
             self._transaction_coordinator,
             timers=self._timers,
-            execute=self._endings.execute,
-            while_appending=lambda: store.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
+            execute=self._execute,
+            while_appending=lambda: storage.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
         )
-        self._leftovers = DanglingTransactions(store, self._transactions, self._endings)
-        store.settle_by(self._settle)
+        peers = LocalPeers(storage, self._groups, self._transactions)
+        self._peers: TransactionPeers = peers
+        self._markers = peers.markers
+        self._dangling = DanglingTransactions(storage, peers, self._markers)
+        storage.settle_by(self._settle)
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
-        if store.mode == "a":
+        if storage.mode == "a":
             self.events = Events()
-            store.listen(self.events.add)
+            metadata.listen(self.events.add)
         else:
-            self.events = PolledEvents(store.catalogue.number, lambda: store.topics(internal=True))
+            self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 
     def settle_leftovers(self) -> None:
         """After an unclean stop: end the transactions that it left open, in the background."""
-        self._leftovers.start()
+        self._dangling.start()
 
     def _settle(self) -> None:
         """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
@@ -135,7 +147,7 @@ class Broker:
         Raises:
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
-        self._leftovers.settle_all()
+        self._dangling.settle_all()
         self._transactions.finish()
 
     def close(self) -> None:
@@ -143,12 +155,12 @@ class Broker:
         if os.getpid() != self._owner:
             return  # in a child that was forked there is neither a thread nor anybody who waits
         self.events.close()
-        self._leftovers.stop()
+        self._dangling.stop()
         self._timers.stop()
         self._transactions.finish()
         self._groups.end()
         self._transactions.end()
-        self._endings.close()
+        self._markers.close()
 
     def submit(self, request: "Request[A]", **caller: Any) -> A:
         """Carry a request out; ``caller`` is what its method takes beside its fields, of who has made it."""
@@ -171,14 +183,12 @@ class Broker:
         return verify(self._store.path, io=self._store.io)
 
     def backup(self, path: str, base: str | None = None) -> Copied:
-        from logdb.store.copy.backup import backup  # few programs need it
-
-        return backup(self._store, path, base)
+        return self._store.backup(path, base)
 
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin."""
-        return self._store.database_id
+        return self._metadata.database_id
 
     @property
     def io(self) -> IO:
@@ -210,11 +220,11 @@ class Broker:
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         config = self._of_new(config)
-        return self._store.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
+        return self._metadata.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """What ``create_topic`` would make, or raise, without doing it."""
-        return self._store.check_new_topic(name, partitions=partitions, config=self._of_new(config))
+        return self._metadata.check_new_topic(name, partitions=partitions, config=self._of_new(config))
 
     def serve_topics(self, told: Mapping[str, object]) -> None:
         """Be a server's: topics that don't say otherwise get ``told``, and ``SERVED_TOPIC_DEFAULTS`` where that is silent."""
@@ -227,7 +237,7 @@ class Broker:
 
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
         """Raise what ``alter_topic`` would, without doing it."""
-        self._store.check_topic_configs(name, config)
+        self._metadata.check_topic_configs(name, config)
 
     def alter_topic(
         self,
@@ -239,7 +249,7 @@ class Broker:
     ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
             raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
-        return self._store.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
+        return self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self._store.delete_records(topic, partition, before_offset)
@@ -254,11 +264,11 @@ class Broker:
         self._store.flush(sync)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        return self._store.topics(internal=internal)
+        return self._metadata.topics(internal=internal)
 
     def topic_names(self) -> tuple[str, ...]:
         """Names of all topics, also of internal ones."""
-        return self._store.topic_names()
+        return self._metadata.topic_names()
 
     def describe_topic(self, name: str) -> TopicInfo:
         return self._store.describe_topic(name)
@@ -268,12 +278,12 @@ class Broker:
         return self._store.describe_topic(name).config
 
     def partition_count(self, topic: str) -> int:
-        return self._store.partition_count(topic)
+        return self._metadata.partition_count(topic)
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         log = self._store.log(topic, partition)
         if self._store.mode == "a":
-            self._leftovers.settle(log)
+            self._dangling.settle(log)
         return log
 
     def delete_topic(self, name: str) -> None:
@@ -281,21 +291,21 @@ class Broker:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
-        self._store.delete_topic(name)
+        self._metadata.delete_topic(name)
         for shard in self._groups.all():
             shard.handle(TopicsDeleted(topics=frozenset((name,))))
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        store = self._store
+        storage = self._store
         return wait_for_any(
             [(self.log(*partition), offset) for partition, offset in positions.items()],
             timeout_ms,
             isolation_level=isolation_level,
-            io=store.io,
-            lingers_ms=store.linger_ms if store.mode == "a" else None,
-            check=lambda: [store.log(*partition) for partition in positions],
+            io=storage.io,
+            lingers_ms=storage.linger_ms if storage.mode == "a" else None,
+            check=lambda: [storage.log(*partition) for partition in positions],
         )
 
     def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
@@ -310,8 +320,10 @@ class Broker:
 
     def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
         """Whether an append at that level, None: the topic's, waits for no disk: the log is in use, and the level is below fsync."""
+        if self._store.mode != "a":
+            return False  # a log beside its writer takes no append
         log = self._store.log_in_use(topic, partition)
-        return log is not None and (durability or log.durability) != "fsync" and not log.strict
+        return log is not None and (durability or log.durability) != "fsync" and not log.fsync_only
 
     def produce(
         self,
@@ -347,7 +359,7 @@ class Broker:
         with self._producer_ids_lock:
             for producer_id in self._producer_ids:
                 return producer_id
-            taken = iter(self._store.take_producer_ids(_PRODUCER_ID_COUNT))
+            taken = iter(self._metadata.take_producer_ids(_PRODUCER_ID_COUNT))
             self._producer_ids = taken
             return next(taken)
 
@@ -398,11 +410,19 @@ class Broker:
         following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
         return following
 
-    def _append_offsets_marker(self, partition: int, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> None:
-        self._groups.at(partition).append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
+    def _execute(self, action: Action) -> None:
+        """Execute an action of a coordinator.
 
-    def _decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> decisions.Decision:
-        return decisions.find((shard.log for shard in self._transactions.all()), producer, partition)
+        Raises:
+            LogdbError: A part of it failed; the rest was done.
+        """
+        match action:
+            case SyncPartitions():
+                self._peers.sync(action.partitions)
+            case WriteMarkers():
+                self._peers.write_markers(action)
+                if action.last_epoch == action.producer.producer_epoch:
+                    self._peers.sync(action.partitions)
 
     # ------------------------------------------------------------ groups
 
@@ -516,7 +536,7 @@ class Broker:
         """Raises UnknownTopic, UnknownPartition."""
         if self._store.log_in_use(*partition) is not None:
             return
-        count = self._store.partition_count(partition.topic)
+        count = self._metadata.partition_count(partition.topic)
         if not 0 <= partition.partition < count:
             raise UnknownPartition(*partition, count)
 
@@ -566,11 +586,22 @@ class Broker:
 
     # ------------------------------------------------------------ coordinators
 
-    def _group_coordinator(self, _log: Log) -> GroupCoordinator:
+    def load_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
+        """This node leads a partition of an internal topic since ``epoch``; see ``Shards.load``."""
+        return self._shards(partition).load(partition.partition, epoch)
+
+    def resign_coordinator(self, partition: TopicPartition, epoch: int) -> bool:
+        """This node does not lead a partition of an internal topic since ``epoch``; see ``Shards.resign``."""
+        return self._shards(partition).resign(partition.partition, epoch)
+
+    def _shards(self, partition: TopicPartition) -> "Shards[GroupCoordinator] | Shards[TransactionCoordinator]":
+        return self._groups if partition.topic == _OFFSETS else self._transactions
+
+    def _group_coordinator(self, _log: ReplicaLog, _epoch: int) -> GroupCoordinator:
         return GroupCoordinator(self._group_config, lambda: str(uuid.uuid4()))
 
-    def _transaction_coordinator(self, log: Log) -> TransactionCoordinator:
-        return TransactionCoordinator(self._transaction_config, self._new_producer_id, log.leader_epoch, log.epochs.latest_start)
+    def _transaction_coordinator(self, log: ReplicaLog, epoch: int) -> TransactionCoordinator:
+        return TransactionCoordinator(self._transaction_config, self._new_producer_id, epoch, log.epoch_start_offset)
 
 
 def _fire(key: Any) -> None:

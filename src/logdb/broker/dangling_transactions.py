@@ -19,12 +19,10 @@ import logging
 import threading
 
 from logdb.broker.marker_writer import MarkerWriter
-from logdb.broker.shards import Shards
-from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.broker.transaction_peers import TransactionPeers
 from logdb.errors import LogdbError, ReadOnly, UnknownPartition, UnknownTopic
-from logdb.log.log import Log
 from logdb.model import OpenTransaction, ProducerIdAndEpoch, TopicPartition
-from logdb.store.store import Store
+from logdb.store.protocols import ReplicaLog, Storage
 from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
@@ -33,14 +31,14 @@ logger = logging.getLogger(__name__)
 class DanglingTransactions:
     """What is to be settled before a log is used, a snapshot is made, or decisions are compacted."""
 
-    def __init__(self, store: Store, transactions: Shards[TransactionCoordinator], endings: MarkerWriter) -> None:
-        self._store, self._transactions, self._endings = store, transactions, endings
+    def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
+        self._storage, self._peers, self._markers = storage, peers, markers
         self._settled: set[TopicPartition] = set()
         self._all_settled = False
         self._lock = renewed(threading.RLock())
         self._thread: threading.Thread | None = None
 
-    def settle(self, log: Log) -> None:
+    def settle(self, log: ReplicaLog) -> None:
         """End what is left open in ``log``, once; one that is damaged is left as it is, and can be read."""
         name = TopicPartition(log.topic, log.partition)
         if name in self._settled or log.read_only_reason is not None:
@@ -52,13 +50,10 @@ class DanglingTransactions:
                 self._end(name, log, left)
             self._settled.add(name)
 
-    def _end(self, partition: TopicPartition, log: Log, left: OpenTransaction) -> None:
+    def _end(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
-        for shard in self._transactions.all():
-            if shard.query(lambda coordinator: coordinator.is_open(producer, partition)):
-                return  # it is being ended: loading the shard has begun that
-        if left in log.open_transactions():  # loading the shards has not ended it
-            self._endings.end_as_decided(partition, log, producer)
+        if not self._peers.will_end(producer, partition) and left in log.open_transactions():
+            self._markers.end_as_decided(partition, log, producer)
 
     def settle_all(self) -> None:
         """The same for all logs; they are opened for that, the first time.
@@ -70,7 +65,7 @@ class DanglingTransactions:
         if self._all_settled:
             return
         failure: LogdbError | OSError | None = None
-        for name in self._store.logs_with_producers():
+        for name in self._storage.logs_with_producers():
             try:
                 self._settle_named(name)
             except (LogdbError, OSError) as error:  # one log does not keep the others waiting
@@ -82,7 +77,7 @@ class DanglingTransactions:
 
     def _settle_named(self, name: TopicPartition) -> None:
         try:
-            log = self._store.log(*name)
+            log = self._storage.log(*name)
             self.settle(log)
         except (UnknownTopic, UnknownPartition):
             return  # deleted meanwhile

@@ -8,27 +8,19 @@ partition is not compacted before everything else is synced (``store.writer``).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.records import parse_transaction_value
 from logdb.coordinator.transactions import TransactionState
-from logdb.log.log import Log
 from logdb.model import ProducerIdAndEpoch, TopicPartition
+from logdb.store.protocols import ReplicaLog
 
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
 _PRODUCER_ID_AT = slice(2, 10)
 
 
-class Decision(NamedTuple):
-    """What a transaction has come to: the producer that its markers carry, and the epoch of the coordinator that said so."""
-
-    producer: ProducerIdAndEpoch
-    commit: bool
-    coordinator_epoch: int
-
-
-def find(logs: Iterable[Log], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+def find(logs: Iterable[ReplicaLog], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
     """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none.
 
     Where several transactions could be meant, as with clients whose epoch stays, there is none to be found: their

@@ -15,13 +15,13 @@ from logdb.codec.control import ControlType
 from logdb.codec.convert import decompress_batches
 from logdb.coordinator.effects import Coordinator
 from logdb.errors import CorruptionError, InvalidMessage
-from logdb.log.log import Log
+from logdb.store.protocols import ReplicaLog
 
 _SPECIAL = TRANSACTIONAL | CONTROL
 _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20
 
 
-def replay(log: Log, coordinator: Coordinator, offset: int) -> int:
+def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
     """Apply everything from ``offset`` on; returns where it ended.
 
     Raises:
@@ -66,18 +66,18 @@ def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
         yield 0, batches[start:at]
 
 
-def _records(log: Log, run: memoryview, offset: int) -> Iterator[Record]:
+def _records(log: ReplicaLog, run: memoryview, offset: int) -> Iterator[Record]:
     plain = decompress_batches(run, _DECOMPRESSED_SIZE_BYTES_MAX)
     return RecordIterator(lambda _offset, _end: (plain,), offset, log.end_offset, log.topic, log.partition)
 
 
-def _apply_latest(log: Log, coordinator: Coordinator, latest: dict[bytes, Record]) -> None:
+def _apply_latest(log: ReplicaLog, coordinator: Coordinator, latest: dict[bytes, Record]) -> None:
     for record in latest.values():
         _apply(log, coordinator, record, -1)
     latest.clear()
 
 
-def _apply(log: Log, coordinator: Coordinator, record: Record, producer_id: int) -> None:
+def _apply(log: ReplicaLog, coordinator: Coordinator, record: Record, producer_id: int) -> None:
     try:
         coordinator.apply(record.key or b"", record.value, offset=record.offset, producer_id=producer_id)
     except InvalidMessage as error:

@@ -41,9 +41,9 @@ from logdb.coordinator.effects import (
     TimerFired,
     TimerKey,
 )
-from logdb.errors import LogdbError, SyncFailed, release_frames
-from logdb.log.log import Log
+from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames
 from logdb.model import Durability, ProducerIdAndEpoch
+from logdb.store.protocols import ReplicaLog
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
@@ -74,30 +74,34 @@ class Shard(Generic[C]):
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_failed``          a sync that failed             no lock                 final
-    ``_ended``           end                            ``_lock``               final
+    ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
     ==================== ============================== ======================= =============================================
     """
 
     def __init__(
         self,
-        log: Log,
+        log: ReplicaLog,
         coordinator: C,
         *,
+        epoch: int,
         clock: Callable[[], int],
         timers: Timers,
         execute: Callable[[Action], None],
         while_appending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         follows: bool = False,
+        loads_in_background: bool = False,
     ) -> None:
         """Begin with nothing loaded: the first call loads.
 
         Args:
+            epoch: Leader epoch of the partition in which this node coordinates.
             clock: Time of day, in ms since 1970.
             execute: Executes an action, or raises the reason why not.
             while_appending: Entered while records are appended.
             follows: Another process writes the partition: read on before each query, and handle no events.
+            loads_in_background: A request that comes while another thread loads is refused instead of waiting.
         """
-        self.log, self._coordinator = log, coordinator
+        self.log, self.epoch, self._coordinator, self._loads_in_background = log, epoch, coordinator, loads_in_background
         self._clock, self._timers, self._execute, self._follows = clock, timers, execute, follows
         self._while_appending = while_appending
         self._lock = renewed(threading.RLock())
@@ -114,29 +118,49 @@ class Shard(Generic[C]):
     # ------------------------------------------------------------ what the broker calls
 
     def load(self) -> None:
-        """Replay the partition, once, and carry out the recovery."""
+        """Replay the partition, once, and carry out the recovery.
+
+        Raises:
+            CoordinatorLoading: Another thread does so in the background.
+            NotCoordinator: It was resigned.
+        """
         if self._ready:
             return
         if not self._follows:
             self._timers.start()
-        with self._load_lock:
-            if self._recovered:  # by another thread meanwhile, or by this one, which carries the recovery out
+        if not self._load_lock.acquire(blocking=not self._loads_in_background):
+            raise CoordinatorLoading(self.log.topic, self.log.partition, self.epoch)
+        try:
+            self._load()
+        finally:
+            self._load_lock.release()
+
+    def _load(self) -> None:
+        if self._recovered:  # by another thread meanwhile, or by this one, which carries the recovery out
+            return
+        with self._lock:
+            self._settle()
+            if self._replayed_offset < 0:
+                offset = replay(self.log, self._coordinator, self.log.start_offset)
+                if not self._follows and offset < self.log.end_offset:  # an earlier coordinator has left a write that failed
+                    self.log.flush(sync=False)
+                    offset = replay(self.log, self._coordinator, offset)
+                self._replayed_offset = self._accepted_offset = offset
+            if self._follows:
+                self._recovered = self._ready = True
                 return
-            with self._lock:
-                if self._replayed_offset < 0:
-                    self._replayed_offset = self._accepted_offset = replay(self.log, self._coordinator, self.log.start_offset)
-                self._settle()
-                effects = Effects() if self._follows else self._append_and_accept(self._coordinator.recover(self._clock()))
-                self._recovered = True
-            try:
-                self._finish(effects)
-            finally:
-                self._ready = True
+            effects = self._append_and_accept(self._coordinator.recover(self._clock()))
+            self._recovered = True
+        try:
+            self._finish(effects)
+        finally:
+            self._ready = True
 
     def query(self, function: Callable[[C], T]) -> T:
         """The result of ``function``, which reads the coordinator's state."""
         self.load()
         with self._lock:
+            self._check_not_ended()
             if self._follows:
                 self._replayed_offset = replay(self.log, self._coordinator, self._replayed_offset)
             return function(self._coordinator)
@@ -165,8 +189,6 @@ class Shard(Generic[C]):
                 if answer.ticket == event.ticket:
                     break
             else:
-                if self._ended is not None:  # the later event may never come
-                    raise self._ended
                 answer = self._waiting[event.ticket] = Future()
         try:
             self._finish(effects)
@@ -212,17 +234,24 @@ class Shard(Generic[C]):
             self._write_deferred()
 
     def end(self, error: LogdbError) -> None:
-        """Answer all requests that wait, now or later, with ``error``."""
-        with self._lock:
-            self._ended = error
+        """Resign: answer all requests, those that wait and later ones, with ``error``.
+
+        When this returns, the shard appends nothing more.  What it has appended is answered once it is committed.
+        """
+        self._ended = error
+        with self._lock:  # a thread that is appending finishes that
+            self._timers.forget(lambda key: isinstance(key, tuple) and key[0] is self)
         self.cancel(error)
 
     def cancel(self, error: LogdbError) -> None:
         """Answer the requests that wait with ``error``."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            future.set_exception(error)
+        with contextlib.suppress(KeyError):  # other threads answer, too
+            while True:
+                self._waiting.popitem()[1].set_exception(error)
+
+    def _check_not_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
 
     # ------------------------------------------------------------ under the lock
 
@@ -233,7 +262,7 @@ class Shard(Generic[C]):
             LogdbError: It could not be written; the requests that it would have answered get this error.
         """
         with self._lock:
-            if self._failed is not None or self._appending is not None:
+            if self._ended is not None or self._failed is not None or self._appending is not None:
                 self._settle()
             return self._append_and_accept(self._coordinator.handle(event, self._clock()))
 
@@ -281,8 +310,7 @@ class Shard(Generic[C]):
     def _append(self, effects: Effects) -> None:
         """Write the records; ``_publish`` waits for the commit, which others may share."""
         level: Durability | None = "os" if self.log.durability == "fsync" else None
-        records = (*self._deferred, *effects.records)
-        values, keys = [record.value for record in records], [record.key for record in records]
+        keys, values = zip(*self._deferred, *effects.records, strict=True)
         if effects.producer is None:
             self.log.append_many(values, keys, durability=level)
         else:
@@ -293,8 +321,9 @@ class Shard(Generic[C]):
         """Finish a failed write before anything new: effects whose records the log has kept are accepted after all.
 
         Raises:
-            LogdbError: It still cannot be written; or what was accepted can never be synced.
+            LogdbError: It still cannot be written; or what was accepted can never be synced; or the shard has ended.
         """
+        self._check_not_ended()
         if self._failed is not None:
             raise SyncFailed(self._failed.path, self._failed.reason)
         if self._appending is not None:
@@ -316,7 +345,7 @@ class Shard(Generic[C]):
         """
         actions = self._publish(effects)
         try:
-            while actions:
+            while actions and self._ended is None:  # the next coordinator's recovery begins them again
                 following = self._carry_out(actions[0])
                 actions.popleft()
                 actions.extendleft(reversed(following))
@@ -328,7 +357,10 @@ class Shard(Generic[C]):
         """Answer what was accepted once it is committed; returns the actions that may begin now."""
         pending = self._take_pending() if self._pending else []
         try:
-            self.log.commit_to(self._accepted_offset, sync=effects.sync or (bool(pending) and any(other.sync for other in pending)))
+            sync = effects.sync
+            for accepted in pending:
+                sync |= accepted.sync
+            self.log.commit_to(self._accepted_offset, sync=sync)
             if effects.replies and self._waiting:
                 self._answer(effects)
         except BaseException as error:

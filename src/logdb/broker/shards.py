@@ -3,6 +3,7 @@
 Knows the topic, and that it is made when it is first needed.  Does not know what its coordinators do.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -12,9 +13,8 @@ from logdb.broker.runner import Shard
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Action, Coordinator
 from logdb.coordinator.records import partition_of
-from logdb.errors import Closed, UnknownTopic
-from logdb.log.log import Log
-from logdb.store.store import Store
+from logdb.errors import Closed, CoordinatorLoading, NotCoordinator, UnknownTopic
+from logdb.store.protocols import Metadata, ReplicaLog, Storage
 from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)
@@ -25,13 +25,24 @@ _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type"
 
 
 class Shards(Generic[C]):
-    """All shards of an internal topic."""
+    """The shards of an internal topic that this node coordinates.
+
+    =================== ======================= =========== ===================================================================
+    field               changed by              under       to be trusted
+    =================== ======================= =========== ===================================================================
+    ``_open``           first use, load, resign ``_lock``   always; a shard in it may still have to be loaded, or end any moment
+    ``_epochs``         the same                ``_lock``   the latest leader epoch of a partition; not in ``_open``: resigned
+    ``_partition_count`` first use              no lock     once it is not 0; it never changes
+    ``_ended``          end                     ``_lock``   final
+    =================== ======================= =========== ===================================================================
+    """
 
     def __init__(
         self,
-        store: Store,
+        storage: Storage,
+        metadata: Metadata,
         topic: str,
-        make: Callable[[Log], C],
+        make: Callable[[ReplicaLog, int], C],
         *,
         timers: Timers,
         execute: Callable[[Action], None],
@@ -40,13 +51,15 @@ class Shards(Generic[C]):
         """Begin with none open.
 
         Args:
-            make: Makes the coordinator of a partition.
+            make: Makes the coordinator of a partition in a leader epoch.
             execute: Executes the actions of all shards.
             while_appending: Entered while a shard appends records.
         """
-        self.topic, self._store, self._make, self._timers, self._execute = topic, store, make, timers, execute
+        self.topic, self._storage, self._metadata = topic, storage, metadata
+        self._make, self._timers, self._execute = make, timers, execute
         self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
+        self._epochs: dict[int, int] = {}
         self._partition_count = 0
         self._ended: Closed | None = None
         self._lock = renewed(threading.Lock())
@@ -61,33 +74,100 @@ class Shards(Generic[C]):
 
     def partition_of(self, name: str) -> int:
         """The number of the partition that keeps ``name``; otherwise as ``of``."""
-        self._store.check_open(writable=True)
+        self._storage.check_open(writable=True)
         if not self._partition_count:
             self._find(create=True)
         return partition_of(name, self._partition_count)
 
     def find(self, name: str) -> Shard[C] | None:
         """The shard that keeps ``name``, to look at; None where the topic does not exist."""
-        self._store.check_open()
+        self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
         return self.at(partition_of(name, self._partition_count)) if self._partition_count else None
 
     def at(self, partition: int) -> Shard[C]:
-        """The shard of a partition that exists."""
+        """The shard of a partition that exists.
+
+        Raises:
+            NotCoordinator: This node does not lead the partition, or has resigned.
+        """
         shard = self._open.get(partition)
-        if shard is None:
-            with self._lock:
-                shard = self._open.get(partition)
-                if shard is None:
-                    if self._ended is not None:
-                        raise self._ended
-                    shard = self._open[partition] = self._open_shard(partition)
+        return self._first_use(partition) if shard is None else shard
+
+    def _first_use(self, partition: int) -> Shard[C]:
+        """Load a shard without being told to: the partition's leader epoch is that of the metadata."""
+        with self._lock:
+            if (shard := self._open.get(partition)) is not None:
+                return shard
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
+            if partition in self._epochs:
+                raise NotCoordinator(self.topic, partition, self._epochs[partition])
+            state = self._metadata.partition_state(self.topic, partition)
+            if state.leader != self._metadata.node_id:
+                raise NotCoordinator(self.topic, partition, state.leader_epoch)
+            return self._begin(partition, state.leader_epoch)
+
+    # ------------------------------------------------------------ leadership
+
+    def load(self, partition: int, epoch: int) -> bool:
+        """This node leads a partition since ``epoch``: coordinate it, with a shard that is loaded anew.
+
+        Requests that come meanwhile are refused with CoordinatorLoading.
+
+        Returns:
+            Whether it does; False: a later epoch, or the same, was here.
+
+        Raises:
+            LogdbError: The partition could not be read; the next request tries again.
+        """
+        with self._lock:
+            if self._ended is not None or epoch <= self._epochs.get(partition, -1):
+                return False
+            self._end(partition, epoch)
+            shard = self._begin(partition, epoch, in_background=True)
+        with contextlib.suppress(CoordinatorLoading, NotCoordinator):  # a request loads it, or it was resigned since
+            shard.load()
+        return True
+
+    def resign(self, partition: int, epoch: int) -> bool:
+        """This node does not lead a partition since ``epoch``: refuse its requests, those that wait too, and forget its state.
+
+        Returns:
+            Whether it coordinated; False: it did not, or leads in a later epoch.
+        """
+        with self._lock:
+            return epoch >= self._epochs.get(partition, -1) and self._end(partition, epoch)
+
+    def _end(self, partition: int, epoch: int) -> bool:
+        self._epochs[partition] = epoch
+        shard = self._open.pop(partition, None)
+        if shard is not None:
+            shard.end(NotCoordinator(self.topic, partition, epoch))
+        return shard is not None
+
+    def _begin(self, partition: int, epoch: int, *, in_background: bool = False) -> Shard[C]:
+        log = self._storage.log(self.topic, partition)
+        shard = self._open[partition] = Shard(
+            log,
+            self._make(log, epoch),
+            epoch=epoch,
+            clock=self._storage.clock_ms,
+            timers=self._timers,
+            execute=self._execute,
+            while_appending=self._while_appending,
+            follows=self._storage.mode == "r",
+            loads_in_background=in_background,
+        )
+        self._epochs[partition] = epoch
         return shard
+
+    # ------------------------------------------------------------ all of them
 
     def all(self) -> list[Shard[C]]:
         """All shards; none where the topic does not exist."""
-        self._store.check_open()
+        self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
         return [self.at(partition) for partition in range(self._partition_count)]
@@ -99,28 +179,17 @@ class Shards(Generic[C]):
 
     def end(self) -> None:
         """Let nobody wait for an answer any more: the database is closed."""
-        error = Closed(f"the database {self._store.path} is closed")
+        error = Closed(f"the database {self._storage.path} is closed")
         with self._lock:
             self._ended = error
-        for shard in self._open.values():
+            shards = list(self._open.values())
+        for shard in shards:
             shard.end(error)
-
-    def _open_shard(self, partition: int) -> Shard[C]:
-        log = self._store.log(self.topic, partition)
-        return Shard(
-            log,
-            self._make(log),
-            clock=self._store.clock_ms,
-            timers=self._timers,
-            execute=self._execute,
-            while_appending=self._while_appending,
-            follows=self._store.mode == "r",
-        )
 
     def _find(self, *, create: bool) -> None:
         try:
-            self._partition_count = self._store.partition_count(self.topic)
+            self._partition_count = self._metadata.partition_count(self.topic)
         except UnknownTopic:
             if create:
-                info = self._store.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
+                info = self._metadata.create_topic(self.topic, partitions=PARTITION_COUNT, config=_CONFIG, if_not_exists=True)
                 self._partition_count = info.partition_count

@@ -66,6 +66,16 @@ class Timers:
             del self._due_ms[key]
             return True
 
+    def forget(self, belongs: Callable[[Hashable], bool]) -> None:
+        """Drop the timers that belong to what is no more; one that is just firing finds itself unset."""
+        with self._changed:
+            for key in [key for key in self._due_ms if belongs(key)]:
+                del self._due_ms[key]
+            for key in [key for key in self._queued_ms if belongs(key)]:
+                del self._queued_ms[key]
+            self._heap = [place for place in self._heap if not belongs(place[2])]
+            heapq.heapify(self._heap)
+
     def fire_due(self) -> None:
         """Call back what is due now; the thread does nothing else."""
         for key in self._take_due():

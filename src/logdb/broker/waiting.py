@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
-from logdb.log.log import Log
+from logdb.store.protocols import ReplicaLog
 
 POLL_MS_MIN, POLL_MS_MAX = 1, 50
 
 
 def wait_for_any(
-    positions: Sequence[tuple[Log, int]],
+    positions: Sequence[tuple[ReplicaLog, int]],
     timeout_ms: int,
     *,
     isolation_level: IsolationLevel,
@@ -57,6 +57,6 @@ def wait_for_any(
                 log.unwatch(grown)
 
 
-def end_of(log: Log, isolation_level: IsolationLevel) -> int:
+def end_of(log: ReplicaLog, isolation_level: IsolationLevel) -> int:
     """Below which offset a log has records for a reader at that level."""
     return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark

@@ -18,7 +18,7 @@ Threading: tables are immutable; what a version needs is worked out at its first
 import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from logdb.errors import InvalidMessage
@@ -111,6 +111,16 @@ class _Fixed:
         return write, read
 
 
+_SHORT = 127
+
+
+@cache
+def _short_lengths(layout: str, *, flexible: bool) -> tuple[bytes, ...]:
+    """The lengths below ``_SHORT`` as they are written: most are."""
+    pack = struct.Struct(">" + layout).pack
+    return tuple(bytes((length + 1,)) if flexible else pack(length) for length in range(_SHORT))
+
+
 def _length(kind: str, layout: str, form: Form) -> tuple[Callable[[bytearray, int | None], None], Callable[[Reader], int]]:
     """What writes and reads the length of a string, of bytes or of an array; -1 is null."""
     fixed = struct.Struct(">" + layout)
@@ -144,10 +154,14 @@ class _String:
 
     def codec(self, form: Form) -> tuple[Write, Read]:
         write_length, read_length = _length("a string", "h", form)
+        short = _short_lengths("h", flexible=form.flexible)
 
         def write(out: bytearray, value: str | None) -> None:
             data = None if value is None else value.encode()
-            write_length(out, None if data is None else len(data))
+            if data is not None and len(data) < _SHORT:
+                out += short[len(data)]
+            else:
+                write_length(out, None if data is None else len(data))
             out += data or b""
 
         def read(reader: Reader) -> str | None:
@@ -207,9 +221,17 @@ class Array:
     def codec(self, form: Form) -> tuple[Write, Read]:
         write_length, read_length = _length("an array", "i", form)
         write_element, read_element = self._element.codec(form._replace(nullable=False))
+        short = _short_lengths("i", flexible=form.flexible)
+        number = self._element.layout if isinstance(self._element, _Fixed) and len(self._element.layout) == 1 else None
 
         def write(out: bytearray, values: Any) -> None:
-            write_length(out, None if values is None else len(values))
+            if values is not None and len(values) < _SHORT:
+                out += short[len(values)]
+            else:
+                write_length(out, None if values is None else len(values))
+            if number is not None:
+                out += struct.pack(f">{len(values or ())}{number}", *(values or ()))
+                return
             for value in values or ():
                 write_element(out, value)
 
@@ -273,14 +295,17 @@ class Struct:
         version, flexible, nullable = form
         there = [field for field in self._fields if version in field.versions]
         plain = [(field.name, field.default, *field.codec(version, flexible=flexible)) for field in there if field.tag is None]
-        writes = _in_runs([field for field in there if field.tag is None], [write for _, _, write, _ in plain])
+        runs = _in_runs([field for field in there if field.tag is None], [write for _, _, write, _ in plain])
         tags = sorted((field.tag, field) for field in there if field.tag is not None)
         tagged = {tag: (field.name, field.default, *field.codec(version, flexible=True)) for tag, field in tags}
         defaults = {field.name: field.default for field in self._fields}
 
         def write(out: bytearray, values: Mapping[str, Any]) -> None:
-            for write_fields in writes:
-                write_fields(out, values)
+            for pack, names, of_names, write_field in runs:
+                if pack is not None:
+                    out += pack(*map(values.get, names, of_names))
+                else:
+                    write_field(out, values.get(names[0], of_names[0]))
             if tagged:
                 _write_tagged(out, tagged, values)
             elif flexible:
@@ -297,34 +322,26 @@ class Struct:
         return _nullable(write, read) if nullable else (write, read)
 
 
-def _in_runs(fields: Sequence[Field], writes: Sequence[Write]) -> list[Write]:
-    """What writes the fields of a struct: numbers that follow one another are packed at once."""
-    found: list[Write] = []
+class _Run(NamedTuple):
+    """Fields that are written at once: numbers that follow one another (``pack``), or one field of another type (``write``)."""
+
+    pack: Callable[..., bytes] | None
+    names: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    write: Write
+
+
+def _in_runs(fields: Sequence[Field], writes: Sequence[Write]) -> list[_Run]:
+    found: list[_Run] = []
     for numbers, run in itertools.groupby(zip(fields, writes, strict=True), lambda pair: isinstance(pair[0].kind, _Fixed)):
         if numbers:
-            found.append(_numbers([field for field, _ in run]))
+            there = [(field, write) for field, write in run]
+            layout = "".join(field.kind.layout for field, _ in there if isinstance(field.kind, _Fixed))
+            names, defaults = tuple(field.name for field, _ in there), tuple(field.default for field, _ in there)
+            found.append(_Run(struct.Struct(">" + layout).pack, names, defaults, there[0][1]))
         else:
-            found += [_one(field, write) for field, write in run]
+            found += [_Run(None, (field.name,), (field.default,), write) for field, write in run]
     return found
-
-
-def _numbers(fields: Sequence[Field]) -> Write:
-    pack = struct.Struct(">" + "".join(field.kind.layout for field in fields if isinstance(field.kind, _Fixed))).pack
-    named = [(field.name, field.default) for field in fields]
-
-    def write(out: bytearray, values: Mapping[str, Any]) -> None:
-        out += pack(*[values.get(name, default) for name, default in named])
-
-    return write
-
-
-def _one(field: Field, write_value: Write) -> Write:
-    name, default = field.name, field.default
-
-    def write(out: bytearray, values: Mapping[str, Any]) -> None:
-        write_value(out, values.get(name, default))
-
-    return write
 
 
 def _nullable(write: Write, read: Read) -> tuple[Write, Read]:
@@ -345,14 +362,21 @@ _Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]
 
 
 def _write_tagged(out: bytearray, tagged: _Tagged, values: Mapping[str, Any]) -> None:
-    given = [(tag, name, write) for tag, (name, default, write, _) in tagged.items() if values.get(name, default) != default]
-    write_uvarint(out, len(given))
-    for tag, name, write in given:
-        data = bytearray()
-        write(data, values[name])
-        write_uvarint(out, tag)
-        write_uvarint(out, len(data))
-        out += data
+    count, fields = 0, bytearray()
+    for tag, (name, default, write, _) in tagged.items():
+        value = values.get(name, default)
+        if value != default:
+            count += 1
+            data = bytearray()
+            write(data, value)
+            if tag < 128 and len(data) < 128:
+                fields += bytes((tag, len(data)))
+            else:
+                write_uvarint(fields, tag)
+                write_uvarint(fields, len(data))
+            fields += data
+    write_uvarint(out, count)
+    out += fields
 
 
 def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> None:

@@ -131,6 +131,7 @@ class Effects(NamedTuple):
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     actions: tuple[Action, ...] = ()
+    parsed: tuple[Any, ...] = ()  # the coordinator's own: what a replay would parse the records into; empty: accept parses them
     changes: Mapping[str, Any] = MappingProxyType({})  # the coordinator's own: what accept makes current
 
 

@@ -99,8 +99,12 @@ class GroupCoordinator:
     def accept(self, effects: Effects, offset: int) -> None:
         """Make the effects current; their records were appended from ``offset`` on."""
         producer_id = effects.producer.producer_id if effects.producer else -1
-        for at, record in enumerate(effects.records, offset):
-            self.apply(record.key, record.value, offset=at, producer_id=producer_id)
+        if effects.parsed:
+            for at, (key, committed) in enumerate(effects.parsed, offset):
+                self._offsets.put(key, committed, offset=at, producer_id=producer_id)
+        else:
+            for at, record in enumerate(effects.records, offset):
+                self.apply(record.key, record.value, offset=at, producer_id=producer_id)
         self._groups.update(effects.changes)
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:
@@ -291,18 +295,23 @@ class GroupCoordinator:
             if group.state is GroupState.COMPLETING:
                 raise RebalanceInProgress(event.group_id)
             timers = (_renewal(group, member),)
-        return Effects(records=self._offset_records(event, now_ms), replies=(Reply(event.ticket, None),), timers=timers)
+        records, parsed = self._offset_records(event, now_ms)
+        return Effects(records=records, parsed=parsed, replies=(Reply(event.ticket, None),), timers=timers)
 
     def _commit_transaction(self, event: CommitTransactionOffsets, now_ms: int) -> Effects:
         group = self._group(event.group_id)
         named = event.generation >= 0 or event.member_id or event.group_instance_id is not None
         if named and not (event.generation < 0 and group.state is GroupState.EMPTY):
             self._of_generation(group, event)
-        records = self._offset_records(event, now_ms)
-        return Effects(records=records, producer=event.producer if records else None, replies=(Reply(event.ticket, None),))
+        records, parsed = self._offset_records(event, now_ms)
+        producer = event.producer if records else None
+        return Effects(records=records, parsed=parsed, producer=producer, replies=(Reply(event.ticket, None),))
 
-    def _offset_records(self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int) -> tuple[StateRecord, ...]:
-        records = []
+    def _offset_records(
+        self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int
+    ) -> tuple[tuple[StateRecord, ...], tuple[tuple[OffsetKey, OffsetValue], ...]]:
+        """The records of a commit, and what a replay would parse them into."""
+        records, parsed = [], []
         for partition, (offset, leader_epoch, metadata) in event.offsets.items():
             if len(metadata.encode()) > self._config.offset_metadata_bytes_max:
                 raise InvalidGroup(
@@ -311,9 +320,11 @@ class GroupCoordinator:
                 )
             if offset < 0:
                 raise InvalidGroup(f"group {event.group_id!r} cannot commit offset {offset} of {partition}")
-            value = OffsetValue(offset, leader_epoch, metadata, now_ms)
-            records.append(StateRecord(offset_key(event.group_id, partition), offset_value(value)))
-        return tuple(records)
+            encoded = offset_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
+            value = OffsetValue(int(offset), int(leader_epoch), metadata, now_ms)  # numbers of other libraries are taken, too
+            records.append(StateRecord(offset_key(event.group_id, partition), encoded))
+            parsed.append((OffsetKey(event.group_id, partition), value))
+        return tuple(records), tuple(parsed)
 
     def _delete_group(self, event: DeleteGroup, _: int) -> Effects:
         group = self._known(event.group_id)

@@ -47,7 +47,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         view = memoryview(batches).cast("B")
     except TypeError as error:
         raise explained(error, follow_append, batches=batches) from error.__cause__
-    if log._gate:
+    if log._refusing:
         raise log._host.refusal(log)
     if not view:
         return range(log._next_offset, log._next_offset)
@@ -66,15 +66,15 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         if admission is not None:
             admission(first_offset)
 
-    weak = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
-    log._weak_count += weak
+    below_fsync = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
+    log._below_fsync_count += below_fsync
     try:
         if size_bytes > GROUP_SIZE_BYTES:
-            log._weaken()
+            log._end_fsync_only()
         offsets = followed.offsets
         return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
     finally:
-        log._weak_count -= weak
+        log._below_fsync_count -= below_fsync
 
 
 def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:

@@ -139,7 +139,7 @@ class TailLog(ReadableLog):
 
     @property
     def high_watermark(self) -> int:
-        return self.catch_up().limit(committed=False)
+        return self.catch_up().limit(False)
 
     @property
     def last_stable_offset(self) -> int:
@@ -389,11 +389,11 @@ class TailLog(ReadableLog):
         self.view = self.view._replace(epochs=epochs)
         return True
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, *, committed: bool) -> bool:
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, committed: bool) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
         while True:
-            if self._limit(committed=committed) > offset:
+            if self._limit(committed) > offset:
                 return True
             self._view_from(offset)
             left = OFFSET_MAX if until is None else until - time.monotonic()

@@ -1,37 +1,32 @@
 """What producers, consumers and transactions talk through: a broker in the process, or one behind a URL.
 
-Knows the calls, what they take and what they raise.  Does not know how they are carried out.
-A local session is ``broker.Broker``; whoever writes a client class is to use nothing but what is here.
+A session carries out requests.  Here are the methods that make them, what each takes and what it raises; records go in and out by
+``produce`` and ``log``.  A local session is ``broker.Broker``, which has the same methods, and makes no request of a call; a session
+that inherits from ``Session`` (behind a URL, or of a principal) has ``submit``.  Client classes use nothing of a session but this.
 
-Threading: every call, from any thread.  Calls that wait for other members of a group return futures; all others
+Threading: every method, from any thread.  Requests that wait for other members of a group return futures; all others
 return when they are done, and what they changed is then durable at the level of the internal topic that holds it.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from logdb import requests
 from logdb.io import IO
 from logdb.model import (
-    AbortedTransaction,
     Buffer,
     Changes,
     Durability,
     ExpiredRecords,
     OffsetAndMetadata,
-    OpenTransaction,
     ProducerIdAndEpoch,
-    Signal,
     TopicInfo,
     TopicPartition,
 )
+from logdb.store.protocols import PartitionLog as PartitionLog  # noqa: PLC0414  # what a session hands out
 
 if TYPE_CHECKING:
-    import pyarrow
-
-    from logdb.codec import Record, RecordIterator
     from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.isolation import IsolationLevel
     from logdb.requests import topics
@@ -41,162 +36,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 CHANGE_COUNT_MAX = 1024
 """Changes of topics that are kept, and told at once."""
-
-
-class PartitionLog(Protocol):
-    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
-
-    Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
-    """
-
-    topic: str
-    partition: int
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset that can be read; retention and ``delete_records`` move it."""
-
-    @property
-    def end_offset(self) -> int:
-        """The next offset to be given."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where what is decided ends: the first offset of an open transaction, or else the end."""
-
-    @property
-    def durability(self) -> Durability:
-        """The level of appends that name none."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments, as written."""
-
-    def append(
-        self,
-        value: Buffer | None,
-        key: Buffer | None = None,
-        *,
-        headers: "Iterable[tuple[str, Buffer | None]]" = (),
-        timestamp_ms: int | None = None,
-        expected_offset: int | None = None,
-        durability: str | None = None,
-    ) -> int:
-        """Append one record; returns its offset.
-
-        Args:
-            headers: (name, value) pairs.
-            timestamp_ms: None: now.
-            expected_offset: Fail unless the log ends here.
-            durability: ``"os"``, ``"interval"`` or ``"fsync"``; None: the topic's level.
-
-        Raises:
-            UnexpectedOffset: The log ends elsewhere.
-            RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
-            CodecMissing: The package of the topic's ``compression.type`` is not installed.
-            ReadOnly, DiskFull, SyncFailed, Closed: as they say.
-        """
-
-    def append_many(
-        self,
-        values: Iterable[Buffer | None],
-        keys: Iterable[Buffer | None] | None = None,
-        *,
-        headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
-        timestamps_ms: Iterable[int | None] | None = None,
-        expected_offset: int | None = None,
-        durability: str | None = None,
-    ) -> range:
-        """Append records that lie together, and write them; returns their offsets.  Arguments and errors as ``append``."""
-
-    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
-        """Append ready-made record batches (Kafka's RecordBatch v2, back to back, any codec); returns their offsets.
-
-        Raises:
-            InvalidBatch: They are not; nothing was appended.
-            ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer must not, or not now.
-            whatever ``append`` raises.
-        """
-
-    def flush(self, sync: bool = True) -> None:
-        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
-
-    def read(
-        self,
-        offset: int,
-        *,
-        end_offset: int | None = None,
-        leader_epoch: int | None = None,
-        isolation_level: "IsolationLevel" = "read_uncommitted",
-    ) -> "RecordIterator":
-        """Read records from ``offset`` to where the log ends now, or to ``end_offset``.
-
-        Args:
-            leader_epoch: Of the record before ``offset``, as the reader saw it.
-            isolation_level: ``"read_committed"`` leaves out what was aborted, and ends before what is open.
-
-        Raises:
-            OffsetOutOfRange: Neither in the log nor its end.
-            LogTruncated: What the reader saw is lost.
-            CorruptionError, ReadFailed: From the iterator, where it comes to the damage.
-        """
-
-    def read_batches(
-        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
-    ) -> tuple[memoryview, int]:
-        """Read whole record batches, as stored, from the one that holds ``offset``: at least one, about ``size_bytes_max``.
-
-        Returns:
-            The batches, and the offset to go on from.
-
-        Raises:
-            OffsetOutOfRange, CorruptionError: as ``read``.
-        """
-
-    def read_arrow(
-        self,
-        offset: int | None = None,
-        *,
-        end_offset: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation_level: "IsolationLevel" = "read_uncommitted",
-    ) -> "Iterator[pyarrow.RecordBatch]":
-        """Read records as Arrow batches, decoded in C; raises as ``read``.
-
-        Args:
-            columns: Some of offset, timestamp, timestamp_type, key, value, headers; None: all but the type.
-        """
-
-    def follow(
-        self,
-        offset: int,
-        *,
-        timeout_ms: int | None = None,
-        stop: threading.Event | None = None,
-        isolation_level: "IsolationLevel" = "read_uncommitted",
-    ) -> "Iterator[Record]":
-        """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set."""
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is as old as that, or younger; None if there is none."""
-
-    def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that were begun on this partition and not ended, by their first offsets."""
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with batches in [``offset``, ``end_offset``)."""
-
-    def readable_end_offset(self, isolation_level: "IsolationLevel" = "read_uncommitted") -> int:
-        """Where reading ends now."""
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record at ``offset``; -1: unknown."""
-
-    def watch(self, grown: Signal) -> None:
-        """Set ``grown`` whenever there may be more to read, until ``unwatch``."""
-
-    def unwatch(self, grown: Signal) -> None:
-        """Take a ``watch`` back."""
 
 
 class Session(Protocol):

@@ -82,7 +82,7 @@ class Checkpoints:
             recovery_segment=point.segment,
             recovery_offset=point.offset,
             recovery_position=point.position,
-            strict=log.strengthen(),
+            strict=log.begin_fsync_only(),
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),

@@ -12,7 +12,7 @@ from typing import cast
 from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
 from logdb.log.host import CataloguedLog, Host
-from logdb.log.log import GATE_SHUT, Log
+from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.log.recovery import Recovered, recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
@@ -65,7 +65,7 @@ class OpenLogs:
             point=found.point,
             start_offset=entry.start_offset,
             next_offset=found.next_offset,
-            strict=entry.strict,
+            fsync_only=entry.strict,
             unsealed=found.unsealed,
             checkpointed=Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
             transactions=found.transactions,
@@ -110,7 +110,7 @@ class OpenLogs:
         if log.read_only_reason is not None:
             self._entries.note(log, read_only_reason=log.read_only_reason)
         elif self._state.sync_failed is not None:
-            log.refuse(GATE_SHUT)
+            log.refuse(APPENDS_REFUSED)
         else:
             log.note_unsynced()
             if log.due_ms() is not None:

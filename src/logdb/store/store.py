@@ -26,13 +26,13 @@ from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
 from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
 from logdb.store import lock, opening, retention, topics
-from logdb.store.check.report import Progress
+from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import OpenLogs, TailLogs
+from logdb.store.protocols import PartitionState, always
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
-from logdb.store.topics import always
 from logdb.store.writer import Writer
 
 T = TypeVar("T")
@@ -41,8 +41,11 @@ T = TypeVar("T")
 class Store:
     """One directory, open.  Made by ``Store.open``.
 
-    ``snapshot``: what the directory says of itself where it is one.  Its logs ask it what ``log.host.Host`` says.
+    ``snapshot``: what the directory says of itself where it is one.  Its logs ask it what ``log.host.Host`` says.  To the
+    layers above it is the ``Storage`` and the ``Metadata`` of a single node.
     """
+
+    node_id = 0
 
     def __init__(
         self,
@@ -354,6 +357,20 @@ class Store:
         entry = self.catalogue.log(topic, partition)
         return 0 if entry is None else entry.clean_offset
 
+    def change_number(self) -> int:
+        """A number that grows with every change of the catalogue."""
+        return self.catalogue.number()
+
+    def partition_state(self, topic: str, partition: int) -> PartitionState:
+        """A single node leads each partition in the epoch of its log, and has the only replica."""
+        return PartitionState(self.node_id, self.log(topic, partition).leader_epoch, (self.node_id,), (self.node_id,))
+
+    def backup(self, path: str, base: str | None = None) -> Copied:
+        """See ``Database.backup``."""
+        from logdb.store.copy.backup import backup  # few programs need it
+
+        return backup(self, path, base)
+
     def take_producer_ids(self, count: int) -> range:
         """So many producer ids that nobody has been given, and nobody ever will be again; durable.
 
@@ -373,7 +390,7 @@ class Store:
         if self._writer is not None:
             self._writer.flusher.wake_syncer(log)
 
-    def weaken(self, log: Log) -> None:
+    def end_fsync_only(self, log: Log) -> None:
         self._note(log, strict=False)
 
     def note_producers(self, log: Log, snapshot_offset: int) -> None:

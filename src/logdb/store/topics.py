@@ -36,14 +36,11 @@ from logdb.model import (
 from logdb.store import replacement_intent, topic_file
 from logdb.store.directories import UNFINISHED, remove_tree
 from logdb.store.entries import Entries
+from logdb.store.protocols import always
 from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.state import StoreState
 
 logger = logging.getLogger(__name__)
-
-
-def always() -> None:
-    """Go on."""
 
 
 def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from logdb.disk import exists, names_in, remove, sync_directory
 from logdb.errors import LogdbError, OffsetOutOfRange, SyncFailed, UnknownTopic
 from logdb.log import producer_snapshot, recovery_point, truncation
-from logdb.log.log import GATE_SEALED, Log
+from logdb.log.log import WRITES_REFUSED, Log
 from logdb.log.producers import ProducerStates
 from logdb.log.recovery import Recovered
 from logdb.log.sealed import sidecar_paths
@@ -237,7 +237,7 @@ class Truncations:
             log.interrupt(f"a truncation was not finished: {error}")
             raise
         if self._state.sync_failed is not None:  # meanwhile
-            log.refuse(GATE_SEALED)
+            log.refuse(WRITES_REFUSED)
 
     def _finish_interrupted(self, log: Log) -> None:
         """Finish a truncation of the log that an error cut short."""

@@ -215,7 +215,7 @@ def test_offsets_expire_where_that_is_wanted(tmp_path):
     now = 1_700_000_000_000
     with logdb.open(tmp_path / "db", clock=lambda: now) as db:
         db.create_topic("t")
-        broker = Broker(db._store, group_config=GroupConfig(offsets_retention_ms=1_000))
+        broker = Broker(db._store, db._store, group_config=GroupConfig(offsets_retention_ms=1_000))
         broker.commit_offsets("g", {T0: OffsetAndMetadata(1)}).result()
         broker._groups.of("g").handle(TimerFired(("sweep",)))
         assert broker.fetch_offsets("g")

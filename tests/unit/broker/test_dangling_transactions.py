@@ -53,7 +53,7 @@ def test_offsets_are_settled_before_they_are_fetched(path):
 
 def test_all_logs_are_settled_in_the_background(path):
     with logdb.open(path) as db:
-        db._broker._leftovers._thread.join(60)
+        db._broker._dangling._thread.join(60)
         assert db._store.log("t", 0).open_transactions() == []
 
 

@@ -29,7 +29,7 @@ class Bench:
         self.db = logdb.open(self.path, io=self.io, durability=self.durability)
         self.db.create_topic("t", if_not_exists=True)
         self.keeper = CredentialStore()
-        self.shard = Shard(self.db.log("t"), self.keeper, clock=lambda: 7, timers=self.timers, execute=self.act)
+        self.shard = Shard(self.db.log("t"), self.keeper, epoch=0, clock=lambda: 7, timers=self.timers, execute=self.act)
 
     def act(self, action):
         self.acted.append(action)

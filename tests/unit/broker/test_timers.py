@@ -68,6 +68,16 @@ def test_cancelled(fired):
     assert fired.at(2_010) == ["a"]
 
 
+def test_forgotten_with_what_they_belong_to(fired):
+    for number in range(4):
+        fired.timers.set(("a" if number % 2 else "b", number), 10 * (4 - number))
+    fired.timers.set(("a", 1), 100)
+    fired.timers.forget(lambda key: key[0] == "a")
+    fired.timers.set(("a", 3), 15)
+    assert fired.at(2_000) == [("a", 3), ("b", 2), ("b", 0)]
+    assert not fired.timers._heap and not fired.timers._queued_ms and not fired.timers._due_ms
+
+
 def test_set_anew_between_firing_and_handling(fired):
     fired.timers.set("a", 10)
     fired.timers._fire = lambda key: None

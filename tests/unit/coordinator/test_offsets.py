@@ -91,6 +91,14 @@ def test_groups_do_not_see_each_other(runner: Runner) -> None:
     assert (fetch(runner), fetch(runner, group_id="h"), fetch(runner, group_id="i")) == ({T0: 5}, {T0: 6}, {})
 
 
+def test_what_is_accepted_is_what_a_replay_finds(runner: Runner) -> None:
+    commit(runner, {T0: 5, TopicPartition("täglich", 3): 2**62})
+    accepted = fetch(runner)
+    runner.open()
+    assert fetch(runner) == accepted
+    assert runner.coordinator._offsets._committed["g"][T0].value == OffsetValue(5, 3, "note", runner.now_ms)
+
+
 def test_a_commit_is_recorded_as_kafka_does(runner: Runner) -> None:
     commit(runner, {T0: 5})
     (entry,) = runner.log

@@ -281,7 +281,7 @@ def test_more_than_a_group(tmp_path, leader):
         batches, _ = leader.read_batches(0, 4 << 20)
         follower.follow_append(batches)
         assert follower.view.flushed.offset == 8
-        assert not follower.strict  # recovery does not count on groups
+        assert not follower.fsync_only  # recovery does not count on groups
         check_equal(leader, follower)
 
 

@@ -194,10 +194,10 @@ def test_what_is_committed_is_synced_where_the_level_says_so(db, io, level, sync
     log = made(db, durability=level, flush_ms=DAY_MS)
     log.append_many([b"a", b"b"], durability="os")
     log.commit_to(0, sync=sync)
-    assert log.view.flushed.offset == 0
+    assert log.flushed_offset == 0
     log.commit_to(2, sync=sync)
     synced = io.count("fdatasync", ".log")
-    assert log.view.flushed.offset == (2 if level == "fsync" or (sync and level == "interval") else 0)
+    assert log.flushed_offset == (2 if level == "fsync" or (sync and level == "interval") else 0)
     log.commit_to(2, sync=sync)
     assert io.count("fdatasync", ".log") == synced
 

@@ -72,5 +72,5 @@ def test_a_topic_that_is_deleted_meanwhile_keeps_no_other_from_being_flushed(tmp
 
         io.before = delete_b
         db.flush()
-        assert [db.log(topic).view.flushed.offset for topic in ("a", "c")] == [1, 1]
+        assert [db.log(topic).flushed_offset for topic in ("a", "c")] == [1, 1]
         assert [info.name for info in db.topics()] == ["a", "c"]

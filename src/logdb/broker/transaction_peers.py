@@ -1,0 +1,55 @@
+"""How the parties of a transaction reach one another: one interface, on this node or on others.
+
+    coordinator of a transaction ──► leaders of its partitions              sync, write_markers
+    leader of a partition ──► coordinators of transactions                  will_end, decision
+    leader of a partition of __consumer_offsets ──► its group coordinator   append_offsets_marker
+
+``broker.local_peers`` is all of it on a single node.  In a cluster the first two lines are requests to other nodes.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from logdb.coordinator.effects import WriteMarkers
+from logdb.model import ProducerIdAndEpoch, TopicPartition
+
+
+class Decision(NamedTuple):
+    """The outcome of a transaction: the producer that its markers carry, and the epoch of the coordinator that decided."""
+
+    producer: ProducerIdAndEpoch
+    commit: bool
+    coordinator_epoch: int
+
+
+class TransactionPeers(Protocol):
+    """Every call may go to another node: one call for all partitions, and errors of either node.
+
+    Threading: any thread.
+    """
+
+    def sync(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make durable what these partitions hold now, but for those of level ``os``; see ``effects.SyncPartitions``.
+
+        Raises:
+            LogdbError: Some of them could not be synced; the others were.
+        """
+
+    def write_markers(self, markers: WriteMarkers) -> None:
+        """Write the markers of one transaction; see ``effects.WriteMarkers``.
+
+        Raises:
+            LogdbError: Some of them could not be written; the others were.
+        """
+
+    def append_offsets_marker(self, partition: int, decision: Decision) -> None:
+        """Write the marker of one partition of ``__consumer_offsets``, and end the transaction in its group coordinator."""
+
+    def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+        """Whether a coordinator knows an open transaction of ``producer`` on ``partition``, and will write its marker.
+
+        The coordinators are loaded first, which may end the transaction.
+        """
+
+    def decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+        """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none."""

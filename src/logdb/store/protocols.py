@@ -1,0 +1,393 @@
+"""What the layers above a store need of it: the log of a partition, the metadata of a cluster, the storage of a node.
+
+Protocols: a ``Store`` and its ``Log`` are all three on one node.  In a cluster the metadata comes from the controller, and a
+log answers ``commit_to`` by its high watermark.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from logdb.io import IO
+from logdb.model import (
+    AbortedTransaction,
+    Buffer,
+    Durability,
+    ExpiredRecords,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    Signal,
+    TopicEvent,
+    TopicInfo,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logdb.codec import Record, RecordIterator
+    from logdb.log.isolation import IsolationLevel
+    from logdb.log.producers import Producer
+    from logdb.meta.reader_writer_lock import ReaderWriterLock
+    from logdb.store.check.report import Copied
+
+
+def always() -> None:
+    """Go on."""
+
+
+class PartitionLog(Protocol):
+    """The log of one partition, in a directory or behind a URL.  Made by ``Database.log``.
+
+    Offsets are counted from 0, times are in ms since 1970.  Any number of threads may use it.
+    """
+
+    topic: str
+    partition: int
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read; retention and ``delete_records`` move it."""
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset to be given."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where what is decided ends: the first offset of an open transaction, or else the end."""
+
+    @property
+    def durability(self) -> Durability:
+        """The level of appends that name none."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, as written."""
+
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        *,
+        headers: "Iterable[tuple[str, Buffer | None]]" = (),
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> int:
+        """Append one record; returns its offset.
+
+        Args:
+            headers: (name, value) pairs.
+            timestamp_ms: None: now.
+            expected_offset: Fail unless the log ends here.
+            durability: ``"os"``, ``"interval"`` or ``"fsync"``; None: the topic's level.
+
+        Raises:
+            UnexpectedOffset: The log ends elsewhere.
+            RecordTooLarge, InvalidRecord, InvalidTimestamp: The topic does not take such a record.
+            CodecMissing: The package of the topic's ``compression.type`` is not installed.
+            ReadOnly, DiskFull, SyncFailed, Closed: as they say.
+        """
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        keys: Iterable[Buffer | None] | None = None,
+        *,
+        headers: "Iterable[Iterable[tuple[str, Buffer | None]]] | None" = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+        expected_offset: int | None = None,
+        durability: str | None = None,
+    ) -> range:
+        """Append records that lie together, and write them; returns their offsets.  Arguments and errors as ``append``."""
+
+    def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
+        """Append ready-made record batches (Kafka's RecordBatch v2, back to back, any codec); returns their offsets.
+
+        Raises:
+            InvalidBatch: They are not; nothing was appended.
+            ProducerFenced, OutOfOrderSequence, InvalidTransactionState: Their producer must not, or not now.
+            whatever ``append`` raises.
+        """
+
+    def flush(self, sync: bool = True) -> None:
+        """Return once everything appended so far is durable, or with ``sync=False`` with the operating system."""
+
+    def read(
+        self,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        leader_epoch: int | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "RecordIterator":
+        """Read records from ``offset`` to where the log ends now, or to ``end_offset``.
+
+        Args:
+            leader_epoch: Of the record before ``offset``, as the reader saw it.
+            isolation_level: ``"read_committed"`` leaves out what was aborted, and ends before what is open.
+
+        Raises:
+            OffsetOutOfRange: Neither in the log nor its end.
+            LogTruncated: What the reader saw is lost.
+            CorruptionError, ReadFailed: From the iterator, where it comes to the damage.
+        """
+
+    def read_batches(
+        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted"
+    ) -> tuple[memoryview, int]:
+        """Read whole record batches, as stored, from the one that holds ``offset``: at least one, about ``size_bytes_max``.
+
+        Returns:
+            The batches, and the offset to go on from.
+
+        Raises:
+            OffsetOutOfRange, CorruptionError: as ``read``.
+        """
+
+    def read_arrow(
+        self,
+        offset: int | None = None,
+        *,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "Iterator[pyarrow.RecordBatch]":
+        """Read records as Arrow batches, decoded in C; raises as ``read``.
+
+        Args:
+            columns: Some of offset, timestamp, timestamp_type, key, value, headers; None: all but the type.
+        """
+
+    def follow(
+        self,
+        offset: int,
+        *,
+        timeout_ms: int | None = None,
+        stop: threading.Event | None = None,
+        isolation_level: "IsolationLevel" = "read_uncommitted",
+    ) -> "Iterator[Record]":
+        """Read records from ``offset`` on, and wait for more; ends ``timeout_ms`` after the last one, or when ``stop`` is set."""
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is as old as that, or younger; None if there is none."""
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that were begun on this partition and not ended, by their first offsets."""
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with batches in [``offset``, ``end_offset``)."""
+
+    def readable_end_offset(self, isolation_level: "IsolationLevel" = "read_uncommitted") -> int:
+        """Where reading ends now."""
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at ``offset``; -1: unknown."""
+
+    def watch(self, grown: Signal) -> None:
+        """Set ``grown`` whenever there may be more to read, until ``unwatch``."""
+
+    def unwatch(self, grown: Signal) -> None:
+        """Take a ``watch`` back."""
+
+
+class ReplicaLog(PartitionLog, Protocol):
+    """The log of a partition that this node has a replica of: what its broker and its coordinators need beside reading and appending.
+
+    Attributes:
+        leader_epoch: That new records get.
+        read_only_reason: Why it takes no records; None: it does.
+        fsync_only: The catalogue says that all appends past the recovery point were at level fsync; a weaker one has to change that.
+    """
+
+    leader_epoch: int
+    read_only_reason: str | None
+    fsync_only: bool
+
+    @property
+    def closed(self) -> bool:
+        """Whether the database, or its topic, is gone."""
+
+    @property
+    def directory(self) -> str:
+        """Where its files are."""
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the latest leader epoch begins."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Where reading ends: all in-sync replicas have what is below; the log end for a log that is not replicated."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Where what is known to be durable ends."""
+
+    def append_batches(
+        self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None, internal: bool = False
+    ) -> range:
+        """As ``PartitionLog.append_batches``; ``internal``: they are a coordinator's own, without sequences."""
+
+    def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
+        """End a producer's transaction on this partition; returns the offset of the marker.
+
+        Raises:
+            ProducerFenced, CoordinatorFenced: A newer epoch of either was here.
+            DiskFull, SyncFailed: as ``append``.
+        """
+
+    def commit_to(self, offset: int, *, sync: bool = False) -> None:
+        """Return once everything below ``offset``, which is written, is committed: at level fsync once it is synced.
+
+        Args:
+            sync: It is to be synced at level interval, too.
+
+        Raises:
+            DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
+        """
+
+    def producers(self) -> "list[Producer]":
+        """The producers that are known, as of what is written."""
+
+
+class PartitionState(NamedTuple):
+    """Who has a partition, by the ids of nodes; ``leader`` is None where no node leads it."""
+
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Metadata(Protocol):
+    """The topics of a database and where their partitions are; every change is durable when the call returns.
+
+    Attributes:
+        node_id: Of this node.
+    """
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def database_id(self) -> str:
+        """A UUID that the database has from its begin."""
+
+    def topics(self, *, internal: bool = False) -> list[TopicInfo]:
+        """All topics by name with their ids and configs, without their partitions."""
+
+    def topic_names(self) -> tuple[str, ...]:
+        """Names of all topics, also of internal ones, at a fraction of what ``topics`` costs."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; raises UnknownTopic."""
+
+    def partition_state(self, topic: str, partition: int) -> PartitionState:
+        """The leader, the replicas and the in-sync set of a partition; raises UnknownTopic, UnknownPartition."""
+
+    def change_number(self) -> int:
+        """A number that grows with every change of the metadata."""
+
+    def listen(self, function: Callable[[TopicEvent], None]) -> None:
+        """Have a function told each change of topics that is made here, in their order, once it is durable; it is to be quick."""
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        if_not_exists: bool = False,
+        go_on: Callable[[], None] = always,
+    ) -> TopicInfo:
+        """Create a topic; see ``Database.create_topic``.
+
+        Args:
+            go_on: Called before each partition is made: an error that it raises ends that, and nothing is left of the topic.
+        """
+
+    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """The topic that ``create_topic`` would make, without an id; raises what that would, and changes nothing."""
+
+    def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
+        """Raise what ``alter_topic`` would, and change nothing."""
+
+    def alter_topic(
+        self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None, go_on: Callable[[], None] = always
+    ) -> TopicInfo:
+        """Change configs (None: back to the default) or add partitions; see ``Database.alter_topic``."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+
+    def take_producer_ids(self, count: int) -> range:
+        """A block of producer ids that were never given before, and never will be again."""
+
+
+class Storage(Protocol):
+    """The partitions that this node has, in one directory.
+
+    Attributes:
+        mode: "a": this process writes to it; "r": it reads, perhaps beside a writer.
+        linger_ms: How long a record may wait in memory to be written.
+    """
+
+    path: str
+    mode: Literal["a", "r"]
+    linger_ms: int
+
+    @property
+    def io(self) -> IO: ...
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        """The clock that was injected; None: the machine's."""
+
+    def clock_ms(self) -> int:
+        """Time of day, in ms since 1970."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def reports(self) -> Sequence[str]:
+        """What opening its logs has found so far."""
+
+    @property
+    def transaction_gate(self) -> "ReaderWriterLock":
+        """Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all."""
+
+    def check_open(self, *, writable: bool = False) -> None:
+        """Raise unless it is open in this process (to write): Closed, Forked, ReadOnly, SyncFailed."""
+
+    def log(self, topic: str, partition: int = 0) -> ReplicaLog:
+        """The one log of a partition, recovered when it is first asked for; raises UnknownTopic, UnknownPartition."""
+
+    def log_in_use(self, topic: str, partition: int) -> ReplicaLog | None:
+        """The log of a partition, if it was asked for before."""
+
+    def logs_with_producers(self) -> list[TopicPartition]:
+        """The logs that may have a transaction open."""
+
+    def settle_by(self, settle: Callable[[], None]) -> None:
+        """Have ``settle`` called before a snapshot and a compaction of decisions: it ends dangling transactions."""
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic with its partitions as they are now."""
+
+    def flush(self, sync: bool = True) -> None:
+        """``PartitionLog.flush`` of every log that is open."""
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the start of a log; see ``Database.delete_records``."""
+
+    def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
+        """See ``Database.enforce_retention``."""
+
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """See ``Database.compact``."""
+
+    def backup(self, path: str, base: str | None = None) -> "Copied":
+        """See ``Database.backup``."""

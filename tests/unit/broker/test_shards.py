@@ -1,0 +1,255 @@
+"""Coordinators that come and go while requests are under way."""
+
+import errno
+import gc
+import threading
+import weakref
+from concurrent.futures import Future
+
+import pytest
+
+import logdb
+from logdb import errors
+from logdb.broker import runner
+from logdb.broker.broker import Broker
+from logdb.coordinator.transactions import TransactionConfig
+from logdb.model import OffsetAndMetadata, TopicPartition
+from support.faulty_io import FaultyIO
+from support.transactional import Writer
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PARTITION_COUNT = 2
+MOVED = (errors.NotCoordinator, errors.CoordinatorLoading, errors.ConcurrentTransactions)
+
+
+class World:
+    """A database whose broker is told by a test what it leads."""
+
+    def __init__(self, path):
+        self.io = FaultyIO()
+        self.db = logdb.open(path, io=self.io)
+        for name, count in (("t", 2), ("__consumer_offsets", PARTITION_COUNT), ("__transaction_state", PARTITION_COUNT)):
+            self.db.create_topic(name, partitions=count, config={"cleanup.policy": "delete" if name == "t" else "compact"})
+        store = self.db._store
+        self.broker = Broker(store, store, transaction_config=TransactionConfig(abort_on_recovery=False))
+
+    def partitions(self, topic):
+        return [TopicPartition(topic, number) for number in range(PARTITION_COUNT)]
+
+    def lead(self, epoch, *topics):
+        return [self.broker.load_coordinator(where, epoch) for topic in topics for where in self.partitions(topic)]
+
+    def resign(self, epoch, *topics):
+        return [self.broker.resign_coordinator(where, epoch) for topic in topics for where in self.partitions(topic)]
+
+    def committed(self, where):
+        return [int(record.value) for record in self.db._store.log(*where).read(0, isolation_level="read_committed")]
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path / "db")
+    yield world
+    world.io.heal()
+    world.broker.close()
+    world.db.close()
+
+
+def join(broker, **options):
+    options = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [("range", b"me")]} | options
+    return broker.join_group("g", client_host="far", **options)
+
+
+def test_a_coordinator_that_resigns_refuses_and_the_next_one_knows_what_was_acknowledged(world):
+    broker = world.broker
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5)}).result()
+    assert any(world.resign(7, "__consumer_offsets"))
+    for call in (
+        lambda: broker.commit_offsets("g", {T0: OffsetAndMetadata(6)}).result(),
+        lambda: broker.fetch_offsets("g"),
+        lambda: broker.describe_group("g"),
+        lambda: join(broker).result(),
+    ):
+        with pytest.raises(errors.NotCoordinator) as refused:
+            call()
+        assert refused.value.leader_epoch == 7
+    assert all(world.lead(8, "__consumer_offsets"))
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(5)}
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(6)}).result()
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(6)}
+
+
+def test_an_older_epoch_is_ignored(world):
+    broker = world.broker
+    assert world.lead(5, "__consumer_offsets") == [True, True]
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5)}).result()
+    shards = [broker._groups.at(number) for number in range(PARTITION_COUNT)]
+    assert world.resign(4, "__consumer_offsets") == [False, False]
+    assert world.lead(4, "__consumer_offsets") == world.lead(5, "__consumer_offsets") == [False, False], "nor is one loaded twice"
+    assert shards == [broker._groups.at(number) for number in range(PARTITION_COUNT)]
+    assert world.resign(6, "__consumer_offsets") == [True, True]
+    assert world.resign(6, "__consumer_offsets") == world.lead(6, "__consumer_offsets") == [False, False]
+    with pytest.raises(errors.NotCoordinator):
+        broker.fetch_offsets("g")
+
+
+def test_requests_that_wait_are_told_to_ask_another_node(world):
+    broker = world.broker
+    first = join(broker).result(10)
+    joining = join(broker)
+    world.resign(7, "__consumer_offsets")
+    with pytest.raises(errors.NotCoordinator):
+        joining.result(10)
+    world.lead(8, "__consumer_offsets")
+    with pytest.raises(errors.UnknownMember):  # the group was never stable, so it was not written down
+        broker.heartbeat("g", generation=1, member_id=first.member_id)
+
+
+def test_nothing_is_left_of_a_shard_that_has_resigned(world):
+    broker = world.broker
+    join(broker).result(10)
+    number = broker._groups.partition_of("g")
+    shard = weakref.ref(broker._groups.at(number))
+    world.resign(7, "__consumer_offsets")
+    gc.collect()
+    assert shard() is None
+    assert not [key for key in broker._timers._due_ms if key[0] not in broker._transactions._open.values()]
+
+
+def test_requests_are_refused_while_a_shard_is_loaded(world, monkeypatch):
+    broker = world.broker
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5)}).result()
+    begun, go_on, replay = threading.Event(), threading.Event(), runner.replay
+
+    def slow(log, coordinator, offset):
+        begun.set()
+        assert go_on.wait(60)
+        return replay(log, coordinator, offset)
+
+    monkeypatch.setattr(runner, "replay", slow)
+    loading = threading.Thread(target=world.lead, args=(7, "__consumer_offsets"))
+    loading.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(errors.CoordinatorLoading):
+            broker._groups.at(0).query(lambda groups: groups.groups())
+    finally:
+        go_on.set()
+        loading.join()
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(5)}
+
+
+def test_a_node_that_does_not_lead_is_no_coordinator(world, monkeypatch):
+    state = world.db._store.partition_state("__consumer_offsets", 0)._replace(leader=2, leader_epoch=9)
+    monkeypatch.setattr(world.db._store, "partition_state", lambda _topic, _partition: state)
+    with pytest.raises(errors.NotCoordinator) as refused:
+        world.broker.fetch_offsets("g")
+    assert refused.value.leader_epoch == 9
+
+
+def test_a_write_that_the_log_has_kept_counts_for_the_next_coordinator(world):
+    broker = world.broker
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5)}).result()
+    world.io.fail("pwrite", errno.ENOSPC, "__consumer_offsets")
+    with pytest.raises(errors.DiskFull):
+        broker.commit_offsets("g", {T0: OffsetAndMetadata(6)}).result()
+    with pytest.raises(errors.DiskFull):
+        world.lead(7, "__consumer_offsets")
+    with pytest.raises(errors.DiskFull):
+        broker.fetch_offsets("g")
+    world.io.heal()
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(6)}
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(7)}).result()
+    assert broker.fetch_offsets("g") == {T0: OffsetAndMetadata(7)}
+
+
+def test_a_transaction_that_was_decided_is_completed_by_the_next_coordinator(world):
+    broker = world.broker
+    writer = Writer(broker)
+    writer.write(T0, b"1")
+    write_markers = broker._peers.write_markers
+
+    def moved(markers):
+        broker._peers.write_markers = write_markers
+        world.resign(7, "__transaction_state")
+        raise errors.NotLeaderOrFollower("t", 0, 2, 7)
+
+    broker._peers.write_markers = moved
+    with pytest.raises(errors.NotCoordinator):
+        writer.end(commit=True)
+    assert world.committed(T0) == []
+    world.lead(8, "__transaction_state")
+    assert world.committed(T0) == [1]
+    writer.end(commit=True)
+    writer.write(T0, b"2")
+    writer.end(commit=True)
+    assert world.committed(T0) == [1, 2]
+
+
+def again(call, *arguments, **options):
+    """Make a request as clients do: again where it was not the coordinator."""
+    while True:
+        try:
+            answer = call(*arguments, **options)
+            return answer.result(60) if isinstance(answer, Future) else answer
+        except MOVED:
+            pass
+
+
+@pytest.mark.parametrize("durability", ["interval", "fsync"])
+def test_what_is_acknowledged_while_coordinators_move_is_there_once(world, durability):
+    """Load and resign in turn, with commits of offsets and whole transactions under way."""
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        world.db.alter_topic(topic, config={"durability": durability})
+    broker, over, failures = world.broker, threading.Event(), []
+    acknowledged, answered = {}, threading.Semaphore(0)
+
+    def commits(group):
+        offset = 0
+        while not over.is_set():
+            offset += 1
+            again(broker.commit_offsets, group, {T0: OffsetAndMetadata(offset)})
+            acknowledged[group] = offset
+            answered.release()
+
+    def transactions(name, where):
+        writer = again(Writer, broker, name)
+        number = 0
+        while not over.is_set():
+            number += 1
+            batches = writer.batches(where, b"%d" % number)
+            again(broker.produce, *where, batches, transactional_id=name)
+            again(broker.commit_transaction_offsets, name, writer.producer, name, {where: OffsetAndMetadata(number)})
+            again(writer.end, commit=True)
+            acknowledged[name] = number
+            answered.release()
+
+    def run(work, *arguments):
+        try:
+            work(*arguments)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    work = [(commits, "a"), (commits, "b"), (transactions, "x", T0), (transactions, "y", T1)]
+    threads = [threading.Thread(target=run, args=arguments) for arguments in work]
+    for thread in threads:
+        thread.start()
+    epoch = 1
+    while epoch < 60 or any(acknowledged.get(name, 0) < 3 for name in "abxy"):
+        assert answered.acquire(timeout=60)
+        world.resign(epoch, "__consumer_offsets", "__transaction_state")
+        world.lead(epoch + 1, "__consumer_offsets", "__transaction_state")
+        epoch, seen = epoch + 2, dict(acknowledged)
+        for group in seen.keys() & {"a", "b"}:
+            assert again(broker.fetch_offsets, group)[T0].offset >= seen[group]
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    assert not failures and not any(thread.is_alive() for thread in threads)
+    for group in ("a", "b"):
+        assert broker.fetch_offsets(group)[T0].offset == acknowledged[group]
+    for name, where in (("x", T0), ("y", T1)):
+        assert world.committed(where) == list(range(1, acknowledged[name] + 1))
+        assert broker.fetch_offsets(name)[where].offset == acknowledged[name]
+        assert broker.describe_transaction(name).state == "CompleteCommit"
