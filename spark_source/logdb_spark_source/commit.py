@@ -21,10 +21,10 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from logdb.client.session import Session
 from logdb.codec.convert import stamp_producer
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.session import Session
 from logdb_spark_source.noted import NOTHING
 from logdb_spark_source.staging import Staged, check_there, gathered
 

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 import logdb
-from logdb.client.session import Session
 from logdb.errors import DirectoryLocked, InvalidConfig, LogdbError, NotADatabase
+from logdb.requests.session import Session
 from logdb_spark_source import noted, staging
 from logdb_spark_source.commit import commit
 from logdb_spark_source.encoding import Encoder

@@ -18,8 +18,6 @@ from logdb import errors
 from logdb.client.database import Database
 from logdb.client.offline import repair, restore, verify
 from logdb.client.opening import open_database as open
-from logdb.client.session import PartitionLog as Log
-from logdb.client.session import Session
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogdbError
 from logdb.io import IO
@@ -34,6 +32,8 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.requests.session import PartitionLog as Log
+from logdb.requests.session import Session
 from logdb.store.check.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:

@@ -234,7 +234,10 @@ def test_without_aiohttp_the_message_says_what_to_install(tmp_path, args):
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     result = run(*args, env={"PYTHONPATH": path}, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == "logdb: a server needs the package 'aiohttp': pip install 'aiohttp>=3.14,<3.15' 'google-re2>=1.1'\n"
+    assert (
+        result.stderr
+        == "logdb: a server needs the package 'aiohttp': pip install 'aiohttp>=3.14,<3.15' 'google-re2>=1.1' 'msgspec>=0.20'\n"
+    )
 
 
 def test_bash_completes_verbs_and_topics(data_dir):

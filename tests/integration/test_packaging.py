@@ -106,7 +106,19 @@ def test_the_sdist_holds_the_c_sources(built: dict[str, Path]) -> None:
 
 def test_importing_the_library_brings_nothing_heavy() -> None:
     heavy = {"aiohttp", "asyncio", "click", "dataclasses", "fastavro", "inspect", "numpy", "pandas", "pyarrow", "random", "rich", "uuid"}
-    heavy |= {"cramjam", "email", "http", "importlib.metadata", "ipaddress", "lz4", "multiprocessing", "socket", "ssl", "subprocess"}
+    heavy |= {
+        "cramjam",
+        "email",
+        "http",
+        "importlib.metadata",
+        "ipaddress",
+        "lz4",
+        "msgspec",
+        "multiprocessing",
+        "socket",
+        "ssl",
+        "subprocess",
+    }
     heavy |= {"tempfile", "urllib.parse", "urllib.request", "zstandard", "logdb.aio", "logdb.codec.parquet", "logdb.serde"}
     heavy |= {"logdb.broker", "logdb.coordinator", "logdb.client.consumer.consumer", "logdb.client.producer.producer", "logdb.log.cleaner"}
     told = f"import sys; before = set(sys.modules); import logdb; print(*sorted({heavy!r} & set(sys.modules) - before))"

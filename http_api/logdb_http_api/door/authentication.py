@@ -28,13 +28,13 @@ from typing import Any
 from aiohttp import web
 
 from logdb.access.access_control import AccessControl
-from logdb.access.acls import CLUSTER
 from logdb.access.attempts import is_loopback, machine
 from logdb.access.authentication import Certified, Identity, Unasked
 from logdb.access.certificates import PrincipalRule, expires_ms, principal_of
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
 from logdb.pools import Pool
+from logdb.requests.resources import CLUSTER
 from logdb_http_api.door.routing import Route
 from logdb_http_api.errors import ApiError
 

@@ -1,12 +1,11 @@
-"""Record batches as they lie: ``application/vnd.logdb.batches``, in and out, of one partition or of several.
+"""Record batches as they lie: ``application/vnd.logdb.batches``, in and out.
 
 Knows the routes and their headers.  Does not look into a batch: the log checks what comes in, and what goes out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aiohttp import web
@@ -14,22 +13,19 @@ from aiohttp import web
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, Durability, TopicPartition
-from logdb_http_api import framing, wire
 from logdb_http_api.door.request import Door, Request, answer
 from logdb_http_api.door.routing import Routes
-from logdb_http_api.door.schemas import Body, Number, OneOf, Parameter
+from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.door.sending import Parts
-from logdb_http_api.errors import ApiError, describe
 
 if TYPE_CHECKING:
-    from logdb.client.session import PartitionLog, Session
+    from logdb.requests.session import PartitionLog, Session
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
 R = TypeVar("R")
 _ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
-_PARTITION_COUNT_MAX, _FRAME_COUNT_MAX = 1000, 10_000
 
 routes = Routes()
 
@@ -48,9 +44,6 @@ _READING = (
     Parameter("isolation_level", IsolationLevel, "read_committed leaves out what was aborted."),
 )
 _OFFSETS = {"base_offset": int, "next_offset": int}
-_REFUSAL = {"error_code": int, "message": str, "error?": str, "fields?": {"*": object}, "notes?": [str]}
-_WHERE = {"topic": str, "partition": int}
-_RESULT = OneOf({**_WHERE, **_OFFSETS}, {**_WHERE, **_REFUSAL})
 
 # ---------------------------------------------------------------- in
 
@@ -71,61 +64,6 @@ async def produce(request: Request) -> web.StreamResponse:
     expected = request.number("expected_offset", 0) if "expected_offset" in request.http.query else None
     offsets = await _append(request, where, await request.body(), expected)
     return answer({"base_offset": offsets.start, "next_offset": offsets.stop})
-
-
-@routes.post(
-    "/logdb/v1/batches",
-    "Append record batches to several partitions",
-    needs=("Write Topic",),
-    takes=(_DURABILITY,),
-    body=Body({BATCHES: bytes}),
-    gives={"application/json": {"partitions": [_RESULT]}},
-)
-async def produce_many(request: Request) -> web.StreamResponse:
-    """The body is frames; the answer says of each, in their order, what it was given or why it was refused.
-
-    The header of a frame may have ``expected_offset``.  Each frame succeeds or fails for itself.
-    """
-    request.require(BATCHES)
-    frames = await request.parsed(await request.body(), _frames)
-    results: list[dict[str, Any]] = [{} for _ in frames]
-    turns: dict[TopicPartition, list[int]] = {}
-    for at, frame in enumerate(frames):
-        turns.setdefault(TopicPartition(frame.topic, frame.partition), []).append(at)
-    if len(turns) > _PARTITION_COUNT_MAX:
-        raise ApiError(422, 422, f"the body has {len(turns)} partitions, {_PARTITION_COUNT_MAX} are allowed")
-
-    async def append_all(where: TopicPartition, mine: Sequence[int]) -> None:
-        for at in mine:
-            results[at] = await _appended(request, where, frames[at])
-            await asyncio.sleep(0)  # what is appended on the loop lets others have their turn
-
-    await asyncio.gather(*(append_all(where, mine) for where, mine in turns.items()))
-    return answer({"partitions": results})
-
-
-def _frames(body: Buffer) -> list[framing.Frame]:
-    """The frames of a body; raises ApiError where it is none (400), or has too many (422)."""
-    try:
-        frames = list(islice(framing.frames(body), _FRAME_COUNT_MAX + 1))
-    except framing.Malformed as error:
-        raise ApiError(400, 400, str(error)) from None
-    if len(frames) > _FRAME_COUNT_MAX:
-        raise ApiError(422, 422, f"the body has more than {_FRAME_COUNT_MAX} frames, which is what is allowed")
-    return frames
-
-
-async def _appended(request: Request, where: TopicPartition, frame: framing.Frame) -> dict[str, Any]:
-    """What is to be said of one frame."""
-    said: dict[str, Any] = {"topic": where.topic, "partition": where.partition}
-    try:
-        expected = wire.decode(int | None, frame.header.get("expected_offset"), "expected_offset")
-        offsets = await _append(request, where, frame.batches, expected)
-    except wire.Malformed as error:
-        return said | describe(ApiError(422, 422, str(error)))[1]
-    except LogdbError as error:
-        return said | describe(error)[1]
-    return said | {"base_offset": offsets.start, "next_offset": offsets.stop}
 
 
 async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
@@ -166,16 +104,6 @@ class Wanted(NamedTuple):
     offset: int
     max_bytes: int = FETCH_BYTES
     leader_epoch: int | None = None
-
-
-class FetchMany(NamedTuple):
-    """The body of a fetch of several partitions."""
-
-    partitions: Sequence[Wanted]
-    max_bytes: int = 8 << 20
-    min_bytes: int = 1
-    wait_ms: int = 0
-    isolation_level: IsolationLevel = "read_uncommitted"
 
 
 class Reading:
@@ -252,71 +180,30 @@ async def fetch(request: Request) -> web.StreamResponse:
         leader_epoch,
     )
     min_bytes, wait_ms = request.number("min_bytes", 1), request.patience_ms(request.number("wait_ms", 0))
-    (read,) = await _fetch(request, FetchMany((wanted,), wanted.max_bytes, min_bytes, wait_ms, request.isolation_level()))
+    read = await _fetch(request, wanted, min_bytes, wait_ms, request.isolation_level())
     if read.error is not None:
         raise read.error
     return web.Response(body=Parts(read.parts, BATCHES), headers=read.headers())
 
 
-@routes.post(
-    "/logdb/v1/fetch",
-    "Read record batches of several partitions",
-    needs=("Read Topic",),
-    body=Body({"application/json": FetchMany}),
-    gives={BATCHES: bytes},
-    leaves_out=True,
-)
-async def fetch_many(request: Request) -> web.StreamResponse:
-    """The body is a JSON object as ``FetchMany``; the answer is frames, one for each partition, in their order.
-
-    A frame's header has what the headers of a fetch of one partition say, or an error.
-    """
-    wanted: FetchMany = await request.decoded(FetchMany)
-    if len(wanted.partitions) > _PARTITION_COUNT_MAX:
-        raise ApiError(422, 422, f"{len(wanted.partitions)} partitions are wanted, {_PARTITION_COUNT_MAX} are allowed")
-    for size_bytes in (wanted.max_bytes, *(one.max_bytes for one in wanted.partitions)):
-        if not 1 <= size_bytes <= FETCH_BYTES_MAX:
-            raise ApiError(422, 422, f"max_bytes={size_bytes}: wanted is a whole number in [1, {FETCH_BYTES_MAX}]")
-    parts: list[Buffer] = []
-    for read in await _fetch(request, wanted):
-        if read.error is not None:
-            parts.append(framing.head(*read.where, 0, describe(read.error)[1]))
-        else:
-            parts += framing.head(*read.where, read.size_bytes, read.marks), *read.parts
-    return web.Response(body=Parts(parts, BATCHES))
-
-
-async def _fetch(request: Request, wanted: FetchMany) -> list[Reading]:
-    """Read until ``min_bytes`` are there, one of the partitions fails, or the time is over; what was read is in memory that was taken."""
+async def _fetch(request: Request, wanted: Wanted, min_bytes: int, wait_ms: int, isolation_level: IsolationLevel) -> Reading:
+    """Read until ``min_bytes`` are there, it fails, or the time is over; what was read is in memory that was taken."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + min(wanted.wait_ms, request.door.limits.wait_ms_max) / 1000
-    readings = [Reading(one) for one in wanted.partitions]
-    room_bytes = min(wanted.max_bytes, sum(one.max_bytes for one in wanted.partitions), request.door.memory.total // 2)
-    wanted = wanted._replace(max_bytes=room_bytes)
+    until = loop.time() + min(wait_ms, request.door.limits.wait_ms_max) / 1000
+    read = Reading(wanted)
+    room_bytes = min(wanted.max_bytes, request.door.memory.total // 2)
     while True:
         await request.keep_memory(room_bytes)
-        await request.call(_read_all, request.session, readings, wanted)
-        await request.keep_memory(held_bytes(part for read in readings for part in read.parts))
-        size_bytes = sum(read.size_bytes for read in readings)
+        await request.call(read.read, request.session, room_bytes - read.size_bytes, isolation_level)
+        await request.keep_memory(held_bytes(read.parts))
         left_ms = round((until - loop.time()) * 1000)
-        moved = any(read.next_offset > read.wanted.offset and not read.size_bytes for read in readings)  # past what was aborted
-        if size_bytes >= min(wanted.min_bytes, room_bytes) or moved or left_ms <= 0 or request.door.draining:
-            return readings
-        if any(read.error is not None for read in readings):
-            return readings
-        positions = {read.where: read.next_offset for read in readings if read.size_bytes < read.wanted.max_bytes}
-        await request.wait(positions, left_ms, isolation_level=wanted.isolation_level)
+        moved = read.next_offset > wanted.offset and not read.size_bytes  # past what was aborted
+        if read.size_bytes >= min(min_bytes, room_bytes) or moved or left_ms <= 0 or request.door.draining or read.error is not None:
+            return read
+        await request.wait({read.where: read.next_offset}, left_ms, isolation_level=isolation_level)
 
 
 def held_bytes(parts: Iterable[Buffer]) -> int:
     """How much memory is held by views of it."""
     bases: list[Any] = [part.obj if isinstance(part, memoryview) else part for part in parts]
     return sum({id(base): len(base) for base in bases}.values())
-
-
-def _read_all(session: "Session", readings: Sequence[Reading], wanted: FetchMany) -> None:
-    room_bytes = wanted.max_bytes - sum(read.size_bytes for read in readings)
-    for read in readings:
-        before_bytes = read.size_bytes
-        read.read(session, room_bytes, wanted.isolation_level)
-        room_bytes -= read.size_bytes - before_bytes

@@ -20,9 +20,8 @@ from aiohttp.abc import AbstractStreamWriter
 from logdb.errors import BackupDamaged, BackupMismatch, LogdbError
 from logdb.store.check.report import Checked, Copied, Problem, Report
 from logdb.store.copy.backup_file import BackupReader
-from logdb_http_api import wire
 from logdb_http_api.door.kept_backups import KeptBackups
-from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body
 from logdb_http_api.errors import ApiError
@@ -55,13 +54,13 @@ class Offer(NamedTuple):
 @routes.get("/logdb/v1/reports", "What recovery found and did", needs=("Describe Cluster",), gives={"application/json": list[str]})
 async def reports(request: Request) -> web.StreamResponse:
     """One line each."""
-    return answer(wire.encode(await request.call(request.session.reports)))
+    return encoded(await request.call(request.session.reports))
 
 
 @routes.post("/logdb/v1/verify", "Check every byte", needs=("ClusterAction Cluster",), gives={"application/json": Verified})
 async def verify(request: Request) -> web.StreamResponse:
     """What is wrong, and how much was looked at."""
-    return answer(wire.encode(Verified.of(await request.call(request.session.verify))))
+    return encoded(Verified.of(await request.call(request.session.verify)))
 
 
 @routes.post(
@@ -91,7 +90,7 @@ async def make(request: Request) -> web.StreamResponse:
         await backups.remove(name)
         raise
     backups.find(name)
-    return answer(wire.encode(Offer(name, copied._replace(path=""))), status=201)
+    return encoded(Offer(name, copied._replace(path="")), status=201)
 
 
 def _drop(backups: KeptBackups, name: str, made: "asyncio.Future[Copied]") -> None:

@@ -15,10 +15,9 @@ from logdb.aio.mirror import Deadline, Wake
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Changes, TopicEvent
-from logdb_http_api import wire
 from logdb_http_api.door import sse
 from logdb_http_api.door.following import FORMATS, Following
-from logdb_http_api.door.request import Request, answer
+from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Number, Parameter
 from logdb_http_api.door.sse import EventStream
@@ -140,7 +139,7 @@ async def watch(request: Request) -> web.StreamResponse:
         return await _topics(request, position)
     timeout_ms = request.patience_ms(request.number("timeout_ms", 0))
     count_max = request.number("count_max", COUNT_MAX, 1, COUNT_MAX)
-    return answer(wire.encode(await _changes(request, position, timeout_ms, count_max)))
+    return encoded(await _changes(request, position, timeout_ms, count_max))
 
 
 async def _topics(request: Request, position: str | None) -> web.StreamResponse:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from aiohttp.helpers import rfc822_formatted_time
 
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
@@ -168,12 +168,12 @@ class Express:
     def _append_of(self, head: bytes) -> Append | None:
         return append_of(head) if _AUTHORIZATION in head.lower() else self._known(head)  # nobody's password is kept
 
-    def _has_room(self, session: GuardedSession, size_bytes: int) -> bool:
+    def _has_room(self, session: AuthorizedSession, size_bytes: int) -> bool:
         """Whether a request that takes so much memory waits for no others."""
         door, owner = self._door, owner_of(session)
         return not door.draining and door.slots.has_room(1, owner) and door.memory.has_room(size_bytes, owner)
 
-    def _session(self, connection: Connection, asked: Append | Fetch) -> GuardedSession | None:
+    def _session(self, connection: Connection, asked: Append | Fetch) -> AuthorizedSession | None:
         """For whoever asks; None: it takes longer to find out who that is, they are refused, or have quotas."""
         gate = self._door.gate
         if asked.of_internet and not gate.authentication and is_at_loopback(connection.sockname):
@@ -186,7 +186,7 @@ class Express:
     def _pipelined(self, connection: Connection) -> Pipelined | None:
         return connection.pipelined() if self._door.slots.taken <= _AT_SOCKETS_COUNT_MAX else None
 
-    async def _fetch(self, connection: Connection, session: GuardedSession, asked: Fetch) -> bytes:
+    async def _fetch(self, connection: Connection, session: AuthorizedSession, asked: Fetch) -> bytes:
         """Read and send; returns the end of the answer.
 
         Raises:
@@ -221,7 +221,7 @@ class Express:
             self._door.slots.give_back(1, owner)
 
     def _fetch_in_turn(
-        self, connection: Connection, session: GuardedSession, asked: Fetch, pipelined: Pipelined | None
+        self, connection: Connection, session: AuthorizedSession, asked: Fetch, pipelined: Pipelined | None
     ) -> Sequence[Buffer]:
         """Read and send what was asked, and what the client asks next; returns what of an answer is left to be sent.
 
@@ -241,7 +241,7 @@ class Express:
                 answer = _read(*following)
         return answer
 
-    def _next_fetch(self, connection: Connection, room_bytes: int, pipelined: Pipelined) -> tuple[GuardedSession, Fetch] | None:
+    def _next_fetch(self, connection: Connection, room_bytes: int, pipelined: Pipelined) -> tuple[AuthorizedSession, Fetch] | None:
         """The next request, if it is a fetch of no more than there is memory for, and has come."""
         head = pipelined.head()
         following = fetch_of(head) if head.startswith(b"GET ") else None
@@ -254,7 +254,7 @@ class Express:
         return session, following
 
     def _append_in_turn(
-        self, connection: Connection, session: GuardedSession, asked: Append, buffer: bytearray, pipelined: Pipelined | None
+        self, connection: Connection, session: AuthorizedSession, asked: Append, buffer: bytearray, pipelined: Pipelined | None
     ) -> bytes:
         """Append what was received, and what the client sends next; returns what is left to be said, which may be the end of an answer.
 
@@ -275,7 +275,7 @@ class Express:
 
     def _next_append(
         self, connection: Connection, asked: Append, buffer: bytearray, pipelined: Pipelined
-    ) -> tuple[GuardedSession, Append] | None:
+    ) -> tuple[AuthorizedSession, Append] | None:
         """The next request, if it goes where the one before it went, fits into its memory, and has come."""
         head = pipelined.head()
         following = self._append_of(head) if head else None
@@ -289,7 +289,7 @@ class Express:
         pipelined.take(len(head), memoryview(buffer)[: following.size_bytes])
         return session, following
 
-    async def _receive(self, connection: Connection, session: GuardedSession, asked: Append, begun: memoryview) -> bytes:
+    async def _receive(self, connection: Connection, session: AuthorizedSession, asked: Append, begun: memoryview) -> bytes:
         """Receive the rest of a body and append it; returns the answer.
 
         Raises:
@@ -334,7 +334,7 @@ def _grown(buffer: bytearray, size_bytes: int) -> bytearray:
     return grown
 
 
-def _append(session: GuardedSession, asked: Append, body: Buffer) -> bytes:
+def _append(session: AuthorizedSession, asked: Append, body: Buffer) -> bytes:
     """Append; returns the answer."""
     try:
         offsets = session.produce(*asked.where, body, durability=asked.durability, expected_offset=asked.expected_offset)
@@ -344,7 +344,7 @@ def _append(session: GuardedSession, asked: Append, body: Buffer) -> bytes:
     return _head(200, "application/json", len(body), {}) + body
 
 
-def _read(session: GuardedSession, asked: Fetch) -> Sequence[Buffer]:
+def _read(session: AuthorizedSession, asked: Fetch) -> Sequence[Buffer]:
     """Read; returns the answer, in one part where there is little."""
     reading = batches.Reading(asked.wanted)
     try:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from logdb.client.session import PartitionLog, Session
 from logdb.codec import Record
 from logdb.errors import OffsetOutOfRange, SerializationError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.model import OFFSET_MAX, TopicPartition
+from logdb.requests.session import PartitionLog, Session
 from logdb_http_api.door import sse
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import base64_text, json_text

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
-from logdb.access.guarded import Measured
+from logdb.access.session import Measurements
 from logdb.broker.metrics import GroupGauges, TopicCounts
 from logdb.model import PartitionInfo, TopicPartition
 from logdb_http_api.door.request import Request
@@ -46,7 +46,7 @@ async def metrics(request: Request) -> web.StreamResponse:
     return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def page(measured: Measured, address: str) -> str:
+def page(measured: Measurements, address: str) -> str:
     """The whole page."""
     return "".join(line for family in _families(measured, address) for line in _lines(family))
 
@@ -62,7 +62,7 @@ def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _families(measured: Measured, address: str) -> Iterator[Family]:
+def _families(measured: Measurements, address: str) -> Iterator[Family]:
     topics, groups, counts = measured.gauges.topics, measured.gauges.groups, measured.counts.topics
     yield Family("kafka_brokers", "gauge", "Number of brokers.", [({}, 1)])
     yield Family("kafka_broker_info", "gauge", "A broker.", [({"id": _BROKER_ID, "address": address}, 1)])

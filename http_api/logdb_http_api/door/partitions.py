@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from logdb.client.session import PartitionLog, Session
 from logdb.errors import NotAuthorized, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
 from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
-from logdb_http_api import wire
-from logdb_http_api.door.request import Request, answer
+from logdb.requests.session import PartitionLog, Session
+from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.errors import ApiError
@@ -87,7 +86,7 @@ async def look(request: Request) -> web.StreamResponse:
 
 
 def _states(session: Session, wanted: Look) -> web.Response:
-    return answer(wire.encode([_state(session, partition, wanted.isolation_level) for partition in wanted.positions]))
+    return encoded([_state(session, partition, wanted.isolation_level) for partition in wanted.positions])
 
 
 def _state(session: Session, partition: TopicPartition, isolation_level: IsolationLevel) -> PartitionState | None:
@@ -113,14 +112,14 @@ async def offset_for_timestamp(request: Request) -> web.StreamResponse:
     """The offset of the first record that is as old as the timestamp, or younger; null if there is none."""
     log = await _log(request)
     found = await request.call(log.offset_for_timestamp, request.path_number("timestamp_ms"))
-    return answer(wire.encode(Found(found)))
+    return encoded(Found(found))
 
 
 @routes.get(f"{_PATH}/epochs/{{offset}}", "The leader epoch of a record", needs=("Describe Topic",), gives={"application/json": Epoch})
 async def epoch_at(request: Request) -> web.StreamResponse:
     """The leader epoch of the record at an offset; -1: unknown."""
     log = await _log(request)
-    return answer(wire.encode(Epoch(await request.call(log.epoch_at, request.path_number("offset")))))
+    return encoded(Epoch(await request.call(log.epoch_at, request.path_number("offset"))))
 
 
 @routes.get(
@@ -139,7 +138,7 @@ async def transactions(request: Request) -> web.StreamResponse:
 
 def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Response:
     aborted = log.aborted_transactions(offset, end_offset) if offset < end_offset else []
-    return answer(wire.encode(Transactions(log.open_transactions(), aborted)))
+    return encoded(Transactions(log.open_transactions(), aborted))
 
 
 @routes.post(

@@ -17,7 +17,8 @@ from logdb.access.attempts import network
 from logdb.access.principals import ANONYMOUS, Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import DURABILITY_LEVELS, Buffer, Durability, TopicPartition
-from logdb_http_api import wire
+from logdb.requests import coding
+from logdb.requests.request import Request as SessionRequest
 from logdb_http_api.door import documents, encoding
 from logdb_http_api.errors import ApiError
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from logdb.access.access_control import AccessControl
-    from logdb.access.acls import Need
-    from logdb.access.guarded import GuardedSession
+    from logdb.access.session import AuthorizedSession
     from logdb.broker.async_waiting import Waits
     from logdb.pools import Pool
+    from logdb.requests.resources import Right
     from logdb_http_api.door.kept_backups import KeptBackups
     from logdb_http_api.door.limits import Limits
     from logdb_http_api.door.shares import Owner, Shares
@@ -93,7 +94,7 @@ class Request:
     """What a handler is given."""
 
     principal: Principal
-    session: "GuardedSession"
+    session: "AuthorizedSession"
 
     def __init__(self, http: web.BaseRequest, door: Door) -> None:
         """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
@@ -105,7 +106,7 @@ class Request:
         self._taken_bytes = 0
         self._slot_count = self._wait_count = 0
 
-    def begin(self, session: "GuardedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
+    def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
         """Whoever asks was found out.
 
         Args:
@@ -396,7 +397,7 @@ class Request:
             operation, resource_type = need.split()
             named = (self._parameters[name] for name in _NAMES_IN_PATHS.get(resource_type, ()) if name in self._parameters)
             needs.append((operation, resource_type, next(named, None)))
-        self.session.need_any(cast("list[Need]", needs))
+        self.session.need_any(cast("list[Right]", needs))
 
     def _check_length(self, size_bytes_max: int) -> None:
         length = self.http.content_length
@@ -437,18 +438,21 @@ class Request:
             self.http.writer.output_size = 0
 
     async def json(self, make: Callable[[Any], R]) -> R:
+        """What ``make`` makes of the value of the body, which is JSON without records, perhaps in a thread; raises as ``document``."""
+        return await self.document(lambda data: make(documents.parse(data)))
+
+    async def document(self, parse: Callable[[Buffer], R]) -> R:
         """What is made of the body, which is JSON without records.
 
         Args:
-            make: Is given its value, perhaps in a thread.
+            parse: Is given its bytes, perhaps in a thread.
 
         Raises:
-            ApiError: It is no JSON (400), or said to be something else (415); and as ``body`` and ``make``.
+            ApiError: It is no JSON (400), or said to be something else (415); and as ``body`` and ``parse``.
         """
         if "Content-Type" in self.http.headers:
             self.require("application/json")
-        body = await self.body(self.door.limits.call_bytes_max)
-        return await self.parsed(body, lambda data: make(documents.parse(data)))
+        return await self.parsed(await self.body(self.door.limits.call_bytes_max), parse)
 
     async def parsed(self, data: Buffer, parse: Callable[[Buffer], R]) -> R:
         """What ``parse`` makes of JSON: off the loop but for the smallest, and large ones few at a time."""
@@ -458,16 +462,17 @@ class Request:
             return await self.call(parse, data)
         return await self._in_thread(partial(parse, data), self.door.decoding, self.door.threads)
 
-    async def decoded(self, kind: Any) -> Any:
-        """The body as a value of that type, from JSON as ``wire`` has it.
+    async def decoded(self, kind: type[R]) -> R:
+        """The body as a value of that type, from JSON as ``requests.coding`` has it.
 
         Raises:
-            ApiError: It is none; 422; and as ``json``.
+            ApiError: It is none; 422; and as ``document``.
         """
-        return await self.json(partial(_decoded, kind))
+        what = kind.method if issubclass(kind, SessionRequest) else "the body"
+        return await self.document(lambda data: documents.decode(kind, data, what))
 
 
-def owner_of(session: "GuardedSession") -> "Owner":
+def owner_of(session: "AuthorizedSession") -> "Owner":
     """For whom what requests share is counted: a principal, or an address where nobody has to say who they are."""
     return network(session.host) if session.principal == ANONYMOUS else session.principal
 
@@ -480,13 +485,6 @@ def _give_back(taken: "Iterable[Shares]", owner: "Owner") -> None:
 def _give_back_later(loop: asyncio.AbstractEventLoop, taken: "Iterable[Shares]", owner: "Owner", _work: "Future[Any]") -> None:
     with contextlib.suppress(RuntimeError):  # the loop was closed
         loop.call_soon_threadsafe(_give_back, taken, owner)
-
-
-def _decoded(kind: Any, value: Any) -> Any:
-    try:
-        return wire.decode(kind, value, "the body")
-    except wire.Malformed as error:
-        raise ApiError(422, 422, str(error)) from None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
@@ -525,3 +523,8 @@ def answer(
 ) -> web.Response:
     """JSON."""
     return web.Response(body=to_text(value).encode(), status=status, content_type=content_type, headers=headers)
+
+
+def encoded(value: Any, *, status: int = 200) -> web.Response:
+    """JSON, as ``requests.coding`` has it."""
+    return web.Response(body=coding.encode(value), status=status, content_type="application/json")

@@ -1,11 +1,12 @@
 """JSON schemas of what routes take and give.
 
-Knows two ways to say a shape: a Python type, written as ``wire`` writes it; or an example-like literal, for JSON of others' making.
+Knows two ways to say a shape: a Python type, written as ``requests.coding`` writes it; or an example-like literal, for JSON of others'
+making.
 Does not know routes.
 
     int, str, bool, float, None, X | Y, Literal[…], list[X]    as they are
     bytes                                                      base64
-    a named tuple, a dataclass                                 an object, by its fields
+    a named tuple, a request                                   an object, by its fields
     Mapping[K, V]                                              a list of pairs
     object, Any                                                anything
     {"name": X, "comment?": Y}                                 an object; the name with ? may be left out
@@ -15,12 +16,13 @@ Does not know routes.
     Number(0, 9)                                               a whole number in [0, 9]
 """
 
-import dataclasses
-import enum
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self
+
+import msgspec
+
+from logdb.requests import coding
+from logdb.requests.request import Request as SessionRequest
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     int: {"type": "integer"},
@@ -33,7 +35,6 @@ _PLAIN: dict[Any, dict[str, Any]] = {
     object: {},
     Any: {},
 }
-_MANY = (list, tuple, Sequence, Iterable, frozenset)
 
 
 class Number(NamedTuple):
@@ -97,36 +98,9 @@ class Schemas:
         return {"type": "object", "properties": properties, "additionalProperties": False} | ({"required": required} if required else {})
 
     def _of_type(self, kind: Any) -> dict[str, Any]:
-        origin, parts = typing.get_origin(kind), typing.get_args(kind)
-        if origin in (typing.Union, types.UnionType):
-            return {"anyOf": [self.of(part) for part in parts]}
-        if origin is typing.Literal:
-            return {"enum": list(parts)}
-        if origin in (dict, Mapping):
-            return {"type": "array", "items": self._tuple(parts)}
-        if origin is tuple and parts[-1:] != (Ellipsis,):
-            return self._tuple(parts)
-        if origin in _MANY:
-            return {"type": "array", "items": self.of(parts[0])}
-        if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            return {"enum": list(kind.__members__)}
-        return self._of_class(kind)
-
-    def _tuple(self, parts: Sequence[Any]) -> dict[str, Any]:
-        return {"type": "array", "prefixItems": [self.of(part) for part in parts], "minItems": len(parts), "maxItems": len(parts)}
-
-    def _of_class(self, kind: Any) -> dict[str, Any]:
-        name = kind.__name__
-        if name not in self.named:
-            self.named[name] = {}  # said below: it may hold itself
-            hints = typing.get_type_hints(kind)
-            self.named[name] = self._object({field + ("?" if field in _defaults(kind) else ""): part for field, part in hints.items()})
-        return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _defaults(kind: Any) -> set[str]:
-    """The fields that may be left out."""
-    if not dataclasses.is_dataclass(kind):
-        return set(kind._field_defaults)
-    missing = dataclasses.MISSING
-    return {field.name for field in dataclasses.fields(kind) if field.default is not missing or field.default_factory is not missing}
+        """As ``requests.coding`` writes it; what has fields has a name, but for requests, which are said where they are taken."""
+        (schema,), named = msgspec.json.schema_components([coding.form(kind).wanted], ref_template="#/components/schemas/{name}")
+        if isinstance(kind, type) and issubclass(kind, SessionRequest):
+            schema = named.pop(kind.__name__)
+        self.named |= named
+        return schema

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logdb.errors import AuthenticationFailed, Closed, InvalidAnswer, LogdbError
-from logdb_http_api import wire
+from logdb.requests import coding
 from logdb_http_api.errors import rebuild
 
 
@@ -38,8 +38,8 @@ class Answer(NamedTuple):
             InvalidAnswer: It is none.
         """
         try:
-            return wire.decode(kind, self.json(), "the answer")
-        except wire.Malformed as error:
+            return coding.decode(kind, self.body)
+        except (ValueError, RecursionError) as error:
             raise InvalidAnswer(self.url, str(error)) from None
 
     def number(self, header: str) -> int:

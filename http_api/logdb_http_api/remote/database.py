@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.access.security_requests import SubmittedCredentialStore
 from logdb.client.addresses import path_of
 from logdb.client.database import Database
 from logdb.client.opening import Place
@@ -19,7 +20,7 @@ from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode
 from logdb_http_api.remote.connection import Connections, Security, credentials_of
-from logdb_http_api.remote.session import RemoteCredentialStore, RemoteSession
+from logdb_http_api.remote.session import RemoteSession
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -55,7 +56,7 @@ class RemoteDatabase(Database):
 
     @property
     def security(self) -> SecurityAdmin:
-        return SecurityAdmin(RemoteCredentialStore(self._remote), self._remote.connections.open_url)
+        return SecurityAdmin(SubmittedCredentialStore(self._remote), self._remote.connections.open_url)
 
     def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server tells only when it is done
         return self._remote.verify()

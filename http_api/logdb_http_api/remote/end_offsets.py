@@ -7,7 +7,6 @@ this session has appended.  Does not know records.
 Threading: any number of threads; each has answers of its own.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from logdb.errors import UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel, is_committed
 from logdb.model import TopicInfo, TopicPartition
-from logdb_http_api import wire
+from logdb.requests import coding
 from logdb_http_api.door.partitions import WAIT_MS_MAX, Look, PartitionState
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class EndOffsets:
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, isolation_level: IsolationLevel
     ) -> dict[TopicPartition, PartitionState | None]:
         look = Look(positions, timeout_ms, isolation_level)
-        body = json.dumps(wire.encode(look), separators=(",", ":")).encode()
+        body = coding.encode(look)
         answer = self._connections.request("POST", _PATH, body, _HEADERS, patience_ms=timeout_ms)
         states: list[PartitionState | None] = answer.decoded(list[PartitionState | None])
         return dict(zip(positions, states, strict=False))

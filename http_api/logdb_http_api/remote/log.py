@@ -44,7 +44,7 @@ _STOP_LOOK_MS = 100  # how often it is looked whether to stop, while waiting
 
 
 class RemoteLog:
-    """See ``client.session.PartitionLog``."""
+    """See ``requests.session.PartitionLog``."""
 
     def __init__(self, session: "RemoteSession", topic: str, partition: int, info: TopicInfo, batch_size: int) -> None:
         self._session, self.topic, self.partition = session, topic, partition

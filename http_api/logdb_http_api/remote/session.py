@@ -1,23 +1,20 @@
-"""A session behind a URL: every call is a request.
+"""A session behind a URL: ``submit`` is an exchange with the server.
 
-Knows how calls are named, how their arguments travel (``wire``), and what an error means that comes at the second try.
-Does not know what calls do.
+A request is encoded and sent as it is (``requests.coding``); here is what a client keeps of answers, how long it waits for one, and what
+an error means that comes at the second try.
 """
 
-import inspect
-import json
 import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from logdb import codec
-from logdb.access.security import CredentialStore
+from logdb.access.security_requests import DeleteUsers, RevokeTokens
 from logdb.client.consumer.pace import SELDOM_MS
-from logdb.client.session import Session
 from logdb.errors import (
     InvalidTransactionState,
     LogdbError,
@@ -30,13 +27,15 @@ from logdb.errors import (
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import wrong_type
-from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, OffsetAndMetadata, TopicInfo, TopicPartition
+from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, ExpiredRecords, TopicInfo, TopicPartition
 from logdb.pools import Pool
+from logdb.requests import coding, groups, topics, transactions
+from logdb.requests.request import Request
+from logdb.requests.session import Session
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started
-from logdb_http_api import wire
 from logdb_http_api.door.batches import BATCHES
-from logdb_http_api.door.calls import PATH, SHAPES
+from logdb_http_api.door.calls import PATH
 from logdb_http_api.door.downloads import Verified
 from logdb_http_api.door.events import COUNT_MAX, WATCH
 from logdb_http_api.remote import downloading
@@ -46,85 +45,32 @@ from logdb_http_api.remote.log import RemoteLog
 from logdb_http_api.remote.watching import Watching
 from logdb_http_api.remote.writing import Appended
 
-P = ParamSpec("P")
-R = TypeVar("R")
+A = TypeVar("A")
 
 _JSON = {"Content-Type": "application/json"}
 _INFO_GOOD_S = 1.0  # how long it is believed what is known of a topic
 _ANSWER_WAIT_S = 2.0  # for a group's answer, or word that it waits for other members
 _LONG_MS = 3_600_000  # what a call may take that works through a whole topic
 
-# What a call that is tried again fails with if the first try was carried out.
-_DONE_BEFORE: dict[str, type[LogdbError]] = {
-    "delete_topic": UnknownTopic,
-    "delete_group": UnknownGroup,
-    "delete_offsets": UnknownGroup,
-    "leave_group": UnknownMember,
-    "abort_transaction": InvalidTransactionState,
-    "delete_users": UnknownCredential,
-    "revoke_tokens": UnknownCredential,
+# What a request that is tried again fails with if the first try was carried out.
+_DONE_BEFORE: Mapping[type[Request[Any]], type[LogdbError]] = {
+    topics.DeleteTopic: UnknownTopic,
+    groups.DeleteGroup: UnknownGroup,
+    groups.DeleteOffsets: UnknownGroup,
+    groups.LeaveGroup: UnknownMember,
+    transactions.AbortTransaction: InvalidTransactionState,
+    DeleteUsers: UnknownCredential,
+    RevokeTokens: UnknownCredential,
 }
-_PATIENCE_MS = {"compact": _LONG_MS, "enforce_retention": _LONG_MS, "flush": _LONG_MS}
+_LONG = (topics.Compact, topics.EnforceRetention, topics.Flush)
 
 
-def _calling(method: "Callable[Concatenate[Any, P], R]") -> "Callable[Concatenate[Any, P], R]":
-    """The method of that name as a call of the server's session."""
-    name, signature = method.__name__, inspect.signature(method)
-
-    def call(self: "RemoteSession | RemoteCredentialStore", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(self, *args, **kwargs).arguments
-        del given["self"]
-        result: R = self.call(name, given)
-        return result
-
-    call.__name__, call.__doc__ = name, method.__doc__
-    return call
-
-
-class RemoteCredentialStore:
-    """See ``broker.security.CredentialStore``."""
-
-    users = _calling(CredentialStore.users)
-    add_user = _calling(CredentialStore.add_user)
-    set_password = _calling(CredentialStore.set_password)
-    alter_user = _calling(CredentialStore.alter_user)
-    delete_users = _calling(CredentialStore.delete_users)
-    tokens = _calling(CredentialStore.tokens)
-    add_token = _calling(CredentialStore.add_token)
-    revoke_tokens = _calling(CredentialStore.revoke_tokens)
-    acls = _calling(CredentialStore.acls)
-    add_acls = _calling(CredentialStore.add_acls)
-    delete_acls = _calling(CredentialStore.delete_acls)
-
-    def __init__(self, session: "RemoteSession") -> None:
-        self.call = session.call
-
-
-class RemoteSession:
-    """See ``client.session.Session``."""
+class RemoteSession(Session):
+    """See ``requests.session.Session``."""
 
     io = IO()
     look_interval_ms_max = SELDOM_MS
-
-    topics = _calling(Session.topics)
-    describe_topic = _calling(Session.describe_topic)
-    flush = _calling(Session.flush)
-    compact = _calling(Session.compact)
-    init_producer_id = _calling(Session.init_producer_id)
-    add_partitions = _calling(Session.add_partitions)
-    add_offsets = _calling(Session.add_offsets)
-    commit_transaction_offsets = _calling(Session.commit_transaction_offsets)
-    end_transaction = _calling(Session.end_transaction)
-    heartbeat = _calling(Session.heartbeat)
-    leave_group = _calling(Session.leave_group)
-    fetch_offsets = _calling(Session.fetch_offsets)
-    groups = _calling(Session.groups)
-    describe_group = _calling(Session.describe_group)
-    delete_group = _calling(Session.delete_group)
-    delete_offsets = _calling(Session.delete_offsets)
-    transactions = _calling(Session.transactions)
-    describe_transaction = _calling(Session.describe_transaction)
-    abort_transaction = _calling(Session.abort_transaction)
+    clock: Callable[[], int] | None = None
 
     def __init__(self, connections: Connections, *, batch_size: int, clock: Callable[[], int] | None = None) -> None:
         self.connections, self._batch_size, self.clock = connections, batch_size, clock
@@ -146,32 +92,53 @@ class RemoteSession:
     def check_open(self, *, writable: bool = False) -> None:  # noqa: ARG002 -- what may be written, the server says
         self.connections.check_open()
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        patience_ms: int = 0,
-        safe: bool = True,
-        on_waiting: Callable[[], object] = lambda: None,
-    ) -> Any:
-        """One call of the server's session.
+    def submit(self, request: Request[A]) -> A:
+        """Let the server carry a request out."""
+        self.check_open()
+        answer: Any
+        if isinstance(request, groups.CommitOffsets):
+            answer = self._commits.submit(self._asked, request)
+        elif isinstance(request, groups.JoinGroup):
+            answer = self._in_thread(request, request.rebalance_timeout_ms)
+        elif isinstance(request, groups.SyncGroup):
+            answer = self._in_thread(request, _LONG_MS)
+        else:
+            answer = self._asked(request, _LONG_MS if isinstance(request, _LONG) else 0)
+        return answer  # type: ignore[no-any-return]  # of the type that the request names
+
+    def _asked(self, request: Request[Any], patience_ms: int = 0, on_waiting: Callable[[], object] = lambda: None) -> Any:
+        """The server's answer.
 
         Args:
             patience_ms: How long it may take, beside the time of a request.
-            safe: Being carried out twice does no harm.
             on_waiting: Called when the server says that its answer waits for others.
         """
-        body = json.dumps({key: wire.encode(value) for key, value in arguments.items()}, separators=(",", ":")).encode()
-        patience_ms = max(patience_ms, _PATIENCE_MS.get(name, 0))
-        exchange = Exchange(self.connections, "POST", PATH + name, body, _JSON, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
+        body, safe = coding.encode(request), request.is_repeatable
+        path = PATH + request.method
+        exchange = Exchange(self.connections, "POST", path, body, _JSON, safe=safe, patience_ms=patience_ms, on_waiting=on_waiting)
         try:
             answer = exchange.answer()
         except LogdbError as error:
-            if exchange.repeated and isinstance(error, _DONE_BEFORE.get(name, ())):
+            if exchange.repeated and isinstance(error, _DONE_BEFORE.get(type(request), ())):
                 return None
             raise
-        return answer.decoded(SHAPES[name].result)
+        return answer.decoded(request.answer)
+
+    def _in_thread(self, request: Request[Any], patience_ms: int) -> "Future[Any]":
+        """A request that waits for other members, each in a thread of its own: one may wait for what another brings."""
+        future: Future[Any] = Future()
+        told = threading.Event()
+        future.add_done_callback(lambda _: told.set())
+
+        def run() -> None:
+            try:
+                future.set_result(self._asked(request, patience_ms, told.set))
+            except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
+                future.set_exception(error)
+
+        started(f"logdb-{request.method}", run)
+        told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
+        return future
 
     # ------------------------------------------------------------ topics
 
@@ -179,29 +146,28 @@ class RemoteSession:
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
-        arguments = {"name": name, "partitions": partitions, "config": config, "if_not_exists": if_not_exists}
-        info: TopicInfo = self.call("create_topic", arguments, safe=if_not_exists)
+        info = super().create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
         self._learn(info)
         return info
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
-        info: TopicInfo = self.call("alter_topic", {"name": name, "config": config, "partitions": partitions})
+        info = super().alter_topic(name, config=config, partitions=partitions)
         self._learn(info)
         return info
 
     def delete_topic(self, name: str) -> None:
-        self.call("delete_topic", {"name": name})
+        super().delete_topic(name)
         self._forget(name)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         if before_offset == -1:  # told to the server as an offset: a second try deletes no more than the first
             before_offset = self.log(topic, partition).end_offset
-        start_offset: int = self.call("delete_records", {"topic": topic, "partition": partition, "before_offset": before_offset})
+        start_offset = super().delete_records(topic, partition, before_offset)
         self.ends.appended()
         return start_offset
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
-        gone: list[ExpiredRecords] = self.call("enforce_retention", {"topic": topic, "dry_run": dry_run})
+        gone = super().enforce_retention(topic, dry_run=dry_run)
         self.ends.appended()
         return gone
 
@@ -310,48 +276,3 @@ class RemoteSession:
         said: Appended = self.connections.request("POST", path, batches, {"Content-Type": BATCHES}, safe=safe).decoded(Appended)
         self.ends.appended()
         return range(said.base_offset, said.next_offset)
-
-    # ------------------------------------------------------------ groups
-
-    def join_group(self, group_id: str, *, rebalance_timeout_ms: int, **options: Any) -> "Future[Any]":
-        arguments = {"group_id": group_id, "rebalance_timeout_ms": rebalance_timeout_ms, **options}
-        return self._in_thread("join_group", arguments, rebalance_timeout_ms)
-
-    def sync_group(self, group_id: str, **options: Any) -> "Future[Any]":
-        return self._in_thread("sync_group", {"group_id": group_id, **options}, _LONG_MS)
-
-    def _in_thread(self, name: str, arguments: Mapping[str, Any], patience_ms: int) -> "Future[Any]":
-        """A call that waits for other members, each in a thread of its own: one may wait for what another brings."""
-        self.check_open()
-        future: Future[Any] = Future()
-        told = threading.Event()
-        future.add_done_callback(lambda _: told.set())
-
-        def run() -> None:
-            try:
-                future.set_result(self.call(name, arguments, patience_ms=patience_ms, on_waiting=told.set))
-            except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
-                future.set_exception(error)
-
-        started(f"logdb-{name}", run)
-        told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
-        return future
-
-    def commit_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        member_id: str = "",
-        generation: int = -1,
-        group_instance_id: str | None = None,
-    ) -> "Future[None]":
-        self.check_open()
-        arguments = {
-            "group_id": group_id,
-            "offsets": dict(offsets),
-            "member_id": member_id,
-            "generation": generation,
-            "group_instance_id": group_instance_id,
-        }
-        return self._commits.submit(self.call, "commit_offsets", arguments)

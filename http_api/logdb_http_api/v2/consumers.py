@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import msgspec
 from aiohttp import web
 
 from logdb.errors import NotAuthorized
 from logdb.model import OFFSET_MAX, OffsetAndMetadata, TopicPartition
-from logdb_http_api import wire
+from logdb.requests import coding
 from logdb_http_api.door import documents
 from logdb_http_api.door.request import Request, no_content
 from logdb_http_api.door.routing import Routes
@@ -110,9 +111,9 @@ async def _list(request: Request, kind: type[T], body: Mapping[str, Any], name: 
 
 def _decoded(kind: type[T], given: Any, name: str) -> list[T]:
     try:
-        items: list[T] = wire.decode(list[kind], given, name)  # type: ignore[valid-type]  # a type that is a value
-    except wire.Malformed as error:
-        raise ApiError(422, 422, str(error)) from None
+        items: list[T] = coding.convert(list[kind], given)  # type: ignore[valid-type]  # a type that is a value
+    except msgspec.ValidationError as error:
+        raise ApiError(422, 422, f"{name}: {error}") from None
     for at, item in enumerate(items):
         for part, most in (("partition", 2**31 - 1), ("offset", OFFSET_MAX - 1)):
             if isinstance(item, tuple) and not 0 <= (value := getattr(item, part, 0)) <= most:

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from logdb.access.guarded import GuardedSession
 from logdb.access.principals import Principal
+from logdb.access.session import AuthorizedSession
 from logdb.aio.consuming import Consumer as AsyncConsumer
 from logdb.aio.mirror import Deadline, Threads, Wake
 from logdb.client.consumer.config import ConsumerConfig
@@ -40,14 +40,14 @@ _ASK_MS = 50  # between two looks at logs that another process writes, which do 
 _SWEEP_S = 1.0
 
 
-asking: contextvars.ContextVar[GuardedSession | None] = contextvars.ContextVar("asking", default=None)
+asking: contextvars.ContextVar[AuthorizedSession | None] = contextvars.ContextVar("asking", default=None)
 """The session of the request in whose context something is done; None: nobody asks, its time is over."""
 
 
 class _InTurn(AsyncConsumer):
     """A consumer whose session goes on for who asks."""
 
-    def __init__(self, sync: Consumer, threads: Threads, session: GuardedSession) -> None:
+    def __init__(self, sync: Consumer, threads: Threads, session: AuthorizedSession) -> None:
         super().__init__(sync, threads)
         self._session = session
 
@@ -55,7 +55,7 @@ class _InTurn(AsyncConsumer):
         who = asking.get()
         return await super().in_turn(function if who is None else functools.partial(self._for, who, function), take_back)
 
-    def _for(self, who: GuardedSession, function: Callable[[], R]) -> R:
+    def _for(self, who: AuthorizedSession, function: Callable[[], R]) -> R:
         self._session.go_on_for(who)
         return function()
 
@@ -90,7 +90,7 @@ class Instance:
         mode: What it was told to read; None: nothing yet.
     """
 
-    def __init__(self, session: GuardedSession, config: ConsumerConfig, reading: Reading, threads: Threads, memory: Shares) -> None:
+    def __init__(self, session: AuthorizedSession, config: ConsumerConfig, reading: Reading, threads: Threads, memory: Shares) -> None:
         self._session, self.reading, self._monotonic_ms, self._memory = session, reading, session.io.monotonic_ms, memory
         self._sync = Consumer(session, config, self._monotonic_ms)
         self.consumer = _InTurn(self._sync, threads, session)
@@ -262,7 +262,7 @@ class Instances:
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, name: Id, session: GuardedSession, config: ConsumerConfig, reading: Reading) -> None:
+    def add(self, name: Id, session: AuthorizedSession, config: ConsumerConfig, reading: Reading) -> None:
         """Make an instance.
 
         Raises:

@@ -15,9 +15,9 @@ from typing import Any
 from aiohttp import web
 
 from logdb.client.producer.partitioner import partition_for_key
-from logdb.client.session import PartitionLog, Session
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge, UnknownPartition
 from logdb.model import TOPIC_CONFIGS, Buffer, PartitionInfo, TopicInfo, TopicPartition
+from logdb.requests.session import PartitionLog, Session
 from logdb_http_api.door import health
 from logdb_http_api.door.request import PARSED_BESIDE_OTHERS_BYTES_MAX, Request, answer
 from logdb_http_api.door.routing import Routes

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.client.administration import Administration, GroupOffset
 from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment
 from logdb.coordinator.events import GroupInfo, MemberInfo
@@ -37,11 +37,11 @@ routes = Routes()
 class _Administration(Administration):
     """What a database offers for groups, for whoever has this session."""
 
-    def __init__(self, session: GuardedSession) -> None:
+    def __init__(self, session: AuthorizedSession) -> None:
         self._guarded = session
 
     @property
-    def _session(self) -> GuardedSession:
+    def _session(self) -> AuthorizedSession:
         return self._guarded
 
 
@@ -59,7 +59,7 @@ def _all_groups(request: Request) -> web.Response:
     return collection(request, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
 
-def _described_groups(session: GuardedSession) -> list[GroupInfo]:
+def _described_groups(session: AuthorizedSession) -> list[GroupInfo]:
     found = []
     for summary in session.groups():
         try:

@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.client.producer.partitioner import partition_for_key
-from logdb.client.session import PartitionLog
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
+from logdb.requests.session import PartitionLog
 from logdb_http_api.door.json_stream import JsonStream
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
@@ -223,7 +223,7 @@ class _Records:
         Raises:
             NotAuthorized, UnknownTopic: Nothing can be appended at all.
         """
-        self._session: GuardedSession = request.session
+        self._session: AuthorizedSession = request.session
         self._begin = begin
         self._topic, self._cluster_id = request.path("topic_name"), request.path("cluster_id")
         self._session.need("Write", "Topic", self._topic)

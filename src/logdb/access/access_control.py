@@ -22,21 +22,22 @@ from collections.abc import Iterable
 from typing import Literal
 
 from logdb.access import security_file
-from logdb.access.acls import Authorizer, Operation, ResourceType
+from logdb.access.acls import Authorizer
 from logdb.access.audit import Audit
 from logdb.access.authentication import Authentication, Identity, Shown, Unasked
 from logdb.access.credentials import Mechanism, ScramCredential
-from logdb.access.guarded import GuardedSession
 from logdb.access.partition_limits import PartitionLimits, Partitions
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quotas
 from logdb.access.security_file import Security
+from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
 from logdb.broker.broker import Broker
 from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.requests.resources import Operation, ResourceType
 from logdb.store.directories import is_private, make_private
 
 logger = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ class AccessControl:
 
     # ------------------------------------------------------------ what
 
-    def session(self, principal: Principal, host: str, shown: Shown | None = None) -> GuardedSession:
+    def session(self, principal: Principal, host: str, shown: Shown | None = None) -> AuthorizedSession:
         """The broker, as far as ``principal`` may use it: for one request, which is counted.
 
         Args:
@@ -218,7 +219,7 @@ class AccessControl:
         """
         self._refresh()
         self.metrics.request()
-        return GuardedSession(self, self._broker, principal, host, shown)
+        return AuthorizedSession(self, self._broker, principal, host, shown)
 
     def counts(self, principal: Principal, shown: Shown) -> bool:
         """Whether what a principal has shown still shows who it is."""

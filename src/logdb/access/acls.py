@@ -1,7 +1,7 @@
 """Who may do what: Kafka's ACLs.
 
 Knows operations, resources, patterns, and which of several ACLs counts.  Does not know where they are kept
-(``security_file``), nor which operation a call needs (``guarded``).
+(``security_file``), nor which operation a request needs (``requests``).
 
 An ACL allows or denies one operation on the resources of a pattern to a principal from a host.  In this order:
 
@@ -22,35 +22,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from logdb.access.principals import EVERYBODY, Principal
+from logdb.requests.resources import CLUSTER, OPERATIONS, Operation, ResourceType
 
-Operation: TypeAlias = Literal[
-    "Read",
-    "Write",
-    "Create",
-    "Delete",
-    "Alter",
-    "Describe",
-    "ClusterAction",
-    "DescribeConfigs",
-    "AlterConfigs",
-    "IdempotentWrite",
-    "All",
-]
-ResourceType: TypeAlias = Literal["Topic", "Group", "Cluster", "TransactionalId"]
 Permission: TypeAlias = Literal["Allow", "Deny"]
 PatternType: TypeAlias = Literal["Literal", "Prefixed"]
 
-OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
-    "Topic": ("Read", "Write", "Create", "Describe", "Delete", "Alter", "DescribeConfigs", "AlterConfigs", "All"),
-    "Group": ("Read", "Describe", "Delete", "All"),
-    "Cluster": ("Create", "ClusterAction", "DescribeConfigs", "AlterConfigs", "IdempotentWrite", "Alter", "Describe", "All"),
-    "TransactionalId": ("Describe", "Write", "All"),
-}
-"""What can be done with a resource of each type."""
-Need: TypeAlias = tuple[Operation, ResourceType, str | None]
-"""Something that has to be allowed; None: with some resource of that type."""
-CLUSTER = "kafka-cluster"
-"""The name of the one resource of type Cluster."""
 ANY = "*"
 """The name, or the host, of an ACL that is for all."""
 

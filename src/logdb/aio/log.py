@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from logdb.aio.mirror import TAKE_COUNT, WAIT_MS_MAX, Deadline, Mirror, Wake, in_thread
-from logdb.client.session import PartitionLog
 from logdb.codec import Record
 from logdb.log.isolation import IsolationLevel
+from logdb.requests.session import PartitionLog
 
 if TYPE_CHECKING:
     import pyarrow

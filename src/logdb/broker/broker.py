@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
@@ -22,7 +22,7 @@ from logdb.broker.shards import Shards
 from logdb.broker.timers import Timers
 from logdb.broker.transaction_peers import TransactionPeers
 from logdb.broker.waiting import wait_for_any
-from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents
+from logdb.broker.watch import Events, PolledEvents
 from logdb.codec.batch import transactional_producers
 from logdb.coordinator.effects import Action, Reply, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import (
@@ -67,6 +67,7 @@ from logdb.model import (
     SERVED_TOPIC_DEFAULTS,
     Buffer,
     Changes,
+    ConfigValue,
     Durability,
     ExpiredRecords,
     OffsetAndMetadata,
@@ -74,17 +75,25 @@ from logdb.model import (
     TopicInfo,
     TopicPartition,
 )
+from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
 from logdb.store.protocols import Metadata, ReplicaLog, Storage, always
 from logdb.threads import renewed
 
+if TYPE_CHECKING:
+    from logdb.requests.request import Request
+
+A = TypeVar("A")
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
 _PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is lost
 
 
 class Broker:
-    """The local session on a store; ``client.session.Session`` says what each call does."""
+    """The local session on a store; ``requests.session.Session`` says what each call does.
+
+    The method that carries a request out has the request's name, and its fields as arguments.
+    """
 
     def __init__(
         self,
@@ -152,6 +161,11 @@ class Broker:
         self._groups.end()
         self._transactions.end()
         self._markers.close()
+
+    def submit(self, request: "Request[A]", **caller: Any) -> A:
+        """Carry a request out; ``caller`` is what its method takes beside its fields, of who has made it."""
+        answer: A = getattr(self, request.method)(**request.arguments() | caller)
+        return answer
 
     # ------------------------------------------------------------ topics and logs
 
@@ -259,6 +273,10 @@ class Broker:
     def describe_topic(self, name: str) -> TopicInfo:
         return self._store.describe_topic(name)
 
+    def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
+        """The configs of a topic that were set."""
+        return self._store.describe_topic(name).config
+
     def partition_count(self, topic: str) -> int:
         return self._metadata.partition_count(topic)
 
@@ -290,7 +308,7 @@ class Broker:
             check=lambda: [storage.log(*partition) for partition in positions],
         )
 
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT) -> Changes:
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
         self._store.check_open()
         return self.events.wait(position, timeout_ms, count_max=count_max, io=self._store.io)
 

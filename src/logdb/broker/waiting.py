@@ -59,4 +59,4 @@ def wait_for_any(
 
 def end_of(log: ReplicaLog, isolation_level: IsolationLevel) -> int:
     """Below which offset a log has records for a reader at that level."""
-    return log.last_stable_offset if isolation_level == "read_committed" else log.end_offset
+    return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark

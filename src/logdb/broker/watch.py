@@ -20,9 +20,9 @@ from itertools import islice
 from logdb.errors import Closed
 from logdb.io import IO
 from logdb.model import Changes, TopicEvent, TopicInfo
+from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.threads import renewed
 
-KEPT_COUNT = 1024
 POLL_MS = 50
 
 
@@ -62,7 +62,7 @@ class Events:
         self.signals = Signals()
         self._run, self._count = uuid.uuid4().hex[:12], 0
         self._closed = False
-        self._kept: deque[TopicEvent] = deque(maxlen=KEPT_COUNT)
+        self._kept: deque[TopicEvent] = deque(maxlen=CHANGE_COUNT_MAX)
         self._lock = renewed(threading.Lock())
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Events:
             self._count += 1
         self.signals.set()
 
-    def since(self, position: str | None, count_max: int = KEPT_COUNT) -> Changes:
+    def since(self, position: str | None, count_max: int = CHANGE_COUNT_MAX) -> Changes:
         """What has become of topics since ``position``, at most so many changes; None: nothing, but where to go on from.
 
         Raises:
@@ -100,7 +100,7 @@ class Events:
         known = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if known else self._count + 1
 
-    def wait(self, position: str | None, timeout_ms: int, *, count_max: int = KEPT_COUNT, io: IO) -> Changes:
+    def wait(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX, io: IO) -> Changes:
         """The same, but wait for a change, for ``timeout_ms`` at most."""
         until_ms = io.monotonic_ms() + timeout_ms
         changed = threading.Event()
@@ -133,7 +133,7 @@ class PolledEvents(Events):
         self._look_lock = renewed(threading.Lock())
         self._seen, self._known = version(), by_name(topics())
 
-    def since(self, position: str | None, count_max: int = KEPT_COUNT) -> Changes:
+    def since(self, position: str | None, count_max: int = CHANGE_COUNT_MAX) -> Changes:
         with self._look_lock:
             version = self._version()
             if version != self._seen:

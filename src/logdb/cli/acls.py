@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
-from logdb.access.acls import ANY, CLUSTER, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, spelled
+from logdb.access.acls import ANY, Acl, AclFilter, PatternType, Permission, spelled
 from logdb.access.principals import Principal
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
@@ -18,6 +18,7 @@ from logdb.cli.params import TOPIC
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.client.security_admin import only
+from logdb.requests.resources import CLUSTER, Operation, ResourceType
 
 ACTIONS = "logdb.actions"
 _PATTERNS: dict[str, PatternType] = {"literal": "Literal", "prefixed": "Prefixed"}

@@ -13,8 +13,8 @@ from logdb.mistakes import door
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 if TYPE_CHECKING:
-    from logdb.client.session import Session
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.requests.session import Session
 
 
 class GroupOffset(NamedTuple):

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from logdb.client.administration import Administration
 from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
-from logdb.client.session import Base, PartitionLog, Session
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
 from logdb.mistakes import OF_THE_CALL, door, explained
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
+from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from logdb.store.check.report import Copied, Progress, Report
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.state import Mode
+    from logdb.store.store import Store
     from logdb.store.tiers import TopicTiers
 
     P = TypeVar("P", bound=Producer)
@@ -60,7 +61,7 @@ class Database(Administration):
     Any number of threads may use it.  After a fork, the child opens its own.
     """
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: "Store | Session") -> None:
         self._base = base
         self._partitioners: dict[object, Partitioner] = {}
         self._partition_counts: dict[str, int] = {}

@@ -13,7 +13,7 @@ from logdb.broker.watch import by_name, differences
 from logdb.model import TopicEvent
 
 if TYPE_CHECKING:
-    from logdb.client.session import Session
+    from logdb.requests.session import Session
 
 _WAIT_MS_MAX = 10_000
 _STOP_WAIT_MS_MAX = 100  # until it looks again whether to stop

@@ -17,7 +17,7 @@ Source: Kafka's LogCleaner; KIP-534 for delete horizons.
 import contextlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
 from logdb.codec.compaction import Copy, KeyMap
@@ -26,6 +26,7 @@ from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.log.aborted_ranges import AbortedRanges, LastBatch
 from logdb.log.log import Log
+from logdb.log.sealed import Sealed
 from logdb.log.segment_reader import SegmentReader
 from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
@@ -33,17 +34,6 @@ from logdb.segment.segment import CLEANED, Segment
 
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
-
-
-class Sealed(Protocol):
-    """What is asked of a sealed segment: ``Segment`` has it, and ``SegmentEntry``."""
-
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def max_timestamp(self) -> int: ...
 
 
 S = TypeVar("S", bound=Sealed)

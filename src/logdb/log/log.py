@@ -130,6 +130,7 @@ class Log(BatchBuilder, ReadableLog):
         self.strict = strict
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
         self._view_lock = threading.Lock()
+        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_view_lock``
         self._segments_lock = threading.Lock()
         self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
         self._epochs_unsynced = False
@@ -399,6 +400,28 @@ class Log(BatchBuilder, ReadableLog):
         """
         return following.epoch_end(self, epoch, current_epoch)
 
+    def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
+        """What lies below ``offset`` is replicated: from now on readers, compaction and retention may reach up to there.
+
+        A log whose high watermark was never moved is not replicated: its limit is the log end.
+
+        Args:
+            offset: Where a batch begins; past the written end it counts as that.
+            leader_epoch: Of the leader that says so.  Within an epoch the high watermark only rises; what an older epoch says is
+                left out.
+
+        Returns:
+            The high watermark as it is now.
+        """
+        with self._view_lock:
+            view, known = self.view, self._high_watermark_epoch
+            offset = max(min(offset, view.written_offset), view.start_offset)
+            if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
+                return view.high_watermark
+            self._high_watermark_epoch, self.view = leader_epoch, view._replace(high_watermark=offset)
+        self.wake()
+        return offset
+
     # ------------------------------------------------------------ hooks of the builder
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
@@ -453,7 +476,8 @@ class Log(BatchBuilder, ReadableLog):
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
                 self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
-        self.wake()
+        if self._watchers:
+            self.wake()
 
     def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
         """Compress batches; where the codec fails, they are written as they are, for their records were accepted."""
@@ -605,7 +629,8 @@ class Log(BatchBuilder, ReadableLog):
         with self._segments_lock:
             segments = self.view.segments
             gone = [segment for segment in segments[:-1] if segment.next_offset <= start_offset]
-            self._publish(start_offset=start_offset, segments=segments[len(gone) :])
+            high_watermark = max(self.view.high_watermark, start_offset)
+            self._publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=high_watermark)
             self._sealing = [segment for segment in self._sealing if segment not in gone]
         self._positions.clear()
         self._cursor = None
@@ -659,6 +684,8 @@ class Log(BatchBuilder, ReadableLog):
         self._point.note(point=point)
         with self._view_lock:
             self.view = self.view._replace(flushed=point)
+        if self._watchers:
+            self.wake()
 
     def _save_epochs(self, *, sync: bool) -> None:
         path = os.path.join(self.directory, epochs_file.FILE_NAME)

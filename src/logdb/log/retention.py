@@ -4,21 +4,9 @@ Knows ages and sizes.  Does not know files, topics, or how a segment is removed.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-
-class Sealed(Protocol):
-    """What is asked of a sealed segment: ``SegmentEntry`` has it."""
-
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def max_timestamp(self) -> int: ...
-    @property
-    def append_ms(self) -> int: ...
-
+from logdb.log.sealed import Sealed
 
 S = TypeVar("S", bound=Sealed)
 

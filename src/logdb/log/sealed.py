@@ -8,6 +8,7 @@ is mistaken for a new one.  And the name of a segment's sidecar (docs/format.md)
 import os
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
 from logdb.disk import exists
 from logdb.io import IO
@@ -15,6 +16,19 @@ from logdb.meta import SegmentEntry
 from logdb.segment.segment import CLEANED, Segment, segment_path
 
 _SIDECAR = re.compile(r"\d{20}(-[0-9a-f]{8}\.parquet|\.parquet\.tmp)")
+
+
+class Sealed(Protocol):
+    """What retention and compaction ask of a sealed segment: ``Segment`` has it, and ``SegmentEntry``."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def append_ms(self) -> int: ...
 
 
 def sealed_segment(

@@ -109,7 +109,10 @@ class TailLog(ReadableLog):
         """What only a writer does; raises why this log does not."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = begin_epoch = follow_append = flush = _refuse
+    append = append_many = append_batches = append_marker = follow_append = begin_epoch = flush = _refuse
+
+    def commit_to(self, offset: int, *, sync: bool = False) -> None:
+        """Nothing is appended here, so nothing is waited for."""
 
     # ------------------------------------------------------------ what there is
 

@@ -47,10 +47,6 @@ class Entries:
             raise UnknownTopic(name.topic)
         return entry
 
-    def commit(self, function: Callable[[WriteTransaction], T]) -> T:
-        """``Catalogue.write`` of something else than entries."""
-        return self._catalogue.write(function)
-
     def change(self, changed: Callable[[], Iterable[LogEntry]], also: Callable[[WriteTransaction], T]) -> T:
         """Commit entries, and what is to change with them; returns what ``also`` does.
 
@@ -65,7 +61,7 @@ class Entries:
                 txn.put_logs(entries)
                 return also(txn)
 
-            found = self.commit(write)
+            found = self._catalogue.write(write)
             self._known.update({TopicPartition(entry.topic, entry.partition): entry for entry in entries})
             return found
 
@@ -77,6 +73,6 @@ class Entries:
     def forget(self, topic: str, intent: Intent) -> int:
         """Commit that there is no such topic any more, with the intent that finishes its deletion; returns its number."""
         with self._lock:
-            number = self.commit(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
+            number = self._catalogue.write(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
             self._known = {name: entry for name, entry in self._known.items() if name.topic != topic}
             return number

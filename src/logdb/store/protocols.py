@@ -218,6 +218,10 @@ class ReplicaLog(PartitionLog, Protocol):
         """Where the latest leader epoch begins."""
 
     @property
+    def high_watermark(self) -> int:
+        """Below it, what is written is replicated; readers stop there."""
+
+    @property
     def flushed_offset(self) -> int:
         """Where what is known to be durable ends."""
 

@@ -20,7 +20,8 @@ from typing import NamedTuple, Protocol
 from logdb.errors import LogdbError, OffsetOutOfRange, PolicyViolation, UnknownPartition, UnknownTopic
 from logdb.io import IO
 from logdb.log.log import Log
-from logdb.log.retention import Sealed, born_ms, expired
+from logdb.log.retention import born_ms, expired
+from logdb.log.sealed import Sealed
 from logdb.meta import Catalogue, LogEntry, TopicEntry
 from logdb.model import OFFSET_MAX, TOPIC_CONFIGS, ConfigValue, ExpiredRecords, TopicPartition
 from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
@@ -262,7 +263,7 @@ class Retention:
             policy = str(entry.config["cleanup.policy"])
             raise PolicyViolation(f"records of {topic!r} cannot be deleted: its cleanup.policy is {policy!r}, without 'delete'")
         log = self._host.log(topic, partition)
-        start, end = log.start_offset, log.end_offset
+        start, end = log.start_offset, log.high_watermark
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)

@@ -117,4 +117,4 @@ class SegmentReplacer:
         if self._state.is_of(directory, intent.body["topic_id"]):
             replacement_intent.rename(self._io, directory, replacement_intent.decode(intent))
             replacement_intent.remove(self._io, directory, replacement_intent.decode(intent))
-        self._entries.commit(lambda txn: txn.clear_intent(number))
+        self._state.catalogue.write(lambda txn: txn.clear_intent(number))

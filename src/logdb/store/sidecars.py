@@ -259,7 +259,7 @@ class Sidecars:
 
         with self._state.checkpoint_lock:
             self._check_current(log)
-            return self._entries.commit(put)
+            return self._state.catalogue.write(put)
 
 
 class _Sink:

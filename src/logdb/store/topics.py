@@ -218,7 +218,7 @@ class TopicChanges:
                 start_offset = self._entries.get(TopicPartition(entry.name, partition)).start_offset
                 directory = self._state.partition_path(entry.name, partition)
                 topic_file.replace(self._io, directory, topic_file.describe(entry, partition, start_offset))
-            self._entries.commit(lambda txn: txn.put_topic(entry))
+            self._state.catalogue.write(lambda txn: txn.put_topic(entry))
         for partition in range(entry.partition_count):
             if (log := self._state.logs.get(TopicPartition(entry.name, partition))) is not None:
                 log.configure(LogConfig.of(entry.config, self._state.durability))
@@ -284,7 +284,7 @@ class TopicChanges:
                 with changing(path):
                     self._io.rename(temporary, path)
         sync_directory(self._io, self._state.path)
-        self._entries.commit(lambda txn: txn.clear_intent(number))
+        self._state.catalogue.write(lambda txn: txn.clear_intent(number))
 
     def _finish_delete(self, number: int, intent: Intent) -> None:
         doomed = []
@@ -298,7 +298,7 @@ class TopicChanges:
         for path in doomed:
             if exists(self._io, path):
                 remove_tree(self._io, path)
-        self._entries.commit(lambda txn: txn.clear_intent(number))
+        self._state.catalogue.write(lambda txn: txn.clear_intent(number))
 
     def _unfinished_path(self, topic_id: str, partition: int, suffix: str) -> str:
         """By id: a topic's name may leave no room for a suffix in the 255 bytes of a file's."""

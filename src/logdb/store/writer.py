@@ -249,7 +249,7 @@ class Writer:
             txn.put_next_producer_id(first + count)
             return first
 
-        first = self.entries.commit(take)
+        first = self._state.catalogue.write(take)
         return range(first, first + count)
 
     # ------------------------------------------------------------ what retention and the cleaner ask

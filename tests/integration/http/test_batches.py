@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from logdb.log.log import Log
-from logdb_http_api import framing
 from support.batches import Rec, encode_batch
 from support.serving import served
 from support.transactional import Writer
@@ -83,27 +82,6 @@ def test_a_small_append_beside_large_ones(server):
     log = server.database.log("t")
     assert [next(iter(log.read(offset))).value for offset in offsets] == [b"s"] * 100
     assert log.end_offset == 100 + 10 * 900
-
-
-def test_several_partitions_each_for_itself(server):
-    frames = [
-        (0, batch(b"a"), {}),
-        (1, batch(b"b", b"c"), {"expected_offset": 0}),
-        (0, batch(b"d"), {}),
-        (7, batch(b"x"), {}),
-        (1, batch(b"e"), {"expected_offset": 9}),
-        (2, b"nothing", {}),
-        (2, batch(b"f"), {"expected_offset": "soon"}),
-    ]
-    body = b"".join(framing.head("t", partition, len(data), header) + data for partition, data, header in frames)
-    status, said = server.call("/logdb/v1/batches", body, content_type=TYPE)
-    assert status == 200
-    told = [(one["partition"], one.get("base_offset"), one.get("next_offset"), one.get("error_code")) for one in said["partitions"]]
-    assert told == [
-        (0, 0, 1, None), (1, 0, 2, None), (0, 1, 2, None), (7, None, None, 40402), (1, None, None, 41201), (2, None, None, 42213),
-        (2, None, None, 422),
-    ]  # fmt: skip
-    assert [values(server.database.log("t", partition)) for partition in range(3)] == [[b"a", b"d"], [b"b", b"c"], []]
 
 
 # ---------------------------------------------------------------- out
@@ -193,30 +171,6 @@ def test_a_long_poll_ends_with_its_topic(server):
         server.database.delete_topic("t")
         said = polling.read()
         assert (said.status, said.json["error_code"]) == (404, 40401)
-
-
-def test_several_partitions_in_one_request(server):
-    for partition, count in ((0, 10), (1, 20)):
-        server.database.log("t", partition).append_many([bytes(1000)] * count)
-    wanted = [{"topic": "t", "partition": at, "offset": offset} for at, offset in ((1, 5), (0, 0), (2, 0), (9, 0))]
-    status, body = server.call("/logdb/v1/fetch", {"partitions": wanted})
-    frames = list(framing.frames(body))
-    assert status == 200
-    told = [(frame.partition, bool(frame.batches), frame.header.get("next_offset"), frame.header.get("error_code")) for frame in frames]
-    assert told == [
-        (1, True, 20, None), (0, True, 10, None), (2, False, 0, None), (9, False, None, 40402),
-    ]  # fmt: skip
-    _, body = server.call("/logdb/v1/fetch", {"partitions": wanted[:2], "max_bytes": 1})
-    assert [bool(frame.batches) for frame in framing.frames(body)] == [True, False], "one batch at least, of the first that has one"
-    for bad, why in (
-        ({"partitions": 1}, "the body.partitions"),
-        ({"partitions": [{"topic": "t"}]}, "the body.partitions[0]"),
-        ({"partitions": [], "max_bytes": 0}, "max_bytes=0: wanted is a whole number in [1, 67108864]"),
-        ({"partitions": [{"topic": "t", "partition": 0, "offset": 0, "max_bytes": -7}]}, "max_bytes=-7: wanted is a whole number in"),
-        ({"partitions": [], "wait_ms": "x"}, "the body.wait_ms"),
-    ):
-        status, said = server.call("/logdb/v1/fetch", bad)
-        assert (status, said["message"][: len(why)]) == (422, why)
 
 
 def test_a_server_of_a_directory_that_another_process_writes_to(tmp_path, server):

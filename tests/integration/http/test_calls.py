@@ -1,13 +1,13 @@
 """The calls of a session over HTTP, with arguments of the right types and any values: an answer or an error, never a failure."""
 
-import json
+import typing
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logdb_http_api.door.calls import SHAPES
-from logdb_http_api.wire import encode
+from logdb.requests import coding
+from logdb_http_api.door.calls import CALLS
 from support.serving import served
 from support.typed import values_with
 from support.wire import wire
@@ -30,6 +30,7 @@ WORDS = [
     "nosuch",
     "retention.ms",
 ]
+KINDS = {kind.method: kind for kind in CALLS}
 WAITS = {"join_group", "sync_group", "wait"}  # they may take as long as they say
 
 
@@ -42,17 +43,17 @@ def server(tmp_path_factory):
 
 def arguments(name):
     """What is drawn for each parameter, as JSON: of its type, mostly at an edge."""
-    return st.fixed_dictionaries(
-        {key: values_with(wanted, st.sampled_from(EDGES), st.sampled_from(WORDS)) for key, wanted in SHAPES[name].parameters.items()}
-    )
+    hints = {key: wanted for key, wanted in typing.get_type_hints(KINDS[name]).items() if key in KINDS[name].__struct_fields__}
+    made = {key: values_with(wanted, st.sampled_from(EDGES), st.sampled_from(WORDS)) for key, wanted in hints.items()}
+    return st.builds(KINDS[name], **made)
 
 
-@pytest.mark.parametrize("name", sorted(SHAPES.keys() - WAITS))
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - WAITS))
 def test_no_value_makes_a_call_fail(server, name):
     @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
     @given(arguments(name))
-    def check(given_arguments):
-        body = json.dumps({key: encode(value) for key, value in given_arguments.items()}).encode()
+    def check(request):
+        body = coding.encode(request)
         said = line.ask("POST", f"/logdb/v1/calls/{name}", body, JSON)
         assert said.status != 500, (said.body, body)
         assert said.json is None or said.status == 200 or said.json["message"]

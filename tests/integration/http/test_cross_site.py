@@ -1,9 +1,11 @@
 """What a page of another site has a browser ask changes nothing, and tells it nothing, however old the browser is."""
 
+import json
+
 import pytest
 
 from logdb.access.credentials import scram_credential
-from logdb_http_api import wire as coding
+from logdb.requests import coding
 from support.batches import Rec, encode_batch
 from support.certificates import Authority
 from support.serving import served
@@ -105,7 +107,7 @@ def test_nor_are_the_types_of_forms_taken(server, path, content_type):
 
 def test_a_page_makes_nobody_super_user(server):
     """With authentication off, one request of a page had made its own, and locked the owner out."""
-    credentials = coding.encode({"SCRAM-SHA-256": scram_credential("SCRAM-SHA-256", "known to the page", iterations=4096)})
+    credentials = json.loads(coding.encode({"SCRAM-SHA-256": scram_credential("SCRAM-SHA-256", "known to the page", iterations=4096)}))
     asked = {"name": "evil", "credentials": credentials, "super_user": True}
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}):
         assert server.call("/logdb/v1/calls/add_user", asked, headers=headers)[0] == 403

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 
 import logdb
-from logdb_http_api import framing
 from support.produced import batch
 from support.security import secure
 from support.serving import served
@@ -81,7 +80,6 @@ OF_TOPIC = "/logdb/v1/topics/{topic}/partitions/0"
 OF_INSTANCE = "/consumers/{group}/instances/one"
 V3 = "/v3/clusters/{cluster}"
 V3_TOPIC, V3_GROUP = V3 + "/topics/{topic}", V3 + "/consumer-groups/{group}"
-ONE_FRAME = object()  # made by the test: its header has the topic's name
 
 
 def call(name, body, **rest):
@@ -114,8 +112,6 @@ ASKS = {
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/events"): Ask(OF_TOPIC + "/events?offset=0"),
     ("POST", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches", batch([b"x"], 1, 0, 0), BATCHES),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/batches"): Ask(OF_TOPIC + "/batches?offset=0"),
-    ("POST", "/logdb/v1/batches"): Ask("/logdb/v1/batches", ONE_FRAME, BATCHES, found=ANYBODY),
-    ("POST", "/logdb/v1/fetch"): Ask("/logdb/v1/fetch", {"partitions": [POSITION]}, found=ANYBODY),
     ("POST", "/logdb/v1/partitions"): Ask("/logdb/v1/partitions", {"positions": [[PARTITION, 0]]}, found=[None]),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/timestamps/{timestamp_ms}"): Ask(OF_TOPIC + "/timestamps/0"),
     ("GET", "/logdb/v1/topics/{topic}/partitions/{partition}/epochs/{offset}"): Ask(OF_TOPIC + "/epochs/0"),
@@ -289,9 +285,6 @@ def ask(s, method, one, names):
     cluster = s.database._session.database_id
     one = one.filled({**names, "cluster": cluster})
     body = one.body
-    if body is ONE_FRAME:
-        batches = batch([b"x"], 1, 0, 0)
-        body = framing.head(names["topic"], 0, len(batches), {}) + batches
     return s.call(one.path, body, method=method, content_type=one.content_type, headers={"X-Forwarded-For": "203.0.113.9"})
 
 
@@ -333,7 +326,6 @@ def test_somebody_who_is_allowed_nothing(s, method, path):
             assert body.replace(b"secret", b"absent") == other
         else:
             assert neutral(body) == neutral(other)
-            assert path not in ("/logdb/v1/batches", "/logdb/v1/fetch") or "NotAuthorized" in str(body)
 
 
 @pytest.mark.parametrize("path", [path for method, path in ASKS if method == "GET"])

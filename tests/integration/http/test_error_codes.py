@@ -3,8 +3,10 @@
 What no request can come to is listed with its reason; a class that is in neither list fails.
 """
 
+import base64
 import contextlib
 import errno
+import json
 import re
 import time
 from pathlib import Path
@@ -18,9 +20,8 @@ from logdb.access.principals import Principal
 from logdb.coordinator.consumer_protocol import Subscription
 from logdb.errors import LogdbError
 from logdb.io import IO
-from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests import coding
 from logdb.store.copy.backup_file import BackupReader
-from logdb_http_api import wire
 from logdb_http_api.errors import code_of
 from support.batches import encode_batch
 from support.faulty_io import FaultyIO
@@ -33,9 +34,9 @@ BATCHES, BACKUP = "application/vnd.logdb.batches", "application/vnd.logdb.backup
 T0 = {"topic": "t", "partition": 0}
 LOG = "/logdb/v1/topics/{}/partitions/{}/"
 NOBODY = {"producer_id": 4711, "producer_epoch": 0}
-PROTOCOLS = [["range", wire.encode(Subscription(("t",)).encode())]]
+PROTOCOLS = [["range", base64.b64encode(Subscription(("t",)).encode()).decode()]]
 JOINING = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": PROTOCOLS}
-OFFSETS = wire.encode({TopicPartition("t", 0): OffsetAndMetadata(1)})
+OFFSETS = [[T0, {"offset": 1}]]
 
 NOT_PROVOKED = {
     **dict.fromkeys(
@@ -204,7 +205,7 @@ ASKS = {
     "InconsistentProtocol": another_assignor,
     "UnstableOffsets": offsets_of_an_open_transaction,
     "BackupMismatch": a_base_of_another_database,
-    "SecurityDisabled": lambda s: call(s, "add_acls", acls=wire.encode([ACL])),
+    "SecurityDisabled": lambda s: call(s, "add_acls", acls=json.loads(coding.encode([ACL]))),
 }
 ACL = Acl(Principal("User", "alice"), "*", "Read", "Allow", "Topic", "Literal", "t")
 

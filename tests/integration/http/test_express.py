@@ -504,13 +504,13 @@ def test_what_goes_wrong_is_told_without_its_text(server, line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.access.guarded.GuardedSession.produce", fail)
+    monkeypatch.setattr("logdb.access.session.AuthorizedSession.produce", fail)
     for body in (SMALL, LARGE):
         line.send(request(body))
         said = line.read()
         assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})
     assert "a secret" in caplog.text
-    monkeypatch.setattr("logdb.access.guarded.GuardedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
+    monkeypatch.setattr("logdb.access.session.AuthorizedSession.produce", lambda *args, **options: (_ for _ in ()).throw(Closed("it ends")))
     line.send(request(SMALL))
     said = line.read()
     assert (said.status, said.headers["retry-after"]) == (503, "1")
@@ -684,7 +684,7 @@ def test_a_fetch_that_goes_wrong_is_told_without_its_text(line, monkeypatch, cap
     def fail(*args, **options):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("logdb.access.guarded.GuardedSession.log", fail)
+    monkeypatch.setattr("logdb.access.session.AuthorizedSession.log", fail)
     line.send(asked(fetch()))
     said = line.read()
     assert (said.status, said.json) == (500, {"error_code": 500, "message": "internal error"})

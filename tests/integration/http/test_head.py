@@ -111,7 +111,7 @@ def test_head_is_refused_as_get_is_and_says_why_in_the_status_alone(s):
 
 def test_where_there_is_no_get_there_is_no_head(s):
     with wire(s.url) as line:
-        said = line.ask("HEAD", "/logdb/v1/batches")
+        said = line.ask("HEAD", "/logdb/v1/partitions")
         assert (said.status, said.headers["allow"]) == (405, "POST")
         assert line.ask("DELETE", "/topics/t").headers["allow"] == "GET, HEAD, POST"
 

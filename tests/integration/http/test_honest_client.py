@@ -179,8 +179,6 @@ def test_topics_of_one_principal_are_bounded(tmp_path):
 
 POSITION = {"topic": "t", "partition": 0}
 MANY = {  # what a principal that is allowed nothing can send to a route; bytes: as they are
-    "fetch": ("/logdb/v1/fetch", {"partitions": [POSITION | {"offset": 0}] * 20_000}),
-    "fetch, 8 MB": ("/logdb/v1/fetch", {"partitions": [POSITION | {"offset": 0}] * 150_000}),
     "partitions": ("/logdb/v1/partitions", {"positions": [[POSITION, 0]] * 20_000}),
     "wait": ("/logdb/v1/calls/wait", {"positions": [[POSITION, 0]] * 150_000, "timeout_ms": 0}),
     "commit": ("/logdb/v1/calls/commit_offsets", {"group_id": "g", "offsets": [[POSITION, {"offset": 1}]] * 20_000}),
@@ -192,7 +190,6 @@ MANY = {  # what a principal that is allowed nothing can send to a route; bytes:
     "records": ("/topics/theirs", {"records": [{"value": 1}] * 500_000}),
     "entries": ("/v3/clusters/{cluster}/topics/theirs/records:batch", {"entries": [{"id": str(at)} for at in range(100_000)]}),
     "acls": ("/v3/clusters/{cluster}/acls:batch", {"data": [{"resource_type": "TOPIC", "resource_name": "a"}] * 15_000}),
-    "frames": ("/logdb/v1/batches", b'\0\0\0\x2a{"topic":"t","partition":0,"size_bytes":0}' * 1_000_000),
 }
 
 
@@ -261,7 +258,6 @@ def test_a_list_of_all_partitions(tmp_path):
         ("/topics/theirs", JSON_V2, 8_000_000, 520),
         ("/logdb/v1/calls/topics", JSON, 1_000_000, 520),
         ("/logdb/v1/topics/theirs/partitions/0/batches", "application/vnd.logdb.batches", 1 << 20, 260),
-        ("/logdb/v1/batches", "application/vnd.logdb.batches", 1 << 20, 260),
     ],
 )
 @pytest.mark.parametrize("acls", [(), ("Allow low@* Write Topic theirs",)], ids=["no ACL", "who may"])

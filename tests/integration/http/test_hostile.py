@@ -11,9 +11,9 @@ import zlib
 import pytest
 import zstandard
 
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.meta.catalogue import ReadTransaction
-from logdb_http_api.door import batches, documents
+from logdb_http_api.door import documents
 from support.server_process import server_process
 from support.serving import served
 from support.wire import Wire, wire
@@ -117,13 +117,6 @@ def test_batches_that_are_none(server, line):
     for body in (b"x", b"\0" * 61, b"\x03" * 100, b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 60):
         refused(line.ask("POST", BATCHES, body, {"Content-Type": TYPE}), 422, 42213)
     assert server.database.log("t").end_offset == 0
-
-
-@pytest.mark.parametrize(
-    "body", [b"\0", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x02{}", b"\0\0\0\x02[]", b"\0\0\0\x03{} ", b"\0\0\0\x01{", b"\0\0\0\x09{}"]
-)
-def test_frames_that_are_none(line, body):
-    refused(line.ask("POST", "/logdb/v1/batches", body, {"Content-Type": TYPE}), 400)
 
 
 # ---------------------------------------------------------------- sizes
@@ -291,14 +284,14 @@ def test_connections_leave_descriptors_for_files(tmp_path):
 
 def test_too_many_requests(server, monkeypatch):
     """Of all that there may be, one address has half."""
-    began, go_on, topics = threading.Semaphore(0), threading.Event(), GuardedSession.topics
+    began, go_on, submit = threading.Semaphore(0), threading.Event(), AuthorizedSession.submit
 
     def held(*args, **options):
         began.release()
         go_on.wait(30)
-        return topics(*args, **options)
+        return submit(*args, **options)
 
-    monkeypatch.setattr(GuardedSession, "topics", held)
+    monkeypatch.setattr(AuthorizedSession, "submit", held)
     body = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" % CALL.encode()
     lines = [Wire(server.url) for _ in range(10)]
     try:
@@ -405,22 +398,6 @@ def send_heads(url):
             line.send(b"GET /%s HTTP/1.1\r\n" % (b"x" * 7000))
 
 
-def test_a_reader_that_wants_no_more_of_a_partition_does_not_keep_the_server_busy(server, monkeypatch):
-    """The first partition has more than its max_bytes let through, and the second has nothing."""
-    server.database.create_topic("full")
-    server.database.create_topic("empty")
-    for _ in range(3):
-        server.database.log("full").append(b"x")
-    asked = {
-        "partitions": [{"topic": "full", "partition": 0, "offset": 0, "max_bytes": 1}, {"topic": "empty", "partition": 0, "offset": 0}]
-    }
-    read, looks = batches._read_all, []
-    monkeypatch.setattr(batches, "_read_all", lambda *args: looks.append(args) or read(*args))
-    status, _ = server.call("/logdb/v1/fetch", asked | {"min_bytes": 1000, "wait_ms": 500})
-    assert status == 200
-    assert len(looks) <= 2, "at the begin, and at the end"
-
-
 def test_topics_that_are_not_there_cost_little(server, line, monkeypatch):
     """A list of all topics is not made for each of them."""
     listed = []
@@ -428,8 +405,6 @@ def test_topics_that_are_not_there_cost_little(server, line, monkeypatch):
     asked = [{"topic": f"nothing{at}", "partition": 0} for at in range(10)]
     status, said = server.call("/logdb/v1/partitions", {"positions": [[where, 0] for where in asked]})
     assert (status, said) == (200, [None] * 10)
-    status, said = server.call("/logdb/v1/fetch", {"partitions": [where | {"offset": 0} for where in asked]})
-    assert (status, said.count(b"40401")) == (200, 10)
     assert listed == []
     refused(line.ask("POST", "/logdb/v1/partitions", many_positions(10_001), JSON), 422)
 

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from logdb_http_api import framing
 from support.batches import Rec, encode_batch
 from support.server_process import server_process
 from support.wire import wire
@@ -102,10 +101,9 @@ def thread_count(server):
 def test_many_partitions_in_one_request(tmp_path):
     with server_process(tmp_path / "db") as server, wire(server.url) as line, wire(server.url) as other:
         assert line.ask("POST", "/logdb/v1/calls/create_topic", b'{"name":"t","partitions":100}', JSON).status == 200
-        wanted = {"partitions": [{"topic": "t", "partition": at, "offset": 0} for at in range(100)], "wait_ms": 60_000}
-        line.send(b"POST /logdb/v1/fetch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        wanted = {"positions": [[{"topic": "t", "partition": at}, 0] for at in range(100)], "timeout_ms": 60_000}
+        line.send(b"POST /logdb/v1/partitions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
         body = json.dumps(wanted).encode()
         line.send(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert other.ask("POST", "/logdb/v1/topics/t/partitions/77/batches", BATCH, BATCHES).status == 200
-        frames = list(framing.frames(line.read().body))
-        assert [frame.partition for frame in frames if frame.batches] == [77]
+        assert [at for at, state in enumerate(line.read().json) if state["end_offset"]] == [77]

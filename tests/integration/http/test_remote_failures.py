@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import logdb
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.codec import convert
 from logdb.errors import Closed, Forked, LogdbError, ServerUnavailable, TopicExists, UnexpectedOffset
 from logdb_http_api.remote import connection
@@ -367,7 +367,7 @@ def test_a_server_that_is_killed_under_its_clients(tmp_path):  # noqa: C901 -- t
 @pytest.mark.parametrize("others", [False, True])
 def test_a_crash_in_the_middle_of_a_request(server, proxy, monkeypatch, others):
     """The log keeps the first batch of two; perhaps another appends before the request comes again."""
-    produce, kept = GuardedSession.produce, []
+    produce, kept = AuthorizedSession.produce, []
 
     def crashing(session, topic, partition, batches, **options):
         if not kept and len(batches) > 300_000:
@@ -378,7 +378,7 @@ def test_a_crash_in_the_middle_of_a_request(server, proxy, monkeypatch, others):
             raise RuntimeError("as if it was killed: nobody gets this")
         return produce(session, topic, partition, batches, **options)
 
-    monkeypatch.setattr(GuardedSession, "produce", crashing)
+    monkeypatch.setattr(AuthorizedSession, "produce", crashing)
     expected = [os.urandom(1000) for _ in range(3000)]
     with logdb.open(proxy.url) as db:
         log = db.log("t")

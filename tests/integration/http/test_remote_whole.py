@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import logdb
-from logdb.access.guarded import GuardedSession
+from logdb.access.session import AuthorizedSession
 from logdb.errors import BackupDamaged, TargetNotEmpty
 from logdb.io import IO
 from logdb.store.copy.backup import new_file
@@ -92,7 +92,7 @@ def test_what_nobody_fetches_goes_with_the_server(tmp_path):
 
 
 def test_a_backup_whose_client_went_away_goes_once_it_is_made(server, tmp_path, monkeypatch):
-    began, go_on, made, backup = threading.Event(), threading.Event(), [], GuardedSession.backup
+    began, go_on, made, backup = threading.Event(), threading.Event(), [], AuthorizedSession.backup
 
     def slow(session, path, base=None):
         began.set()
@@ -100,7 +100,7 @@ def test_a_backup_whose_client_went_away_goes_once_it_is_made(server, tmp_path, 
         made.append(backup(session, path, base))
         return made[0]
 
-    monkeypatch.setattr(GuardedSession, "backup", slow)
+    monkeypatch.setattr(AuthorizedSession, "backup", slow)
     (door,) = server.server._doors
     with wire(server.url) as line:
         line.send(b"POST /logdb/v1/backups HTTP/1.1\r\nHost: x\r\n\r\n")

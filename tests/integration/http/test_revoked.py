@@ -146,11 +146,10 @@ def test_what_was_begun_without_authentication_ends_when_it_is_turned_on(tmp_pat
     ("method", "path", "body"),
     [
         ("GET", f"{BATCHES}?offset=1&wait_ms=60000&min_bytes=1", b""),
-        ("POST", "/logdb/v1/fetch", b'{"partitions":[{"topic":"t","partition":0,"offset":1}],"wait_ms":60000}'),
         ("POST", "/logdb/v1/calls/wait", b'{"positions":[[{"topic":"t","partition":0},1]],"timeout_ms":60000}'),
         ("POST", "/logdb/v1/partitions", b'{"positions":[[{"topic":"t","partition":0},1]],"timeout_ms":60000}'),
     ],
-    ids=["one", "several", "call", "ends"],
+    ids=["one", "call", "ends"],
 )
 def test_long_polls_tell_nothing(server, clock, who, end, method, path, body):
     expiring(server, clock)

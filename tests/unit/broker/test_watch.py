@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from logdb.broker.watch import KEPT_COUNT, Events, PolledEvents, by_name, differences
+from logdb.broker.watch import CHANGE_COUNT_MAX, Events, PolledEvents, by_name, differences
 from logdb.errors import Closed
 from logdb.io import IO
 from logdb.model import TopicEvent, TopicInfo
@@ -33,14 +33,14 @@ def test_each_position_is_followed_by_what_came_after_it():
 def test_a_position_that_is_not_known_any_more():
     events = Events()
     begin = events.since(None).position
-    for number in range(KEPT_COUNT):
+    for number in range(CHANGE_COUNT_MAX):
         events.add(event(number))
-    assert len(events.since(begin).events) == KEPT_COUNT
-    events.add(event(KEPT_COUNT))
+    assert len(events.since(begin).events) == CHANGE_COUNT_MAX
+    events.add(event(CHANGE_COUNT_MAX))
     here = events.since(None).position
     assert events.since(begin) == ((), here, False)
     run = begin.partition("-")[0]
-    wrong = (f"{KEPT_COUNT + 2}", "-1", "", "9" * 30, "²")
+    wrong = (f"{CHANGE_COUNT_MAX + 2}", "-1", "", "9" * 30, "²")
     for unknown in (Events().since(None).position, *(f"{run}-{number}" for number in wrong), "", "-", "💥"):
         assert events.since(unknown) == ((), here, False), unknown
 

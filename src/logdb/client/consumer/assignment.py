@@ -12,8 +12,8 @@ from logdb.client.consumer.feed import Feed
 from logdb.client.consumer.fetching import Cursor, Fetcher
 from logdb.client.consumer.start_positions import StartPositions
 from logdb.client.consumer.subscription import Subscription
-from logdb.client.session import Session
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.session import Session
 
 Listener = Callable[[list[TopicPartition]], None]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from logdb.client.consumer.membership import GroupMetadata
-from logdb.client.session import Session
 from logdb.errors import LogdbError, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
 

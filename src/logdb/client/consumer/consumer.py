@@ -26,10 +26,10 @@ from logdb.client.consumer.membership import GroupMetadata, Membership
 from logdb.client.consumer.pace import Pace
 from logdb.client.consumer.subscription import Subscription
 from logdb.client.records import AnyRecord
-from logdb.client.session import Session
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
 from logdb.mistakes import door, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
+from logdb.requests.session import Session
 from logdb.threads import renewed
 
 T = TypeVar("T")

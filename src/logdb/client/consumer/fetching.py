@@ -11,11 +11,11 @@ Threading: one thread at a time, the consumer's.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from logdb.client.session import PartitionLog
 from logdb.codec import Record, RecordIterator
 from logdb.errors import LogTruncated, OffsetOutOfRange
 from logdb.log.isolation import IsolationLevel
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.session import PartitionLog
 
 NOWHERE = -1  # the position of a cursor that was not told where to begin
 

@@ -29,11 +29,11 @@ from typing import Any, NamedTuple, Protocol
 
 from logdb.client.consumer.assignors import Assignor, Member
 from logdb.client.consumer.sticky_user_data import StickyUserData
-from logdb.client.session import Session
 from logdb.coordinator.consumer_protocol import Assignment, Subscription
 from logdb.coordinator.events import JoinedMember, JoinResult, SyncResult
 from logdb.errors import Closed, FencedInstance, IllegalGeneration, LogdbError, RebalanceInProgress, UnknownMember, UnknownTopic
 from logdb.model import TopicPartition
+from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
 

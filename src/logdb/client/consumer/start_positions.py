@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from logdb.client.consumer.config import OffsetReset
 from logdb.client.consumer.fetching import NOWHERE, Cursor
-from logdb.client.session import Session
 from logdb.errors import NoOffset, OffsetOutOfRange
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.session import Session
 
 
 class StartPositions:

@@ -6,8 +6,8 @@ Knows names, patterns and partition counts.  Does not know who gets which partit
 import re
 from collections.abc import Mapping
 
-from logdb.client.session import Session
 from logdb.model import TopicPartition
+from logdb.requests.session import Session
 
 
 class Subscription:

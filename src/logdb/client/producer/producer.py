@@ -22,12 +22,12 @@ from logdb.client.producer.accumulator import Accumulator, Delivery
 from logdb.client.producer.interceptor import Interceptor, OutgoingRecord, checked, outgoing
 from logdb.client.producer.partitioner import Partitioner
 from logdb.client.producer.sender import Sender, SenderOptions
-from logdb.client.session import Session
 from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
 from logdb.mistakes import door
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
+from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
 

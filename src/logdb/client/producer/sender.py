@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from logdb import codec
 from logdb.client.producer.accumulator import Accumulator, Delivery
-from logdb.client.session import Session
 from logdb.codec import convert
 from logdb.errors import BufferExhausted, Closed, DeliveryTimeout, LogdbError, TransactionAborted, release_frames
 from logdb.io import IO
 from logdb.model import ProducerIdAndEpoch
+from logdb.requests.session import Session
 from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from logdb.client.producer.producer import Headers, OnDelivery, Producer
-from logdb.client.session import Session
 from logdb.errors import Closed, InvalidTransactionState, LogdbError, ProducerFenced, TransactionAborted
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.session import Session
 from logdb.threads import renewed
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from typing import Any, NamedTuple, TypeVar
 
 from logdb import serde
-from logdb.client.session import Session
 from logdb.client.table.view import TopicView
 from logdb.errors import ReadFailed
 from logdb.io import IO
 from logdb.meta.views import Entry, View, ViewDamaged
 from logdb.model import TopicPartition
+from logdb.requests.session import Session
 
 T = TypeVar("T")
 _WAIT_MS_MAX = 1_000

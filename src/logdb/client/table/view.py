@@ -23,12 +23,12 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from logdb.client.session import PartitionLog, Session
 from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
+from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,12 @@ from logdb_http_api.door import openapi, routing
 from logdb_http_api.door.schemas import Number, OneOf, Schemas
 from support.serving import served
 
+INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+
 
 class Inner(NamedTuple):
+    """What it is."""
+
     key: bytes | None
     count: int = 0
 
@@ -41,7 +45,7 @@ class Inner(NamedTuple):
             Mapping[str, int],
             {
                 "type": "array",
-                "items": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "minItems": 2, "maxItems": 2},
+                "items": {"type": "array", "prefixItems": [{"type": "string"}, INT64], "minItems": 2, "maxItems": 2, "items": False},
             },
         ),
     ],
@@ -56,10 +60,12 @@ def test_what_has_a_name_is_said_once():
     assert schemas.of(Inner) == {"$ref": "#/components/schemas/Inner"}
     assert schemas.named == {
         "Inner": {
+            "title": "Inner",
+            "description": "What it is.",
             "type": "object",
             "properties": {
                 "key": {"anyOf": [{"type": "string", "contentEncoding": "base64"}, {"type": "null"}]},
-                "count": {"type": "integer"},
+                "count": {**INT64, "default": 0},
             },
             "required": ["key"],
             "additionalProperties": False,

@@ -22,7 +22,7 @@ from logdb.store.protocols import ReplicaLog
 if TYPE_CHECKING:
     import pyarrow
 
-    from logdb.access.guarded import GuardedSession
+    from logdb.access.session import AuthorizedSession
 
 _READ_SIZE_BYTES = 1 << 20
 _Headers = Iterable[tuple[str, Buffer | None]]
@@ -32,10 +32,10 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
     return sum(map(len, filter(None, parts)))
 
 
-class GuardedLog:
-    """``client.session.PartitionLog`` for the principal of a session."""
+class AuthorizedLog:
+    """``requests.session.PartitionLog`` for the principal of a session."""
 
-    def __init__(self, session: "GuardedSession", log: ReplicaLog) -> None:
+    def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
         self.topic, self.partition = log.topic, log.partition
         self._session, self._log = session, log
 

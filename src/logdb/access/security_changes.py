@@ -1,42 +1,41 @@
-"""Users, tokens, ACLs and quotas, for whoever may administrate them at a server.
+"""What a session does for a request about users, tokens, ACLs and quotas: the rule of super users, the change, the audit log.
 
-Knows what each call needs.  Does not know what it changes (``security``).
-
-    call                                        needs
-    acls                                        Describe Cluster
-    users, tokens                               Alter Cluster
-    add_user, set_password, alter_user,
-    delete_users, add_token, revoke_tokens,
-    add_acls, delete_acls                       Alter Cluster; of super users, or to make one: to be one
-
-Whoever may alter the cluster may allow themselves anything, but cannot be a super user, nor act as one.  While authentication is
-off it can only be begun with somebody who may do anything and can show who they are: whatever else, and nobody could change
-anything any more but where the files are.
+That the principal may alter the cluster is authorized already; super users are changed, or made, by super users alone: a principal that
+may alter the cluster may allow itself anything, but cannot become a super user, nor act as one.  While authentication is off, it begins
+only with a super user that has a password: after any other change nobody could change anything but where the files are.
 
 Source: Kafka's ``KafkaApis`` for ACLs and SCRAM credentials; KIP-554.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from logdb.access.acls import CLUSTER, Acl, AclFilter
+from logdb.access.acls import Acl, AclFilter
 from logdb.access.principals import Principal
 from logdb.access.security import Credentials, FileCredentialStore, TokenInfo, Users
 from logdb.access.security_file import Security
 from logdb.errors import NotAuthorized, SecurityDisabled
+from logdb.requests.request import Request
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl
-    from logdb.access.guarded import GuardedSession
+    from logdb.access.session import AuthorizedSession
+
+A = TypeVar("A")
 
 
-class GuardedSecurity:
+class SecurityChanges:
     """``security.CredentialStore`` for one session."""
 
-    def __init__(self, session: "GuardedSession", gate: "AccessControl") -> None:
+    def __init__(self, session: "AuthorizedSession", gate: "AccessControl") -> None:
         self._session, self._gate = session, gate
 
-    # ------------------------------------------------------------ what every call goes through
+    def carry_out(self, request: Request[A]) -> A:
+        """The method of the request's name, with its fields as arguments."""
+        answer: A = getattr(self, request.method)(**request.arguments())
+        return answer
+
+    # ------------------------------------------------------------ what every change goes through
 
     def _reading(self) -> FileCredentialStore:
         return FileCredentialStore(self._session.io, self._gate.directory)
@@ -44,15 +43,14 @@ class GuardedSecurity:
     def _changing(
         self, users: Iterable[str] = (), *, tokens: Collection[str] = (), super_user: bool = False, first: bool = False
     ) -> FileCredentialStore:
-        """What makes a change.
+        """The store that makes a change.
 
         Args:
-            users: Whom it concerns.
-            tokens: Whose owners it concerns.
-            super_user: It makes one.
+            users: The users that it concerns.
+            tokens: The tokens whose owners it concerns.
+            super_user: It makes a super user.
             first: Authentication may begin with it.
         """
-        self._session.need("Alter", "Cluster", CLUSTER)
         self._session.check_open(writable=True)
         if not (first or self._gate.authentication):
             raise SecurityDisabled("authentication is off: it begins with a super user and a password (logdb users add NAME --super-user)")
@@ -78,54 +76,51 @@ class GuardedSecurity:
     # ------------------------------------------------------------ users
 
     def users(self) -> Users:
-        self._session.need("Alter", "Cluster", CLUSTER)
-        return self._session.call(self._reading().users)._replace(authentication=self._gate.authentication)
+        return self._reading().users()._replace(authentication=self._gate.authentication)
 
     def add_user(self, name: str, credentials: Credentials, *, super_user: bool = False) -> None:
-        keeper = self._changing([name], super_user=super_user, first=super_user and bool(credentials))
-        self._session.call(keeper.add_user, name, credentials, super_user=super_user)
+        store = self._changing([name], super_user=super_user, first=super_user and bool(credentials))
+        store.add_user(name, credentials, super_user=super_user)
         self._changed("add_super_user" if super_user else "add_user", [name])
 
     def set_password(self, name: str, credentials: Credentials) -> None:
-        self._session.call(self._changing([name]).set_password, name, credentials)
+        self._changing([name]).set_password(name, credentials)
         self._changed("set_password", [name])
 
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
-        keeper = self._changing([] if name is None else [name], super_user=bool(super_user))
-        self._session.call(keeper.alter_user, name, quota=quota, super_user=super_user)
+        store = self._changing([] if name is None else [name], super_user=bool(super_user))
+        store.alter_user(name, quota=quota, super_user=super_user)
         said = {"super_user": super_user, "quota": quota}
         self._changed("alter_user", [{"user": name} | {key: value for key, value in said.items() if value is not None}])
 
     def delete_users(self, names: Sequence[str]) -> None:
-        self._session.call(self._changing(names).delete_users, names)
+        self._changing(names).delete_users(names)
         self._changed("delete_user", names)
 
     # ------------------------------------------------------------ tokens
 
     def tokens(self) -> list[TokenInfo]:
-        self._session.need("Alter", "Cluster", CLUSTER)
-        return self._session.call(self._reading().tokens)
+        return self._reading().tokens()
 
     def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
-        added = self._session.call(self._changing([owner]).add_token, name, owner, sha256, expires_in_ms=expires_in_ms)
+        added = self._changing([owner]).add_token(name, owner, sha256, expires_in_ms=expires_in_ms)
         self._changed("add_token", [f"{name} of {added.owner}"])
         return added
 
     def revoke_tokens(self, names: Sequence[str]) -> None:
-        self._session.call(self._changing(tokens=names).revoke_tokens, names)
+        self._changing(tokens=names).revoke_tokens(names)
         self._changed("revoke_token", names)
 
     # ------------------------------------------------------------ ACLs
 
     def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        self._session.need("Describe", "Cluster", CLUSTER)
-        return self._session.call(self._reading().acls, filters)
+        return self._reading().acls(filters)
 
     def add_acls(self, acls: Sequence[Acl]) -> None:
-        self._session.call(self._changing().add_acls, acls)
+        self._changing().add_acls(acls)
         self._changed("add_acl", acls)
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        gone = self._session.call(self._changing().delete_acls, filters)
+        gone = self._changing().delete_acls(filters)
         self._changed("delete_acl", gone)
         return gone

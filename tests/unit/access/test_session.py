@@ -12,9 +12,9 @@ from logdb.access.authentication import Certified, Unasked
 from logdb.access.principals import ANONYMOUS, Principal
 from logdb.access.quotas import Quota
 from logdb.access.security import CredentialStore
-from logdb.client.session import PartitionLog, Session
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.session import PartitionLog, Session
 from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
 from support.security import secure
@@ -24,13 +24,12 @@ from support.transactional import Writer
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
 LISTS = {"topics", "changes", "groups", "transactions"}  # leave out instead of refusing
 BEYOND = {"describe_configs", "check_new_topic", "check_topic_configs", "metrics"}  # what doors have, and sessions of clients not
-FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max"}  # of the handle
+FREE = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}  # of the handle
 OFFSETS = {  # Describe was asked for by ``log``
     "start_offset", "end_offset", "last_stable_offset", "durability", "size_bytes", "offset_for_timestamp", "open_transactions",
     "readable_end_offset", "epoch_at", "watch", "unwatch",
 }  # fmt: skip
 COUNTED_AS = {
-    "describe_configs": "describe_topic",
     "log.append_batches": "produce",
     "log.read": "read_batches",
     "log.read_arrow": "read_batches",

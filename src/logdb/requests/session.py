@@ -9,8 +9,9 @@ return when they are done, and what they changed is then durable at the level of
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+from logdb import requests
 from logdb.io import IO
 from logdb.model import (
     Buffer,
@@ -27,16 +28,28 @@ from logdb.store.protocols import PartitionLog as PartitionLog  # noqa: PLC0414 
 if TYPE_CHECKING:
     from logdb.coordinator.events import GroupInfo, GroupSummary, JoinResult, SyncResult, TransactionInfo
     from logdb.log.isolation import IsolationLevel
+    from logdb.requests import topics
+    from logdb.requests.request import Request
     from logdb.store.check.report import Copied, Report
 
+A = TypeVar("A")
+CHANGE_COUNT_MAX = 1024
+"""Changes of topics that are kept, and told at once."""
 
-class Base(Protocol):
-    """Topics and their logs: what a database cannot do without, before it has producers or consumers.
+
+class Session(Protocol):
+    """One way to a database: topics, records, groups and transactions.
+
+    A class that inherits from it carries requests out by ``submit``; the methods make them.
 
     Attributes:
         io: What touches files and clock.
         clock: Milliseconds since 1970, for records without a timestamp; None: the machine's.
+        look_interval_ms_max: How far apart a consumer's looks may come to be while nothing changes: more where each is a request.
     """
+
+    def submit(self, request: "Request[A]") -> A:
+        """Carry a request out; one that waits is answered by a future."""
 
     @property
     def io(self) -> IO: ...
@@ -56,15 +69,23 @@ class Base(Protocol):
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         """See ``Database.create_topic``."""
+        return self.submit(
+            requests.topics.CreateTopic(
+                name=name, partitions=partitions, config=cast("topics.Config | None", config), if_not_exists=if_not_exists
+            )
+        )
 
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
         """See ``Database.alter_topic``."""
+        return self.submit(requests.topics.AlterTopic(name=name, config=cast("topics.Config | None", config), partitions=partitions))
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name, without their partitions."""
+        return self.submit(requests.topics.Topics(internal=internal))
 
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic with its partitions as they are now."""
+        return self.submit(requests.topics.DescribeTopic(name=name))
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has.
@@ -72,38 +93,36 @@ class Base(Protocol):
         Raises:
             UnknownTopic: There is none of that name.
         """
+        return self.submit(requests.topics.PartitionCount(topic=topic))
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
         """The one log of a partition."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See ``Database.delete_records``."""
+        return self.submit(requests.topics.DeleteRecords(topic=topic, partition=partition, before_offset=before_offset))
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""
+        return self.submit(requests.topics.EnforceRetention(topic=topic, dry_run=dry_run))
 
     def compact(self, topic: str, partition: int | None = None) -> None:
         """See ``Database.compact``."""
+        self.submit(requests.topics.Compact(topic=topic, partition=partition))
 
     def flush(self, sync: bool = True) -> None:
         """See ``Database.flush``."""
+        self.submit(requests.topics.Flush(sync=sync))
 
     def close(self) -> None:
         """Let go of what it holds."""
-
-
-class Session(Base, Protocol):
-    """One way to a database: topics, records, groups and transactions.
-
-    Attributes:
-        look_interval_ms_max: How far apart a consumer's looks may come to be while nothing changes: more where each is a request.
-    """
 
     @property
     def look_interval_ms_max(self) -> int: ...
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and what groups have committed of it."""
+        self.submit(requests.topics.DeleteTopic(name=name))
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: "IsolationLevel" = "read_uncommitted"
@@ -116,23 +135,28 @@ class Session(Base, Protocol):
         Raises:
             UnknownTopic, UnknownPartition, Closed: as they say.
         """
+        return self.submit(requests.topics.Wait(positions=dict(positions), timeout_ms=timeout_ms, isolation_level=isolation_level))
 
-    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = ...) -> Changes:
+    def changes(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX) -> Changes:
         """What became of topics, the internal ones too, since ``position``, at most so many changes; None: since now.
 
         Waits for the first change, for ``timeout_ms`` at most, but may return earlier without one.
         """
+        return self.submit(requests.topics.Changes(position=position, timeout_ms=timeout_ms, count_max=count_max))
 
     # ------------------------------------------------------------ the whole
 
     def reports(self) -> tuple[str, ...]:
         """What recovery found and did since the database was opened: one line each."""
+        return self.submit(requests.topics.Reports())
 
     def verify(self) -> "Report":
         """Check every byte; see ``Database.verify``."""
+        return self.submit(requests.topics.Verify())
 
     def backup(self, path: str, base: str | None = None) -> "Copied":
         """Write the database, or what ``base`` lacks of it, into the new file ``path``; see ``Database.backup``."""
+        return self.submit(requests.topics.Backup(path=path, base=base))
 
     # ------------------------------------------------------------ producing
 
@@ -173,6 +197,11 @@ class Session(Base, Protocol):
         Raises:
             InvalidTransactionTimeout, ProducerFenced: as they say.
         """
+        return self.submit(
+            requests.transactions.InitProducerId(
+                transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms, producer=producer
+            )
+        )
 
     def add_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction, which begins with the first of them.
@@ -180,9 +209,11 @@ class Session(Base, Protocol):
         Raises:
             ProducerFenced, InvalidProducer, InvalidTransactionState, UnknownTopic, UnknownPartition: Nothing was changed.
         """
+        self.submit(requests.transactions.AddPartitions(transactional_id=transactional_id, producer=producer, partitions=tuple(partitions)))
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
         """Make the offsets of a group part of the transaction; raises as ``add_partitions``."""
+        self.submit(requests.transactions.AddOffsets(transactional_id=transactional_id, producer=producer, group_id=group_id))
 
     def commit_transaction_offsets(
         self,
@@ -205,6 +236,17 @@ class Session(Base, Protocol):
             UnknownMember, IllegalGeneration, FencedInstance, UnknownTopic, UnknownPartition: and nothing was changed.
             whatever ``add_partitions`` raises.
         """
+        self.submit(
+            requests.transactions.CommitTransactionOffsets(
+                transactional_id=transactional_id,
+                producer=producer,
+                group_id=group_id,
+                offsets=dict(offsets),
+                member_id=member_id,
+                generation=generation,
+                group_instance_id=group_instance_id,
+            )
+        )
 
     def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
         """Commit or abort; when this returns, readers of committed records see all of it, or none.
@@ -215,6 +257,7 @@ class Session(Base, Protocol):
         Raises:
             ProducerFenced, InvalidProducer, InvalidTransactionState: Nothing was changed.
         """
+        return self.submit(requests.transactions.EndTransaction(transactional_id=transactional_id, producer=producer, commit=commit))
 
     # ------------------------------------------------------------ groups
 
@@ -242,6 +285,19 @@ class Session(Base, Protocol):
         Raises:
             InvalidGroup, UnknownMember, FencedInstance, InconsistentProtocol: here or by the future.
         """
+        return self.submit(
+            requests.groups.JoinGroup(
+                group_id=group_id,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                protocol_type=protocol_type,
+                protocols=protocols,
+                client_id=client_id,
+                client_host=client_host,
+            )
+        )
 
     def sync_group(
         self,
@@ -257,6 +313,11 @@ class Session(Base, Protocol):
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: here or by the future.
         """
+        return self.submit(
+            requests.groups.SyncGroup(
+                group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id, assignments=assignments
+            )
+        )
 
     def heartbeat(self, group_id: str, *, generation: int, member_id: str, group_instance_id: str | None = None) -> None:
         """Say that a member is alive.
@@ -265,6 +326,9 @@ class Session(Base, Protocol):
             RebalanceInProgress: It is to join again.
             UnknownMember, IllegalGeneration, FencedInstance: It is not a member any more.
         """
+        self.submit(
+            requests.groups.Heartbeat(group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id)
+        )
 
     def leave_group(self, group_id: str, member_ids: Iterable[str] = (), *, group_instance_ids: Iterable[str] = ()) -> None:
         """Take members out of a group; the others are rebalanced.
@@ -272,6 +336,9 @@ class Session(Base, Protocol):
         Raises:
             UnknownMember: One of them is not in the group; the others have left.
         """
+        self.submit(
+            requests.groups.LeaveGroup(group_id=group_id, member_ids=tuple(member_ids), group_instance_ids=tuple(group_instance_ids))
+        )
 
     def commit_offsets(
         self,
@@ -288,6 +355,15 @@ class Session(Base, Protocol):
             UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: by the future; nothing was committed.
             UnknownTopic, UnknownPartition: by the future; offsets of partitions that there are were committed, as in Kafka.
         """
+        return self.submit(
+            requests.groups.CommitOffsets(
+                group_id=group_id,
+                offsets=dict(offsets),
+                member_id=member_id,
+                generation=generation,
+                group_instance_id=group_instance_id,
+            )
+        )
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
@@ -301,11 +377,17 @@ class Session(Base, Protocol):
         Raises:
             UnstableOffsets: It may; ask again.
         """
+        return self.submit(
+            requests.groups.FetchOffsets(
+                group_id=group_id, partitions=None if partitions is None else tuple(partitions), require_stable=require_stable
+            )
+        )
 
     # ------------------------------------------------------------ administration
 
     def groups(self) -> "list[GroupSummary]":
         """All groups that have members or offsets, by name."""
+        return self.submit(requests.groups.Groups())
 
     def describe_group(self, group_id: str) -> "GroupInfo":
         """State, protocol and members of a group.
@@ -313,6 +395,7 @@ class Session(Base, Protocol):
         Raises:
             UnknownGroup: It has neither members nor offsets.
         """
+        return self.submit(requests.groups.DescribeGroup(group_id=group_id))
 
     def delete_group(self, group_id: str) -> None:
         """Forget a group and its offsets.
@@ -320,6 +403,7 @@ class Session(Base, Protocol):
         Raises:
             UnknownGroup, GroupNotEmpty: Nothing was changed.
         """
+        self.submit(requests.groups.DeleteGroup(group_id=group_id))
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget some offsets of a group.
@@ -327,9 +411,11 @@ class Session(Base, Protocol):
         Raises:
             UnknownGroup, GroupNotEmpty: A member subscribes to one of the topics.  Nothing was changed.
         """
+        self.submit(requests.groups.DeleteOffsets(group_id=group_id, partitions=tuple(partitions)))
 
     def transactions(self) -> "list[TransactionInfo]":
         """All transactional ids, by name."""
+        return self.submit(requests.transactions.Transactions())
 
     def describe_transaction(self, transactional_id: str) -> "TransactionInfo":
         """State, producer and partitions of a transactional id.
@@ -337,6 +423,7 @@ class Session(Base, Protocol):
         Raises:
             InvalidProducer: Nobody has used the id.
         """
+        return self.submit(requests.transactions.DescribeTransaction(transactional_id=transactional_id))
 
     def abort_transaction(self, transactional_id: str) -> None:
         """Abort the ongoing transaction of an id and fence its producer.
@@ -345,3 +432,4 @@ class Session(Base, Protocol):
             InvalidTransactionState: None is ongoing.
             InvalidProducer: Nobody has used the id.
         """
+        self.submit(requests.transactions.AbortTransaction(transactional_id=transactional_id))

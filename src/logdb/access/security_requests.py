@@ -1,0 +1,134 @@
+"""Requests about users, tokens, ACLs and quotas, and their methods on a session; ``CredentialStore`` says what each does."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from logdb.access import security
+from logdb.access.acls import Acl, AclFilter
+from logdb.access.credentials import Mechanism, ScramCredential
+from logdb.access.security import CredentialStore, TokenInfo
+from logdb.requests.request import Request, cluster
+
+A = TypeVar("A")
+
+_ALTER = (cluster("Alter"),)
+
+
+class Users(Request[security.Users], frozen=True):
+    needs = _ALTER
+
+
+class AddUser(Request[None], frozen=True):
+    needs = _ALTER
+    name: str
+    credentials: Mapping[Mechanism, ScramCredential]
+    super_user: bool = False
+
+
+class SetPassword(Request[None], frozen=True):
+    needs = _ALTER
+    name: str
+    credentials: Mapping[Mechanism, ScramCredential]
+
+
+class AlterUser(Request[None], frozen=True):
+    needs = _ALTER
+    name: str | None
+    quota: Mapping[str, int | None] | None = None
+    super_user: bool | None = None
+
+
+class DeleteUsers(Request[None], frozen=True):
+    needs = _ALTER
+    names: Sequence[str]
+
+
+class Tokens(Request[list[TokenInfo]], frozen=True):
+    needs = _ALTER
+
+
+class AddToken(Request[TokenInfo], frozen=True):
+    needs = _ALTER
+    name: str
+    owner: str
+    sha256: str
+    expires_in_ms: int | None = None
+
+
+class RevokeTokens(Request[None], frozen=True):
+    needs = _ALTER
+    names: Sequence[str]
+
+
+class Acls(Request[list[Acl]], frozen=True):
+    needs = (cluster("Describe"),)
+    filters: Sequence[AclFilter] = ()
+
+
+class AddAcls(Request[None], frozen=True):
+    needs = _ALTER
+    acls: Sequence[Acl]
+
+
+class DeleteAcls(Request[list[Acl]], frozen=True):
+    needs = _ALTER
+    filters: Sequence[AclFilter]
+
+
+SECURITY_REQUESTS: tuple[type[Request[Any]], ...] = (
+    Users,
+    AddUser,
+    SetPassword,
+    AlterUser,
+    DeleteUsers,
+    Tokens,
+    AddToken,
+    RevokeTokens,
+    Acls,
+    AddAcls,
+    DeleteAcls,
+)
+
+
+class _Submits(Protocol):
+    def submit(self, request: Request[A]) -> A: ...
+
+
+class SubmittedCredentialStore(CredentialStore):
+    """The credential store behind a session: each method is a request."""
+
+    def __init__(self, session: _Submits) -> None:
+        self._session = session
+
+    def users(self) -> security.Users:
+        return self._session.submit(Users())
+
+    def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
+        self._session.submit(AddUser(name, credentials, super_user))
+
+    def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
+        self._session.submit(SetPassword(name, credentials))
+
+    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
+        self._session.submit(AlterUser(name, quota, super_user))
+
+    def delete_users(self, names: Sequence[str]) -> None:
+        self._session.submit(DeleteUsers(names))
+
+    def tokens(self) -> list[TokenInfo]:
+        return self._session.submit(Tokens())
+
+    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
+        return self._session.submit(AddToken(name, owner, sha256, expires_in_ms))
+
+    def revoke_tokens(self, names: Sequence[str]) -> None:
+        self._session.submit(RevokeTokens(names))
+
+    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
+        return self._session.submit(Acls(filters))
+
+    def add_acls(self, acls: Sequence[Acl]) -> None:
+        self._session.submit(AddAcls(acls))
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        return self._session.submit(DeleteAcls(filters))

@@ -1,0 +1,347 @@
+"""A session of one principal: a broker's, but for what the principal may not do.
+
+Every request goes one way, ``submit``: what its class says that it needs is allowed, or it is refused; the broker carries it out, and it
+is counted under its name; what the principal may not describe is left out of the answer.  A request that takes more than that of the
+principal has its step in ``_STEPS``.
+
+Beside requests there are the log of a partition (``access.log``), ready-made batches (``produce``), which need Write Topic, and Write
+TransactionalId where one is given, and users, tokens and ACLs (``security_changes``).
+
+Threading: as the broker; ``take_throttle_ms`` is for the one request that the session was made for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+from logdb.access.acls import ANY
+from logdb.access.authentication import Certified, Shown
+from logdb.access.log import AuthorizedLog
+from logdb.access.principals import Principal
+from logdb.access.quotas import Resource
+from logdb.access.security_changes import SecurityChanges
+from logdb.access.security_file import Token
+from logdb.access.security_requests import SECURITY_REQUESTS, SubmittedCredentialStore
+from logdb.broker.broker import Broker
+from logdb.broker.metrics import Counts, Gauges, gauges
+from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
+from logdb.io import IO
+from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, TopicInfo
+from logdb.requests.groups import JoinGroup
+from logdb.requests.request import Request
+from logdb.requests.resources import AS_GOOD, CLUSTER, Operation, ResourceType, Right
+from logdb.requests.session import Session
+from logdb.requests.topics import (
+    AlterTopic,
+    Backup,
+    CheckNewTopic,
+    CheckTopicConfigs,
+    CreateTopic,
+    DeleteTopic,
+    DescribeConfigs,
+    EnforceRetention,
+)
+
+if TYPE_CHECKING:
+    from logdb.access.access_control import AccessControl
+
+_KNOWN_COUNT = 6  # of those that an error shows five
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class Measurements(NamedTuple):
+    """What a scraper wants to know."""
+
+    counts: Counts
+    gauges: Gauges
+
+
+class AuthorizedSession(Session):
+    """``requests.session.Session`` for one principal that calls from one address; a door makes one for each request.
+
+    What the principal has shown of who it is counts for as long as the request takes, or its calls are refused.
+    """
+
+    def __init__(self, gate: "AccessControl", broker: Broker, principal: Principal, host: str, shown: Shown | None) -> None:
+        self.principal, self.host = principal, host
+        self._gate, self._broker = gate, broker
+        self._show(shown)
+        self._throttle_ms = gate.quotas.charge(principal, "request", 1)
+        self._given_up = False
+
+    # ------------------------------------------------------------ what every call goes through
+
+    def _show(self, shown: Shown | None) -> None:
+        self.shown = shown
+        self._until_ms = shown.expires_ms if isinstance(shown, Token) else shown.until_ms if isinstance(shown, Certified) else None
+        self._seen_count = -1  # changes of the gate when it was looked at last
+
+    def go_on_for(self, asking: "AuthorizedSession") -> None:
+        """Be a session for who asks now: the same principal, perhaps from elsewhere, or by something else that it has shown."""
+        self.host = asking.host
+        self._show(asking.shown)
+
+    def check(self) -> None:
+        """Go on if what the principal has shown still counts.
+
+        Raises:
+            AuthenticationFailed: It was revoked, changed or deleted, or has expired.
+        """
+        if self.shown is not None and not self._gate.counts(self.principal, self.shown):
+            raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
+
+    def _look(self) -> None:
+        """As ``check``, right after the gate was asked for something else: at once, unless there is a change, or the time is over."""
+        seen_count = self._gate.change_count
+        if seen_count != self._seen_count or (self._until_ms is not None and self._until_ms <= self._broker.io.clock_ms()):
+            self.check()
+            self._seen_count = seen_count
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER) -> bool:
+        """Whether the principal may do this."""
+        allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        self._look()
+        return allowed
+
+    def need(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
+        """Go on if the principal may do this with all of the resources.
+
+        Raises:
+            NotAuthorized: Not with one of them; there is a line of it in the audit log.
+            AuthenticationFailed: as ``check``.
+        """
+        for name in names:
+            allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+            self._look()
+            if not allowed and not ((other := AS_GOOD.get((operation, resource_type))) and self._has(*other)):
+                self.refuse(operation, resource_type, name)
+
+    def authorize(self, request: Request[Any]) -> None:
+        """Go on if the principal may make a request: raises as ``need``."""
+        for operation, resource_type, names, listed in request.needs:
+            if listed:
+                self.check()
+            self.need(operation, resource_type, *names(request))
+
+    def need_any(self, needs: Sequence[Right]) -> None:
+        """Go on if the principal has one of these rights, or if there are none: what a request needs is asked again once it is known.
+
+        Raises:
+            NotAuthorized: It may do none; there is a line of the first in the audit log.
+        """
+        if needs and not any(self._has(*one) or self._has(*AS_GOOD.get(one[:2], one)) for one in needs):
+            operation, resource_type, name = needs[0]
+            self.refuse(operation, resource_type, name or (CLUSTER if resource_type == "Cluster" else ANY))
+
+    def _has(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+        if name is not None:
+            return self.may(operation, resource_type, name)
+        allowed = self._gate.allows_some(self.principal, self.host, operation, resource_type)
+        self._look()
+        return allowed
+
+    def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        self._gate.refused(self.principal, self.host, operation, resource_type, name)
+        raise NotAuthorized(str(self.principal), operation, f"{resource_type} {name!r}")
+
+    def submit(self, request: Request[A]) -> A:
+        """Carry a request out, as far as the principal may make it."""
+        self.authorize(request)
+        step: Callable[[AuthorizedSession, Any], Any] = _STEPS.get(type(request), AuthorizedSession.carry_out)
+        answer: A = request.visible(step(self, request), self.may)
+        return answer
+
+    def carry_out(self, request: Request[A], **caller: Any) -> A:
+        """Let the broker carry out what is authorized, and count it."""
+        self._gate.metrics.called(request.method)
+        try:
+            return self._broker.submit(request, **caller)
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
+
+    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Let the broker, or a log of its, do what is no request, and count it."""
+        self._gate.metrics.called(function.__name__)
+        try:
+            return function(*args, **kwargs)
+        except UnknownTopic as error:
+            raise self._unknown(error) from None
+
+    def _unknown(self, error: UnknownTopic) -> UnknownTopic:
+        """The error that names no topics but those that the principal may describe."""
+        names = (name for name in self._broker.topic_names() if name not in INTERNAL_TOPICS)
+        known = (name for name in names if self.may("Describe", "Topic", name))
+        return UnknownTopic(error.topic, known=tuple(islice(known, _KNOWN_COUNT)) or None)
+
+    def charge(self, resource: Resource, amount: int) -> None:
+        """Count what is under a quota."""
+        delay_ms = self._gate.quotas.charge(self.principal, resource, amount)
+        self._throttle_ms = max(self._throttle_ms, delay_ms)
+
+    def take_throttle_ms(self) -> int:
+        """For how long to hold back the answer to what was done since this was asked last: 0 unless a quota was exceeded."""
+        delay_ms, self._throttle_ms = self._throttle_ms, 0
+        if delay_ms:
+            self._gate.metrics.throttled(delay_ms)
+        return delay_ms
+
+    @property
+    def security(self) -> SubmittedCredentialStore:
+        """Users, tokens, ACLs and quotas, as far as the principal may know and change them."""
+        return SubmittedCredentialStore(self)
+
+    @property
+    def io(self) -> IO:
+        return self._broker.io
+
+    @property
+    def clock(self) -> Callable[[], int] | None:
+        return self._broker.clock
+
+    @property
+    def closed(self) -> bool:
+        return self._broker.closed
+
+    @property
+    def look_interval_ms_max(self) -> int:
+        return self._broker.look_interval_ms_max
+
+    def check_open(self, *, writable: bool = False) -> None:
+        self._broker.check_open(writable=writable)
+
+    def close(self) -> None:
+        """The broker stays open: it is not this session's."""
+
+    def give_up(self) -> None:
+        """Whoever asks is gone: what takes long, and is not done, ends and is undone."""
+        self._given_up = True
+
+    # ------------------------------------------------------------ requests that doors alone make
+
+    def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, ConfigValue | None] | None = None) -> TopicInfo:
+        """What ``create_topic`` would make, or raise, without doing it."""
+        return self.submit(CheckNewTopic(name, partitions, config))
+
+    def check_topic_configs(self, name: str, config: Mapping[str, ConfigValue | None]) -> None:
+        """Raise what ``alter_topic`` would, without doing it."""
+        self.submit(CheckTopicConfigs(name, config))
+
+    def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
+        """The configs of a topic that were set."""
+        return self.submit(DescribeConfigs(name))
+
+    def need_backup(self) -> None:
+        """Go on if the principal may have a backup, which holds everything."""
+        self.authorize(Backup(""))
+
+    # ------------------------------------------------------------ steps of some requests
+
+    def _create(self, request: CreateTopic) -> TopicInfo:
+        with self._adding(request.name, request.partitions):
+            return self.carry_out(request, go_on=self._go_on)
+
+    def _check_new(self, request: CheckNewTopic) -> TopicInfo:
+        limits, bounded = self._gate.partitions, self._is_bounded()
+        limits.check(self.principal, request.name, request.partitions, self._partition_counts, bounded=bounded)
+        return self.carry_out(request)
+
+    def _alter(self, request: AlterTopic) -> TopicInfo:
+        with nullcontext() if request.partitions is None else self._adding(request.name, request.partitions):
+            return self.carry_out(request, go_on=self._go_on)
+
+    def _delete(self, request: DeleteTopic) -> None:
+        self.carry_out(request)
+        self._gate.metrics.forget(request.name)
+
+    def _enforce_retention(self, request: EnforceRetention) -> list[ExpiredRecords]:
+        if request.topic is not None:
+            return self.carry_out(request)
+        names = [name for name in self._broker.topic_names() if self.may("Delete", "Topic", name)]
+        return [gone for name in names for gone in self.carry_out(EnforceRetention(name, request.dry_run))]
+
+    def _join(self, request: JoinGroup) -> Any:
+        """The member's host is the session's, whatever the request says."""
+        return self.carry_out(request, client_host=self.host)
+
+    def _change_security(self, request: Request[A]) -> A:
+        self._gate.metrics.called(request.method)
+        return SecurityChanges(self, self._gate).carry_out(request)
+
+    def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
+        """While a topic comes to have so many partitions; raises InvalidPartitions where they are too many."""
+        return self._gate.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
+
+    def _partition_counts(self) -> dict[str, int]:
+        return {info.name: info.partition_count for info in self._broker.topics()}
+
+    def _is_bounded(self) -> bool:
+        return not self._gate.is_super_user(self.principal)
+
+    def _go_on(self) -> None:
+        """Raise once the client is gone."""
+        if self._given_up:
+            raise Closed(f"{self.principal} at {self.host} has hung up")
+
+    # ------------------------------------------------------------ records
+
+    def log(self, topic: str, partition: int = 0) -> AuthorizedLog:
+        self.need("Describe", "Topic", topic)
+        return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        batches: Buffer,
+        *,
+        durability: Durability | None = None,
+        transactional_id: str | None = None,
+        expected_offset: int | None = None,
+    ) -> range:
+        if transactional_id is not None:
+            self.need("Write", "TransactionalId", transactional_id)
+        self.need("Write", "Topic", topic)
+        offsets = self.call(
+            self._broker.produce,
+            topic,
+            partition,
+            batches,
+            durability=durability,
+            transactional_id=transactional_id,
+            expected_offset=expected_offset,
+        )
+        self.appended(topic, len(offsets), len(batches))
+        return offsets
+
+    def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
+        """Count what went into a topic."""
+        self._gate.metrics.appended(topic, record_count, size_bytes)
+        self.charge("produce", size_bytes)
+
+    def fetched(self, topic: str, size_bytes: int) -> None:
+        """Count what came out of a topic."""
+        self._gate.metrics.fetched(topic, size_bytes)
+        self.charge("fetch", size_bytes)
+
+    # ------------------------------------------------------------ the server
+
+    def metrics(self) -> Measurements:
+        """What was counted so far, and how topics and groups are now."""
+        self.need("Describe", "Cluster", CLUSTER)
+        return Measurements(self._gate.metrics.counts(), gauges(self._broker))
+
+
+_STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
+    CreateTopic: AuthorizedSession._create,
+    CheckNewTopic: AuthorizedSession._check_new,
+    AlterTopic: AuthorizedSession._alter,
+    DeleteTopic: AuthorizedSession._delete,
+    EnforceRetention: AuthorizedSession._enforce_retention,
+    JoinGroup: AuthorizedSession._join,
+    **dict.fromkeys(SECURITY_REQUESTS, AuthorizedSession._change_security),
+}
+"""What is done for a request that needs more of its principal's than ``carry_out``: limits, a host, topics one by one."""

@@ -1,0 +1,27 @@
+"""Every request of a session as a value: its fields, its answer, and the operations and resources that it needs.
+
+    request.py        what a request is, and what it can need
+    topics.py         topics and the database as a whole
+    transactions.py   producers and transactions
+    groups.py         groups and their offsets
+    coding.py         requests and answers as JSON
+    session.py        the same requests as methods: what applications and clients call
+
+Users, tokens, ACLs and quotas have theirs in ``access.security_requests``.
+
+The modules of requests are imported when one is first made: they need msgspec, and a database in the process makes none.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from logdb.requests import groups, topics, transactions
+
+__all__ = ["groups", "topics", "transactions"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

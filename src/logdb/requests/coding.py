@@ -1,0 +1,127 @@
+"""Requests, their answers, and what else a session's server and client tell each other, as JSON.
+
+    request, named tuple    an object of its fields; those that have a default may be left out, others are refused by name
+    bytes                   base64
+    mapping                 a list of pairs, as its keys need not be strings
+    int                     a whole number of 64 bits
+    object                  a word, a number, true, false or null
+
+A type is decoded in two steps: msgspec decodes what ``form`` says, within the bounds of the types, and what it has decoded is made the
+value.  How large and how deep a document may be is the door's to say.
+"""
+
+import operator
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_PLAIN: dict[Any, Any] = {int: Int64, object: str | Int64 | float | bool | None}
+_MANY: dict[Any, Any] = {tuple: tuple, list: list, Sequence: tuple, Iterable: tuple, frozenset: frozenset}
+
+
+def encode(value: Any) -> bytes:
+    """Raises TypeError, ValueError where a part of it is nothing that JSON has."""
+    return _encoder.encode(_plain(value))
+
+
+def decode(kind: Any, data: "bytes | bytearray | memoryview") -> Any:
+    """The value of that type that ``encode`` was given.
+
+    Raises:
+        msgspec.ValidationError: It is none; names the place, and what is wanted.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
+    """
+    decoder, make = _decoder(kind)
+    return make(decoder.decode(data))
+
+
+def convert(kind: Any, value: Any) -> Any:
+    """As ``decode``, of a document that is parsed already."""
+    wanted, make = form(kind)
+    return make(msgspec.convert(value, wanted))
+
+
+class Form(NamedTuple):
+    """How a type is decoded: the type that msgspec decodes, and what makes the value of that."""
+
+    wanted: Any
+    make: Callable[[Any], Any]
+
+
+@cache
+def form(kind: Any) -> Form:
+    """The form of a type."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _PLAIN:
+        return Form(_PLAIN[kind], _as_is)
+    if isinstance(kind, type) and (hasattr(kind, "_field_defaults") or issubclass(kind, msgspec.Struct)):
+        return _form_of_fields(kind)
+    if origin in (typing.Union, types.UnionType):
+        forms = [form(part) for part in parts]
+        wanted: Any = typing.Union.__getitem__(tuple(one.wanted for one in forms))
+        (make,) = {one.make for one in forms} - {_as_is} or {_as_is}  # msgspec tells no two of them apart
+        return Form(wanted, _as_is if make is _as_is else lambda value: None if value is None else make(value))
+    if origin in (dict, Mapping):
+        pair = form(tuple[parts])  # type: ignore[valid-type]
+        return Form(list[pair.wanted], lambda value: dict(map(pair.make, value)))  # type: ignore[name-defined]
+    if origin is tuple and parts[-1:] != (Ellipsis,):
+        forms = [form(part) for part in parts]
+        makes = [one.make for one in forms]
+        wanted = tuple.__class_getitem__(tuple(one.wanted for one in forms))
+        return Form(wanted, lambda value: tuple(make(part) for make, part in zip(makes, value, strict=True)))
+    if origin in _MANY:
+        item, many = form(parts[0]), _MANY[origin]
+        return Form(list[item.wanted], many if item.make is _as_is else lambda value: many(map(item.make, value)))  # type: ignore[name-defined]
+    return Form(kind, _as_is)
+
+
+def _form_of_fields(kind: Any) -> Form:
+    """The form of a named tuple or a struct."""
+    hints = typing.get_type_hints(kind)
+    if issubclass(kind, msgspec.Struct):
+        defaults = {field.name: field.default for field in msgspec.structs.fields(kind) if field.default is not msgspec.NODEFAULT}
+        names = kind.__struct_fields__
+    else:
+        defaults, names = kind._field_defaults, kind._fields
+    forms = {name: form(hints[name]) for name in names}
+    makes = [(name, one.make) for name, one in forms.items()]
+    fields = [(name, one.wanted, *([defaults[name]] if name in defaults else ())) for name, one in forms.items()]
+    wanted = msgspec.defstruct(
+        kind.__name__, fields, forbid_unknown_fields=True, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
+    )
+    return Form(wanted, lambda value: kind(**{name: make(getattr(value, name)) for name, make in makes}))
+
+
+@cache
+def _decoder(kind: Any) -> "tuple[msgspec.json.Decoder[Any], Callable[[Any], Any]]":
+    wanted, make = form(kind)
+    return msgspec.json.Decoder(wanted), make
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec encodes as said above."""
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: _plain(part) for name, part in zip(value._fields, value, strict=True)}
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return [(_plain(key), _plain(part)) for key, part in value.items()]
+    if isinstance(value, bytearray | memoryview):
+        return value
+    if isinstance(value, typing.SupportsIndex):  # numbers of numpy
+        return operator.index(value)
+    return [_plain(part) for part in value]
+
+
+_encoder = msgspec.json.Encoder()

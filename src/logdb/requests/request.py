@@ -1,0 +1,102 @@
+"""What a request is: fields, an answer, and what whoever makes it must be allowed.
+
+A request is a frozen struct.  Its class says everything that others need to know of it:
+
+    field or method     read by
+    method              the broker, which carries it out by its method of that name; counters; ``/logdb/v1/calls/METHOD``
+    answer, waits       the encoder of answers; a request that waits is answered by a future
+    needs, visible      authorization; a door's descriptions
+    is_repeatable       a client that does not know whether its first try was carried out
+
+What a request needs is asked in the order in which its class names it.  A topic that may not be described is refused whether it exists
+or not; one that may be, and does not exist, is unknown, and the error names only others that may be described.
+
+Source: Kafka's ``KafkaApis``.  Where it leaves out what is refused and does the rest (the partitions of a commit, say), all of it is
+refused here.
+"""
+
+import re
+import typing
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from logdb.requests.resources import CLUSTER, Operation, ResourceType
+
+A = TypeVar("A")
+
+May: TypeAlias = Callable[[Operation, ResourceType, str], bool]
+"""Whether a principal may do something with one resource."""
+
+
+class Need(NamedTuple):
+    """One operation on resources, all of which must be allowed.
+
+    Attributes:
+        names: The names of the resources, of a request; of what an answer lists, see ``Request.visible``.
+        listed: It is asked for each item of the answer; what is refused is left out.
+    """
+
+    operation: Operation
+    resource_type: ResourceType
+    names: Callable[[Any], Iterable[str]]
+    listed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.resource_type}"
+
+
+def named(operation: Operation, resource_type: ResourceType, field: str) -> Need:
+    """On the resource that a field names; on none where it is None."""
+    return Need(operation, resource_type, lambda request: () if (name := getattr(request, field)) is None else (name,))
+
+
+def each_topic(operation: Operation, field: str) -> Need:
+    """On each topic of partitions, which are a list, or the keys of a mapping; on none where they are None."""
+    return Need(operation, "Topic", lambda request: {topic for topic, _ in getattr(request, field) or ()})
+
+
+def cluster(operation: Operation) -> Need:
+    """On the cluster."""
+    return Need(operation, "Cluster", lambda _: (CLUSTER,))
+
+
+def listed(operation: Operation, resource_type: ResourceType) -> Need:
+    """On each item that the answer lists."""
+    return Need(operation, resource_type, lambda _: (), listed=True)
+
+
+REQUESTS: "dict[str, type[Request[Any]]]" = {}
+"""All requests by their methods: those whose modules were imported."""
+
+
+class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
+    """The base of all requests; ``A`` is what ``submit`` returns: the answer, or a future of it."""
+
+    needs: ClassVar[tuple[Need, ...]] = ()
+    method: ClassVar[str]
+    answer: ClassVar[Any]
+    waits: ClassVar[bool]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        ((answer,),) = (typing.get_args(base) for base in cls.__orig_bases__)  # type: ignore[attr-defined]  # of a generic class
+        cls.waits = typing.get_origin(answer) is Future
+        (cls.answer,) = typing.get_args(answer) if cls.waits else (answer,)
+        cls.method = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        REQUESTS[cls.method] = cls
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the broker's method."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    def visible(self, answer: Any, may: May) -> Any:  # noqa: ARG002 -- most answers are visible to each who may make the request
+        """What a principal is shown of an answer: items that it may not describe are left out."""
+        return answer
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether being carried out twice does no harm."""
+        return True

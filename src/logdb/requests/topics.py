@@ -1,0 +1,144 @@
+"""Requests about topics, and about the database as a whole; ``Session`` says what each does."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from logdb import model
+from logdb.log.isolation import IsolationLevel
+from logdb.model import ConfigValue, ExpiredRecords, TopicInfo, TopicPartition
+from logdb.requests.request import May, Need, Request, cluster, each_topic, listed, named
+from logdb.store.check.report import Copied, Report
+
+Config: TypeAlias = Mapping[str, ConfigValue | None]
+
+# ---------------------------------------------------------------- what there is
+
+
+class Topics(Request[list[TopicInfo]], frozen=True):
+    needs = (listed("Describe", "Topic"),)
+    internal: bool = False
+
+    def visible(self, answer: list[TopicInfo], may: May) -> list[TopicInfo]:
+        return [info for info in answer if may("Describe", "Topic", info.name)]
+
+
+class DescribeTopic(Request[TopicInfo], frozen=True):
+    needs = (named("Describe", "Topic", "name"),)
+    name: str
+
+
+class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
+    needs = (named("DescribeConfigs", "Topic", "name"),)
+    name: str
+
+
+class PartitionCount(Request[int], frozen=True):
+    needs = (named("Describe", "Topic", "topic"),)
+    topic: str
+
+
+class Changes(Request[model.Changes], frozen=True):
+    needs = (listed("Describe", "Topic"),)
+    position: str | None
+    timeout_ms: int
+    count_max: int
+
+    def visible(self, answer: model.Changes, may: May) -> model.Changes:
+        return answer._replace(events=tuple(event for event in answer.events if may("Describe", "Topic", event.topic.name)))
+
+
+class Wait(Request[bool], frozen=True):
+    needs = (each_topic("Read", "positions"),)
+    positions: Mapping[TopicPartition, int]
+    timeout_ms: int
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+
+# ---------------------------------------------------------------- changes of topics
+
+
+class CreateTopic(Request[TopicInfo], frozen=True):
+    needs = (named("Create", "Topic", "name"),)
+    name: str
+    partitions: int = 1
+    config: Config | None = None
+    if_not_exists: bool = False
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.if_not_exists
+
+
+class CheckNewTopic(Request[TopicInfo], frozen=True):
+    """What ``CreateTopic`` would make, or raise, without doing it."""
+
+    needs = CreateTopic.needs
+    name: str
+    partitions: int = 1
+    config: Config | None = None
+
+
+class AlterTopic(Request[TopicInfo], frozen=True):
+    needs = (
+        Need("Alter", "Topic", lambda request: () if request.partitions is None else (request.name,)),
+        Need("AlterConfigs", "Topic", lambda request: (request.name,) if request.config or request.partitions is None else ()),
+    )
+    name: str
+    config: Config | None = None
+    partitions: int | None = None
+
+
+class CheckTopicConfigs(Request[None], frozen=True):
+    """Raise what ``AlterTopic`` would, without doing it."""
+
+    needs = (named("AlterConfigs", "Topic", "name"),)
+    name: str
+    config: Config
+
+
+class DeleteTopic(Request[None], frozen=True):
+    needs = (named("Delete", "Topic", "name"),)
+    name: str
+
+
+class DeleteRecords(Request[int], frozen=True):
+    needs = (named("Delete", "Topic", "topic"),)
+    topic: str
+    partition: int
+    before_offset: int
+
+
+class EnforceRetention(Request[list[ExpiredRecords]], frozen=True):
+    """``topic`` None: on each topic that the principal may delete."""
+
+    needs = (named("Delete", "Topic", "topic"),)
+    topic: str | None = None
+    dry_run: bool = False
+
+
+class Compact(Request[None], frozen=True):
+    needs = (named("Alter", "Topic", "topic"),)
+    topic: str
+    partition: int | None = None
+
+
+# ---------------------------------------------------------------- the whole
+
+
+class Flush(Request[None], frozen=True):
+    needs = (cluster("IdempotentWrite"),)
+    sync: bool = True
+
+
+class Reports(Request[tuple[str, ...]], frozen=True):
+    needs = (cluster("Describe"),)
+
+
+class Verify(Request[Report], frozen=True):
+    needs = (cluster("ClusterAction"),)
+
+
+class Backup(Request[Copied], frozen=True):
+    needs = (cluster("ClusterAction"),)
+    path: str
+    base: str | None = None

@@ -1,0 +1,46 @@
+"""What becomes no value of a type, and what the refusal names; what does is in test_requests.py."""
+
+import json
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+
+from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests import coding
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        (int, True), (int, 1.0), (int, 2**63), (int, "1"), (bool, 1), (bool, None), (str, 1), (bytes, "é"), (bytes, "a"), (bytes, "a b="),
+        (object, [1]), (object, {}), (list[int], "12"), (tuple[int, str], [1]), (dict[str, int], {"a": 1}), (dict[str, int], [["a"]]),
+        (TopicPartition, ["t", 0]), (TopicPartition, {"topic": "t"}), (TopicPartition, {"topic": "t", "partition": 0, "more": 1}),
+        (OffsetAndMetadata, {"offset": None}), (typing.Literal["a"], "b"), (typing.Literal["a"], ["a"]), (int | None, "x"),
+    ],
+)  # fmt: skip
+def test_what_is_malformed(wanted, value):
+    with pytest.raises(msgspec.ValidationError):
+        coding.decode(wanted, json.dumps(value).encode())
+    with pytest.raises(msgspec.ValidationError):
+        coding.convert(wanted, value)
+
+
+def test_what_is_wrong_is_named():
+    with pytest.raises(msgspec.ValidationError, match=r"^Object missing required field `partition` - at `\$\[0\]`$"):
+        coding.decode(list[TopicPartition], b'[{"topic":"t"}]')
+    with pytest.raises(msgspec.ValidationError, match=r"^Object contains unknown field `more`$"):
+        coding.decode(TopicPartition, b'{"topic":"t","partition":0,"more":1}')
+    with pytest.raises(msgspec.ValidationError, match=r"^Expected `array`, got `object`$"):
+        coding.decode(dict[str, int], b'{"a":1}')
+
+
+def test_a_field_that_has_a_default_may_be_left_out():
+    assert coding.decode(OffsetAndMetadata, b'{"offset":5}') == OffsetAndMetadata(5)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b"NaN", b'"\\ud800"', b'"\xff"', b"\xff\xfe1\x00", b"1 2", b"[" * 100_000])
+def test_what_is_no_json(body):
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError, RecursionError)):
+        coding.decode(Any, body)

@@ -1,0 +1,167 @@
+"""Every request in one table: what it needs, its answer, its method of a session, and who carries it out; as JSON and back."""
+
+import contextlib
+import inspect
+import json
+import types
+import typing
+from concurrent.futures import Future
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.access.security import CredentialStore
+from logdb.access.security_changes import SecurityChanges
+from logdb.access.security_requests import SECURITY_REQUESTS, SubmittedCredentialStore
+from logdb.broker.broker import Broker
+from logdb.coordinator import events
+from logdb.log import isolation
+from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests import coding, groups, topics, transactions
+from logdb.requests.request import REQUESTS, Request
+from logdb.requests.resources import AS_GOOD, OPERATIONS
+from logdb.requests.session import Session
+from logdb.store.check import report
+from logdb_http_api.door.calls import CALLS
+from support.session_needs import CALLS as USES
+from support.typed import values
+
+OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs"}
+NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "log", "produce"}
+KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel}
+JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=6)
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def methods(kind):
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+def signature(method):
+    """Parameters by name with their defaults, and hints, of a method."""
+    parameters = dict(list(inspect.signature(method).parameters.items())[1:])
+    return {name: one.default for name, one in parameters.items()}, typing.get_type_hints(method, localns=KNOWN)
+
+
+def test_session_and_credential_store_have_a_method_for_each_request_and_no_other():
+    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS == REQUESTS.keys()
+    of_modules = {kind for kind in REQUESTS.values() if kind.__module__ != SECURITY_REQUESTS[0].__module__}
+    assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in (topics, transactions, groups)}
+    assert set(REQUESTS.values()) == of_modules | set(SECURITY_REQUESTS)
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_a_request_says_what_it_needs_and_answers(name):
+    kind = REQUESTS[name]
+    assert kind.needs and all(need.operation in OPERATIONS[need.resource_type] for need in kind.needs)
+    assert not any(need.listed for need in kind.needs) or kind.visible is not Request.visible
+    of = {**dict.fromkeys(methods(CredentialStore), CredentialStore), **dict.fromkeys(OF_DOORS, Broker)}.get(name, Session)
+    _, hints = signature(getattr(of, name))
+    wanted = Future[kind.answer] if kind.waits else kind.answer
+    assert hints["return"] in (wanted, type(None) if wanted is None else wanted)
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_fields_parameters_and_handlers_agree(name):
+    """The method of a session, the request's fields, and the method that carries it out: the same names, and the same defaults."""
+    kind = REQUESTS[name]
+    fields = {
+        field.name: inspect.Parameter.empty if field.default is msgspec.NODEFAULT else field.default
+        for field in msgspec.structs.fields(kind)
+    }
+    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else Broker, name)
+    carried, _ = signature(handler)
+    carried.pop("go_on", None)
+    assert carried.keys() == fields.keys()
+    if name in OF_DOORS:
+        return
+    for of in (CredentialStore, SubmittedCredentialStore) if kind in SECURITY_REQUESTS else (Session,):
+        readable, _ = signature(getattr(of, name))
+        assert readable.keys() == fields.keys()
+        for field, default in fields.items():
+            if default is not inspect.Parameter.empty:
+                assert readable[field] == default
+
+
+class Told(Session):
+    """A session that keeps the request it was given."""
+
+    def submit(self, request):
+        self.request = request
+
+
+@pytest.mark.parametrize("name", sorted(name for name in REQUESTS if name in USES and name not in OF_DOORS | {"backup"}))
+def test_the_method_of_a_session_makes_the_request_of_its_name(name):
+    told = Told.__new__(Told)
+    told.security = SubmittedCredentialStore(told)
+    USES[name][0](told)
+    assert type(told.request) is REQUESTS[name]
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.method)
+def test_requests_and_answers_come_back_as_they_were(kind):
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__struct_fields__}
+
+    @given(st.builds(kind, **{name: values(hint) for name, hint in hints.items()}), values(kind.answer))
+    def check(request, answer):
+        assert coding.decode(kind, coding.encode(request)) == request
+        back = coding.decode(kind.answer, coding.encode(answer))
+        assert back == answer and type(back) is type(answer)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.method)
+def test_any_json_is_a_request_or_refused(kind):
+    @given(JSON)
+    def check(value):
+        with contextlib.suppress(msgspec.ValidationError):
+            coding.encode(coding.decode(kind, json.dumps(value).encode()))
+
+    check()
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.method)
+def test_an_unknown_field_is_refused_by_name(kind):
+    with pytest.raises(msgspec.ValidationError, match=r"unknown field `more`|missing required field"):
+        coding.decode(kind, b'{"more":1}')
+
+
+def test_what_is_wrong_is_named():
+    for body, said in (
+        ('{"name":1}', "Expected `str`, got `int` - at `$.name`"),
+        ('{"name":"t","partitions":true}', "Expected `int`, got `bool` - at `$.partitions`"),
+        ('{"name":"t","partitions":1.0}', "Expected `int`, got `float` - at `$.partitions`"),
+        ('{"name":"t","config":[["retention.ms",[1]]]}', "got `array` - at `$.config"),
+        ("{}", "missing required field `name`"),
+    ):
+        with pytest.raises(msgspec.ValidationError) as refusal:
+            coding.decode(topics.CreateTopic, body)
+        assert said in str(refusal.value)
+    with pytest.raises(msgspec.ValidationError, match=r"at `\$\.offsets"):
+        coding.decode(groups.CommitOffsets, '{"group_id":"g","offsets":[[{"topic":"t"},{"offset":1}]]}')
+
+
+def test_a_field_that_has_a_default_may_be_left_out():
+    request = coding.decode(groups.CommitOffsets, '{"group_id":"g","offsets":[[{"topic":"t","partition":0},{"offset":5}]]}')
+    assert request == groups.CommitOffsets("g", {TopicPartition("t", 0): OffsetAndMetadata(5)})
+
+
+def test_what_applications_pass_is_sent_as_plain_values():
+    numpy = pytest.importorskip("numpy")
+    request = topics.CreateTopic("t", numpy.int64(3), types.MappingProxyType({"retention.ms": numpy.int32(5)}))
+    assert json.loads(coding.encode(request)) == {"name": "t", "partitions": 3, "config": [["retention.ms", 5]], "if_not_exists": False}
+    with pytest.raises(TypeError, match="object"):
+        coding.encode(topics.CreateTopic("t", object()))
+
+
+def test_a_right_that_is_as_good_is_of_the_resources_that_there_are():
+    for (operation, resource_type), (other, of, _) in AS_GOOD.items():
+        assert operation in OPERATIONS[resource_type] and other in OPERATIONS[of]
