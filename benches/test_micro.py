@@ -41,8 +41,8 @@ class Sink(BatchBuilder):
         super().__init__(next_offset=0, leader_epoch=0, batch_size=16 << 10, write_size=128 << 10, group_size=1 << 20, clock=None)
         self._configure(
             level=INTERVAL,
-            gate=0,
-            strict=False,
+            refusing=0,
+            fsync_only=False,
             keys_required=False,
             log_append_time=False,
             timestamp_before_max_ms=OFFSET_MAX,

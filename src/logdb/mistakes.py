@@ -1,6 +1,6 @@
 """A caller's mistakes, told where they were made: which argument, what it was, what is allowed.
 
-Knows annotations.  Does not know what a call does.  Nothing of this is on the path of a record: ``door`` is for calls that
+Knows annotations.  Does not know what a call does.  Nothing of this is on the path of a record: ``checked_call`` is for calls that
 look something up, change something, or go to a server.
 """
 
@@ -57,7 +57,7 @@ OF_THE_CALL = (
 """Errors whose message says all: what was asked for is not there, or not allowed.  Where they were found is of no use to a caller."""
 
 
-def door(method: Callable[P, R]) -> Callable[P, R]:
+def checked_call(method: Callable[P, R]) -> Callable[P, R]:
     """A method whose arguments are checked by their annotations; the traceback of ``OF_THE_CALL`` ends with it.
 
     Raises:

@@ -117,9 +117,9 @@ class Sink(BatchBuilder):
         if level == FSYNC:
             self._drain()
 
-    def _weaken(self) -> None:
-        self.calls.append(("weaken",))
-        self._configure(strict=False)
+    def _end_fsync_only(self) -> None:
+        self.calls.append(("end_fsync_only",))
+        self._configure(fsync_only=False)
 
     def _reject(self, reason: str, *numbers: int) -> None:
         raise Rejected(reason, *numbers)

@@ -19,7 +19,7 @@ def open_replica(path: str | os.PathLike[str], **options: Any) -> Bare:
 
 def fetch(leader: logdb.Log, follower: logdb.Log, size_bytes: int = 1 << 20, **options: Any) -> bool:
     """Append to the follower what one fetch from the leader brings; False if that is nothing."""
-    batches, _ = leader.read_batches(follower.end_offset, size_bytes)
+    batches, _ = leader.read_batches(max(follower.end_offset, leader.start_offset), size_bytes, replica=True)
     follower.follow_append(batches, **options)
     return bool(batches)
 
@@ -45,8 +45,9 @@ def producers_of(log: logdb.Log) -> list[Producer]:
 
 
 def epochs_of(log: logdb.Log) -> tuple[tuple[int, int], ...]:
-    """The leader epochs that have a record."""
-    return tuple(entry for entry in log.epochs.entries if entry[1] < log.end_offset)
+    """The leader epochs that have a record, and where each begins in what is left of the log."""
+    offsets = sorted({log.start_offset, *(start for _, start in log.epochs.entries if log.start_offset < start)})
+    return tuple((log.epochs.at(offset), offset) for offset in offsets if offset < log.end_offset)
 
 
 def check_equal(leader: logdb.Log, follower: logdb.Log, where: str = "") -> None:
@@ -63,3 +64,29 @@ def check_equal(leader: logdb.Log, follower: logdb.Log, where: str = "") -> None
 
 def first_offset(batches: bytes | memoryview) -> int:
     return next(convert.headers(memoryview(batches)))[1].base_offset
+
+
+def align(leader: logdb.Log, db: Bare) -> None:
+    """Cut the log of ``db`` off where it parts from its leader's, and begin it anew where they have nothing in common.
+
+    Source: KIP-101, KIP-279.
+    """
+    follower, store = db.log("t"), db._store
+    while follower.epochs.entries:
+        answer = leader.epoch_end(follower.epochs.latest)
+        parts = follower.epochs.divergence(answer, follower.end_offset)
+        if answer is None or parts is None or parts.end_offset < follower.start_offset:
+            begin_anew(leader, db)
+            return
+        store.truncate_to("t", 0, parts.end_offset)
+        if parts.leader_epoch == answer.leader_epoch:
+            break
+    if follower.end_offset < leader.start_offset:
+        begin_anew(leader, db)
+
+
+def begin_anew(leader: logdb.Log, db: Bare) -> None:
+    """Let the log of ``db`` begin with the leader's first batch, which may begin before the leader's log start."""
+    batches, _ = leader.read_batches(leader.start_offset, 1)
+    start_offset = first_offset(batches) if batches else leader.start_offset
+    db._store.begin_anew("t", 0, start_offset)

@@ -1,4 +1,4 @@
-"""Every call of a session and of a log, and what it needs: what tests of the gate, and of doors, go through."""
+"""Every call of a session and of a log, and what it needs: what tests of access control, and of doors, go through."""
 
 from logdb.access.acls import AclFilter
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition

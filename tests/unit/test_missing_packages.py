@@ -53,3 +53,25 @@ def test_a_server_and_a_url_without_aiohttp(call: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
     assert re.fullmatch(r"aiohttp (the door 'http'|a URL) needs the package 'aiohttp': pip install [^\n]*\n", done.stdout)
     assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])
+
+
+EMBEDDED = """
+import sys
+sys.modules["msgspec"] = None
+import logdb
+
+with logdb.open(sys.argv[1]) as db:
+    db.create_topic("t")
+    with db.transaction("tx") as transaction:
+        transaction.send("t", b"v")
+    with db.consumer("t", group_id="g", auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        ((record,),) = consumer.poll(timeout_ms=10_000).values()
+        consumer.commit()
+    db.security.add_user("root", "a long password", super_user=True)
+    print(record.value, db.describe_group("g").state, db.security.users().authentication)
+"""
+
+
+def test_a_database_in_the_process_makes_no_requests_and_needs_no_msgspec(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", EMBEDDED, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("b'v' Empty True\n", "")

@@ -1,4 +1,4 @@
-"""Who asks: what a request says of that, and how the gate is asked whether it is true.
+"""Who asks: what a request says of that, and how the access control is asked whether it is true.
 
 Knows HTTP's ``Authorization`` and certificates of connections.  Does not know passwords, tokens or principals: the gate does.
 
@@ -29,7 +29,7 @@ from aiohttp import web
 
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import is_loopback, machine
-from logdb.access.authentication import Certified, Identity, Unasked
+from logdb.access.authentication import AuthenticationOff, ClientCertificate, Identity
 from logdb.access.certificates import PrincipalRule, expires_ms, principal_of
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
@@ -42,7 +42,7 @@ CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
 """What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
 """What whoever comes may ask."""
-UNASKED = Identity(ANONYMOUS, Unasked())
+UNASKED = Identity(ANONYMOUS, AuthenticationOff())
 _OF_SCRAPERS = "/metrics"
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -58,9 +58,9 @@ _RETRY_S = "1"
 class Authenticator:
     """Finds out who makes the requests of one door.  Used on one event loop; ``recognized`` in any thread."""
 
-    def __init__(self, gate: AccessControl, certificate_rule: PrincipalRule) -> None:
-        """For the door of ``gate``; ``certificate_rule``: who somebody is by a certificate."""
-        self._gate, self._certificate_rule = gate, certificate_rule
+    def __init__(self, access: AccessControl, certificate_rule: PrincipalRule) -> None:
+        """For the door of ``access``; ``certificate_rule``: who somebody is by a certificate."""
+        self._access, self._certificate_rule = access, certificate_rule
         self._threads = Pool(_THREAD_COUNT, "logdb-login")
         self._turns: dict[str, _Turns] = {}
 
@@ -77,7 +77,7 @@ class Authenticator:
         """
         _check_site(http)
         name = host_name(http.headers.get("Host"))
-        if not self._gate.authentication:
+        if not self._access.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
                 raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
             return UNASKED
@@ -88,13 +88,13 @@ class Authenticator:
             return known
         scheme, _, credentials = (given or "").partition(" ")
         if scheme.lower() == "bearer":
-            return self._gate.authenticate_token(credentials.strip(), host)
+            return self._access.authenticate_token(credentials.strip(), host)
         try:
             if given is None:
                 return self._without_authorization(http, route)
             user, password = _user_and_password(scheme, credentials.strip())
         except AuthenticationFailed as error:
-            self._gate.not_authenticated(host, None, error)
+            self._access.not_authenticated(host, None, error)
             raise
         return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
 
@@ -106,14 +106,14 @@ class Authenticator:
             certificate: That of the connection.
         """
         with contextlib.suppress(AuthenticationFailed):
-            if not self._gate.authentication:
+            if not self._access.authentication:
                 return UNASKED
             if given is None:
                 return self._certified(certificate) if certificate else None
             scheme, _, credentials = given.partition(" ")
             if scheme.lower() == "bearer":
-                return self._gate.owner(credentials.strip())
-            return self._gate.remembered(*_user_and_password(scheme, credentials.strip()))
+                return self._access.owner(credentials.strip())
+            return self._access.remembered(*_user_and_password(scheme, credentials.strip()))
         return None
 
     def _certified(self, certificate: Mapping[str, Any]) -> Identity:
@@ -122,10 +122,10 @@ class Authenticator:
         Raises:
             AuthenticationFailed: Its subject says nobody, or it has expired since the connection began.
         """
-        principal, shown = principal_of(certificate, self._certificate_rule), Certified(expires_ms(certificate))
-        if not self._gate.counts(principal, shown):
+        principal, credential = principal_of(certificate, self._certificate_rule), ClientCertificate(expires_ms(certificate))
+        if not self._access.is_valid(principal, credential):
             raise AuthenticationFailed(f"the client's certificate was good until {certificate['notAfter']}")
-        return Identity(principal, shown)
+        return Identity(principal, credential)
 
     def _without_authorization(self, http: web.BaseRequest, route: Route) -> Identity:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
@@ -147,13 +147,13 @@ class Authenticator:
             or any(name in http.headers for name in _OF_PROXIES)
         ):
             return False
-        return self._gate.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
+        return self._access.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
 
     async def _hashed(self, user: str, password: str, host: str) -> Identity:
         async with self._turn(machine(host)):
-            if (known := self._gate.remembered(user, password)) is not None:
+            if (known := self._access.remembered(user, password)) is not None:
                 return known  # it came several times at once
-            authenticate = self._gate.authenticate_password
+            authenticate = self._access.authenticate_password
             return await asyncio.get_running_loop().run_in_executor(self._threads, authenticate, user, password, host)
 
     @contextlib.asynccontextmanager

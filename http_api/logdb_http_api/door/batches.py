@@ -79,7 +79,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
 
 def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
     """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
-    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.gate.appends_at_once(*where, durability)
+    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.access.appends_at_once(*where, durability)
 
 
 async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], R]) -> R:

@@ -39,7 +39,7 @@ from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
 from logdb_http_api.door.shares import WAIT_S, Shares
-from logdb_http_api.door.tls import Beginnings, Certificate, Place
+from logdb_http_api.door.tls import Certificate, PendingHandshakes, Place
 from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
@@ -63,7 +63,7 @@ class HttpDoor:
 
     def __init__(
         self,
-        gate: AccessControl,
+        access: AccessControl,
         address: str,
         *,
         access_log: bool = False,
@@ -87,12 +87,12 @@ class HttpDoor:
         """
         if unknown := limits.keys() - Limits.__slots__:
             raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
-        self.gate, self.limits = gate, Limits(**limits)
+        self.access, self.limits = access, Limits(**limits)
         self._host, self._port = _host_and_port(address)
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
             raise ValueError("tls_key and tls_client_ca are of use only with tls_cert")
         self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
-        self._authenticator = Authenticator(gate, tls_principal)
+        self._authenticator = Authenticator(access, tls_principal)
         self._access_log = access_log
         self.executor = Pool(_THREAD_COUNT, "logdb-http")
         self.slots = Shares(self.limits.requests_max, "requests")
@@ -145,15 +145,15 @@ class HttpDoor:
             OSError: The address cannot be listened at.
         """
         loop = asyncio.get_running_loop()
-        self.waits = self.gate.waits()
+        self.waits = self.access.waits()
         self._router = Router(self.routes)
         express = None if self._access_log else Express(self, self._authenticator).take
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept: Callable[[], asyncio.Protocol] = self._connections.accept
         scheme = "http"
-        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, self._connections)
-        if self._beginnings is not None:
-            accept, scheme = self._beginnings.begin, "https"
+        self._handshakes = None if self._certificate is None else PendingHandshakes(self._certificate, self._connections)
+        if self._handshakes is not None:
+            accept, scheme = self._handshakes.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
         return (f"{scheme}://{host_and_port(host, port)}",)
@@ -174,8 +174,8 @@ class HttpDoor:
         except TimeoutError:
             logger.warning("%d connections are cut off after %d ms", len(self._connections.open), timeout_ms)
         finally:
-            if self._beginnings is not None:
-                self._beginnings.abort()
+            if self._handshakes is not None:
+                self._handshakes.abort()
             self._connections.abort()
             self.backups.close()
             self._authenticator.close()
@@ -235,8 +235,8 @@ class HttpDoor:
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
-            principal, shown = await self._authenticator.identity(http, route)
-            session = self.gate.session(principal, http.remote or "", shown)
+            principal, credential = await self._authenticator.identity(http, route)
+            session = self.access.session(principal, http.remote or "", credential)
             request.begin(session, parameters, () if route.leaves_out else route.needs)
             if route.path not in OPEN_PATHS:
                 request.take_slot()

@@ -79,7 +79,7 @@ async def make(request: Request) -> web.StreamResponse:
     outline = await request.body(request.door.limits.json_bytes_max)
     if outline:
         request.require(BACKUP)
-    name, path = backups.begin(request.door.gate.directory)
+    name, path = backups.begin(request.door.access.directory)
     making = asyncio.ensure_future(request.call(_make, request, path, outline))
     try:
         copied = await asyncio.shield(making)

@@ -171,7 +171,7 @@ def _event(event: TopicEvent, position: str) -> bytes:
 
 async def _changes(request: Request, position: str | None, timeout_ms: int, count_max: int) -> Changes:
     """As ``Session.changes``, without a thread; none, if the time is over or the server is draining."""
-    signals, wake, deadline = request.door.gate.topic_signals, Wake(), Deadline(timeout_ms)
+    signals, wake, deadline = request.door.access.topic_signals, Wake(), Deadline(timeout_ms)
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def released(done: "asyncio.Future[None]") -> None:

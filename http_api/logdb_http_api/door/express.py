@@ -175,13 +175,13 @@ class Express:
 
     def _session(self, connection: Connection, asked: Append | Fetch) -> AuthorizedSession | None:
         """For whoever asks; None: it takes longer to find out who that is, they are refused, or have quotas."""
-        gate = self._door.gate
-        if asked.of_internet and not gate.authentication and is_at_loopback(connection.sockname):
+        access = self._door.access
+        if asked.of_internet and not access.authentication and is_at_loopback(connection.sockname):
             return None
         known = self._authenticator.recognized(asked.authorization, connection.certificate)
-        if known is None or gate.quotas.limits(known.principal):
+        if known is None or access.quotas.limits(known.principal):
             return None
-        return gate.session(known.principal, connection.host, known.shown)
+        return access.session(known.principal, connection.host, known.credential)
 
     def _pipelined(self, connection: Connection) -> Pipelined | None:
         return connection.pipelined() if self._door.slots.taken <= _AT_SOCKETS_COUNT_MAX else None

@@ -66,7 +66,7 @@ class Door(Protocol):
         backups: To be downloaded.
     """
 
-    gate: "AccessControl"
+    access: "AccessControl"
     limits: "Limits"
     executor: "Pool"
     slots: "Shares"
@@ -237,7 +237,7 @@ class Request:
         """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
 
         Raises:
-            AuthenticationFailed: What the client has shown of who it is counts no more.
+            AuthenticationFailed: The credential of the client is no longer valid.
             whatever ``Waits.wait`` says.
         """
         with self.waiting():

@@ -15,7 +15,7 @@ from logdb.client.batches import Batches
 from logdb.codec import Record, RecordIterator, arrow
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, OffsetOutOfRange, RecordTooLarge, UnknownTopic
 from logdb.log.isolation import IsolationLevel
-from logdb.mistakes import OF_THE_CALL, door, wrong_type
+from logdb.mistakes import OF_THE_CALL, checked_call, wrong_type
 from logdb.model import (
     DURABILITY_LEVELS,
     OFFSET_MAX,
@@ -108,7 +108,7 @@ class RemoteLog:
     def open_transactions(self) -> list[OpenTransaction]:
         return self._transactions(0, 0).open
 
-    @door
+    @checked_call
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._transactions(offset, end_offset).aborted
 
@@ -117,12 +117,12 @@ class RemoteLog:
         found: Transactions = self._get(f"transactions?{query}").decoded(Transactions)
         return found
 
-    @door
+    @checked_call
     def epoch_at(self, offset: int) -> int:
         found: Epoch = self._get(f"epochs/{max(0, offset)}").decoded(Epoch)
         return found.leader_epoch
 
-    @door
+    @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         found: Found = self._get(f"timestamps/{max(0, timestamp_ms)}").decoded(Found)
         return found.offset
@@ -204,7 +204,7 @@ class RemoteLog:
         self._session.ends.appended()
         return self.append_batches(b"", expected_offset=expected_offset) if upload.offsets is None else upload.offsets
 
-    @door
+    @checked_call
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
         """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
         return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
@@ -214,7 +214,7 @@ class RemoteLog:
 
     # ------------------------------------------------------------ reading
 
-    @door
+    @checked_call
     def read(
         self,
         offset: int,
@@ -239,14 +239,14 @@ class RemoteLog:
         source = Source(self._session.connections, f"{self._path}/batches", isolation_level, decompressed_size_bytes_max)
         return source, source.fetch(offset, size_bytes_max, leader_epoch=leader_epoch)
 
-    @door
+    @checked_call
     def read_batches(
         self, offset: int, size_bytes_max: int = SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
         _, chunk = self._fetch(offset, max(1, size_bytes_max), isolation_level)
         return chunk.batches, chunk.next_offset
 
-    @door
+    @checked_call
     def read_arrow(
         self,
         offset: int | None = None,
@@ -261,7 +261,7 @@ class RemoteLog:
         end = first.end_offset if end_offset is None else min(first.end_offset, end_offset)
         return arrow.record_batches(source.chunks(first, end), begin, end, columns)
 
-    @door
+    @checked_call
     def follow(
         self,
         offset: int,

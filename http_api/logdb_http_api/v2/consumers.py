@@ -187,7 +187,9 @@ async def create(request: Request) -> web.StreamResponse:
     path = f"/consumers/{quote(group_id, safe='')}/instances/{quote(name, safe='')}"
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})
     instance_id = _id(request, name)
-    session = request.door.gate.session(instance_id.principal, request.session.host, request.session.shown)  # it outlives the request
+    session = request.door.access.session(
+        instance_id.principal, request.session.host, request.session.credential
+    )  # it outlives the request
     request.door.instances.add(instance_id, session, config, reading)
     return made
 

@@ -38,11 +38,11 @@ class _Administration(Administration):
     """What a database offers for groups, for whoever has this session."""
 
     def __init__(self, session: AuthorizedSession) -> None:
-        self._guarded = session
+        self._asking = session
 
     @property
     def _session(self) -> AuthorizedSession:
-        return self._guarded
+        return self._asking
 
 
 # ---------------------------------------------------------------- groups

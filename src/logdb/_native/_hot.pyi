@@ -96,7 +96,7 @@ class BatchBuilder:
         Raises:
             TypeError: An argument of the wrong type; the message says what was got.
             ValueError: An unknown durability.
-            whatever ``_reject``, ``_write``, ``_woken``, ``_weaken`` or ``_commit`` raise.
+            whatever ``_reject``, ``_write``, ``_woken``, ``_end_fsync_only`` or ``_commit`` raise.
         """
 
     def append_many(
@@ -160,8 +160,8 @@ class BatchBuilder:
         self,
         *,
         level: int = ...,
-        gate: int = ...,
-        strict: bool = ...,
+        refusing: int = ...,
+        fsync_only: bool = ...,
         keys_required: bool = ...,
         log_append_time: bool = ...,
         timestamp_before_max_ms: int = ...,
@@ -171,12 +171,12 @@ class BatchBuilder:
     ) -> None:
         """Set what is given, leave the rest.
 
-        At first: level INTERVAL, gate 0, all flags off, timestamps unbounded, message_size_max 2^31 - 1.
+        At first: level INTERVAL, refusing 0, all flags off, timestamps unbounded, message_size_max 2^31 - 1.
 
         Args:
             level: Of appends that name none: OS, INTERVAL or FSYNC.
-            gate: Not 0: every append is rejected with it.
-            strict: All appends since the recovery point were at fsync: a weaker one calls ``_weaken`` first, and full
+            refusing: Not 0: every append is rejected with it.
+            fsync_only: All appends past the recovery point were at fsync: one below that calls ``_end_fsync_only`` first, and full
                 buffers wait for ``_commit``.
             keys_required: Reject null keys.
             log_append_time: Ignore the timestamps given; batches carry attribute bit 3 and the time of their last record.
@@ -231,13 +231,13 @@ class BatchBuilder:
     def _commit(self, next_offset: int, level: int, /) -> None:
         """FSYNC: return once everything below ``next_offset`` is written (``_drain``) and synced.  INTERVAL: take note."""
 
-    def _weaken(self) -> None:
-        """A record below fsync comes while ``strict``: note it and ``_configure(strict=False)``."""
+    def _end_fsync_only(self) -> None:
+        """A record below fsync comes while ``fsync_only``: note it and ``_configure(fsync_only=False)``."""
 
     def _reject(self, reason: str, *numbers: int) -> None:
         """Raise what fits the reason; SystemError if this returns.
 
-        "gate" (gate,) · "size" (size_bytes, message_size_max) · "expected_offset" (expected_offset, next_offset) ·
+        "refusing" (refusing,) · "size" (size_bytes, message_size_max) · "expected_offset" (expected_offset, next_offset) ·
         "timestamp" (timestamp_ms, now_ms, before_max_ms, after_max_ms) · "key" ()
         """
 

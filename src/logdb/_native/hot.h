@@ -40,7 +40,7 @@ enum { ATTRIBUTE_CODEC = 7, ATTRIBUTE_LOG_APPEND_TIME = 8, ATTRIBUTE_CONTROL = 3
 
 /* Interned names of hooks and keywords. */
 extern struct hot_names {
-    PyObject *_write, *_woken, *_commit, *_weaken, *_reject, *_pread, *release, *offsets, *os, *interval, *fsync;
+    PyObject *_write, *_woken, *_commit, *_end_fsync_only, *_reject, *_pread, *release, *offsets, *os, *interval, *fsync;
     PyObject *_wait, *_call, *_refill, *_refuse, *_route, *_accumulator, *_intercept;
 } hot_names;
 
@@ -173,10 +173,10 @@ typedef struct {
     int64_t base_offset; /* of the open batch, or of the next one */
     int64_t base_timestamp, max_timestamp;
     /* what an append looks at */
-    int64_t gate; /* 0: open */
+    int64_t refusing; /* 0: appends are taken */
     bool broken;  /* the queue's head could not be written */
     bool many;    /* an append_many keeps other appends out */
-    bool strict, keys_required, log_append_time, ready;
+    bool fsync_only, keys_required, log_append_time, ready;
     char dirty;   /* the flusher knows */
     int32_t leader_epoch;
     size_t message_size_max;
@@ -228,8 +228,8 @@ static inline size_t payload_size(const new_record *r)
 /* Whether a record can be put in at once; builder_admit looks closer where this says no. */
 static inline bool builder_has_room(const builder *b, const new_record *r, const terms *t)
 {
-    bool usual = b->gate == 0 && !b->broken && t->expected_offset < 0 && (t->many || !b->many);
-    bool told = t->level == LEVEL_FSYNC || (!b->strict && (b->dirty || t->many));
+    bool usual = b->refusing == 0 && !b->broken && t->expected_offset < 0 && (t->many || !b->many);
+    bool told = t->level == LEVEL_FSYNC || (!b->fsync_only && (b->dirty || t->many));
     return usual && told && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
 }
 
@@ -244,7 +244,7 @@ int64_t builder_now(builder *b); /* INT64_MIN with an exception set */
 int builder_reject(builder *b, const char *reason, int number_count, const int64_t *numbers);
 
 /* Waits until a record may come in, and makes room for it: whatever may run Python runs in here.
- * r NULL: nothing is to come in by itself; only gate, broken, strict and expected offset are looked at. */
+ * r NULL: nothing is to come in by itself; only refusing, broken, fsync_only and expected offset are looked at. */
 int builder_admit(builder *b, const new_record *r, const terms *t);
 
 /* Puts in a record that was admitted, at once after that; returns its offset. */

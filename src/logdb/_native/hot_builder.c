@@ -19,7 +19,7 @@
 
 #include "crc32c.h"
 
-enum { QUEUE_COUNT_MAX = 16, WEAKEN_TRIES_MAX = 100 };
+enum { QUEUE_COUNT_MAX = 16, END_TRIES_MAX = 100 };
 
 #ifndef CLOCK_REALTIME_COARSE /* Linux: the time of the last tick, at most 4 ms ago, for a third of the price */
 #define CLOCK_REALTIME_COARSE CLOCK_REALTIME
@@ -279,8 +279,8 @@ int builder_write_until(builder *b, int64_t offset)
     }
     if (b->written_offset >= offset)
         return 0;
-    if (b->gate != 0)
-        return builder_reject(b, "gate", 1, &b->gate);
+    if (b->refusing != 0)
+        return builder_reject(b, "refusing", 1, &b->refusing);
     PyErr_SetString(PyExc_RuntimeError, "the records were discarded");
     return -1;
 }
@@ -408,7 +408,7 @@ int64_t builder_discard(builder *b)
 /* a group of level fsync is written as a whole, by the hook that syncs it */
 static inline bool grouped(const builder *b, const terms *t)
 {
-    return t->level == LEVEL_FSYNC && (b->strict || t->many);
+    return t->level == LEVEL_FSYNC && (b->fsync_only || t->many);
 }
 
 int builder_commit_pending(builder *b)
@@ -416,7 +416,7 @@ int builder_commit_pending(builder *b)
     int64_t next = builder_next_offset(b);
     if (builder_commit(b, next, LEVEL_FSYNC))
         return -1;
-    if (b->written_offset >= next || b->gate != 0)
+    if (b->written_offset >= next || b->refusing != 0)
         return 0;
     PyErr_Format(PyExc_SystemError, "_commit(%lld) returned while offset %lld is not written", (long long)next, (long long)b->written_offset);
     return -1;
@@ -480,19 +480,19 @@ static int room_for(builder *b, const new_record *r, const terms *t)
 
 int builder_admit(builder *b, const new_record *r, const terms *t)
 {
-    for (int weakened = 0;;) {
+    for (int tries = 0;;) {
         int result = 0; /* of whatever may have run Python, after which all must be looked at again */
         int64_t next = builder_next_offset(b);
-        if (UNLIKELY(b->gate != 0)) {
-            return builder_reject(b, "gate", 1, &b->gate);
+        if (UNLIKELY(b->refusing != 0)) {
+            return builder_reject(b, "refusing", 1, &b->refusing);
         } else if (UNLIKELY(b->broken)) {
             result = queue_clear(b, t);
         } else if (UNLIKELY(b->many && !t->many)) {
             result = gate_wait(b);
-        } else if (UNLIKELY(b->strict && t->level < LEVEL_FSYNC)) {
-            result = hook_call(b, hot_names._weaken);
-            if (result == 0 && ++weakened == WEAKEN_TRIES_MAX) {
-                PyErr_SetString(PyExc_SystemError, "_weaken() leaves strict set");
+        } else if (UNLIKELY(b->fsync_only && t->level < LEVEL_FSYNC)) {
+            result = hook_call(b, hot_names._end_fsync_only);
+            if (result == 0 && ++tries == END_TRIES_MAX) {
+                PyErr_SetString(PyExc_SystemError, "_end_fsync_only() leaves fsync_only set");
                 return -1;
             }
         } else if (UNLIKELY(!b->dirty && !t->many && t->level < LEVEL_FSYNC)) {

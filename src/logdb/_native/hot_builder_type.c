@@ -59,13 +59,13 @@ static int range_check(const char *what, int64_t value, int64_t least, int64_t m
 
 static PyObject *configure(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"level", "gate", "strict", "keys_required", "log_append_time", "timestamp_before_max_ms",
+    static char *names[] = {"level", "refusing", "fsync_only", "keys_required", "log_append_time", "timestamp_before_max_ms",
                             "timestamp_after_max_ms", "message_size_max", "batch_size", NULL};
     builder *b = (builder *)self;
-    int level = b->level, strict = b->strict, keys_required = b->keys_required, log_append_time = b->log_append_time;
-    long long gate = b->gate, before = b->timestamp_before_max, after = b->timestamp_after_max;
+    int level = b->level, fsync_only = b->fsync_only, keys_required = b->keys_required, log_append_time = b->log_append_time;
+    long long refusing = b->refusing, before = b->timestamp_before_max, after = b->timestamp_after_max;
     Py_ssize_t message_size_max = (Py_ssize_t)b->message_size_max, batch_size = (Py_ssize_t)b->batch_size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$iLpppLLnn:_configure", names, &level, &gate, &strict, &keys_required,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$iLpppLLnn:_configure", names, &level, &refusing, &fsync_only, &keys_required,
                                      &log_append_time, &before, &after, &message_size_max, &batch_size))
         return NULL;
     if (range_check("level", level, LEVEL_OS, LEVEL_FSYNC) || range_check("timestamp_before_max_ms", before, 0, INT64_MAX) ||
@@ -76,8 +76,8 @@ static PyObject *configure(PyObject *self, PyObject *args, PyObject *kwargs)
     if (b->count > 0 && (limit != b->batch_limit || b->log_append_time != (log_append_time != 0)))
         builder_close_batch(b); /* its room was made by the old limit; the attribute is the whole batch's */
     b->level = level;
-    b->gate = gate;
-    b->strict = strict != 0;
+    b->refusing = refusing;
+    b->fsync_only = fsync_only != 0;
     b->keys_required = keys_required != 0;
     b->log_append_time = log_append_time != 0;
     b->timestamp_before_max = before;
@@ -273,7 +273,7 @@ static PyMethodDef builder_methods[] = {
     {"_configure", METHOD(configure), METH_VARARGS | METH_KEYWORDS, "set what is given"},
     {"_write", hook_write, METH_VARARGS, "hook: write batches"},
     {"_woken", hook_none, METH_NOARGS, "hook: something is pending"},
-    {"_weaken", hook_none, METH_NOARGS, "hook: a record below level fsync comes"},
+    {"_end_fsync_only", hook_none, METH_NOARGS, "hook: a record below level fsync comes"},
     {"_commit", hook_commit, METH_VARARGS, "hook: write, and sync as the level asks"},
     {"_reject", hook_reject, METH_VARARGS, "hook: raise what fits"},
     {0},

@@ -68,7 +68,7 @@ static int names_ready(void)
         const char *text;
     } table[] = {
         {&hot_names._write, "_write"},     {&hot_names._woken, "_woken"},   {&hot_names._commit, "_commit"},
-        {&hot_names._weaken, "_weaken"},   {&hot_names._reject, "_reject"}, {&hot_names._pread, "_pread"},
+        {&hot_names._end_fsync_only, "_end_fsync_only"},   {&hot_names._reject, "_reject"}, {&hot_names._pread, "_pread"},
         {&hot_names.release, "release"},   {&hot_names.offsets, "offsets"}, {&hot_names.os, "os"},
         {&hot_names.interval, "interval"}, {&hot_names.fsync, "fsync"},   {&hot_names._wait, "_wait"},
         {&hot_names._call, "_call"},       {&hot_names._refill, "_refill"}, {&hot_names._refuse, "_refuse"},

@@ -6,8 +6,8 @@ protocol.
     file           authentication
     none           off: whoever comes may do anything
     there          on: who is allowed nothing may do nothing
-    damaged        the gate does not open; one that is open goes on with what it read last (nothing: nobody may do anything)
-    removed        one that is open goes on with what it read last
+    damaged        no access control is made; one that is there goes on with what it read last (nothing: nobody may do anything)
+    removed        one that is there goes on with what it read last
 
 The last two are said in the log.
 
@@ -24,7 +24,7 @@ from typing import Literal
 from logdb.access import security_file
 from logdb.access.acls import Authorizer
 from logdb.access.audit import Audit
-from logdb.access.authentication import Authentication, Identity, Shown, Unasked
+from logdb.access.authentication import Authentication, AuthenticationOff, Credential, Identity
 from logdb.access.credentials import Mechanism, ScramCredential
 from logdb.access.partition_limits import PartitionLimits, Partitions
 from logdb.access.principals import Principal
@@ -210,23 +210,23 @@ class AccessControl:
 
     # ------------------------------------------------------------ what
 
-    def session(self, principal: Principal, host: str, shown: Shown | None = None) -> AuthorizedSession:
-        """The broker, as far as ``principal`` may use it: for one request, which is counted.
+    def session(self, principal: Principal, host: str, credential: Credential | None = None) -> AuthorizedSession:
+        """The broker, as far as ``principal`` may use it: for one request of a door, which is counted.
 
         Args:
             host: The address that it calls from.
-            shown: What it has shown of who it is, which has to count all the while; None: that cannot stop to.
+            credential: By which it was authenticated, and which has to stay valid; None: it cannot become invalid.
         """
         self._refresh()
         self.metrics.request()
-        return AuthorizedSession(self, self._broker, principal, host, shown)
+        return AuthorizedSession(self, self._broker, principal, host, credential)
 
-    def counts(self, principal: Principal, shown: Shown) -> bool:
-        """Whether what a principal has shown still shows who it is."""
+    def is_valid(self, principal: Principal, credential: Credential) -> bool:
+        """Whether a credential still authenticates a principal."""
         self._refresh()
-        if isinstance(shown, Unasked):
+        if isinstance(credential, AuthenticationOff):
             return self._authorizer is None
-        return self._authentication.counts(principal, shown)
+        return self._authentication.is_valid(principal, credential)
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a principal that calls from an address may do something with a resource."""

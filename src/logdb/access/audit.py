@@ -27,7 +27,7 @@ _LENGTH_MAX = 200
 
 
 class Audit:
-    """Writes the lines of one gate.
+    """Writes the lines of one access control.
 
     Threading: any number of threads.
     """

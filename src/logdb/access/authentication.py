@@ -1,4 +1,4 @@
-"""Finding out who somebody is, by a password or a token.
+"""Authentication of principals, by a password or a token.
 
 Knows which users and tokens there are, which passwords were right a moment ago, and how often an address may try.  Does not
 know files, nor how a door is given a password.
@@ -8,7 +8,7 @@ know files, nor how a door is given a password.
     a user that there is not                            PBKDF2, bounded     against a credential that nobody has
     a token                                             one SHA-256
 
-What somebody has shown is kept with what they do, for as long as that takes, and looked at again: see ``Authentication.counts``.
+A session keeps the credential by which its principal was authenticated, and looks at it again: see ``Authentication.is_valid``.
 
 Every refusal says the same, whatever was wrong, and every password that is hashed costs the same: as much as that of the user
 whose own costs most.
@@ -45,29 +45,29 @@ _PASSWORD_LENGTH_MAX = 1_024  # characters; more is no password, but work
 _REFUSED = "unknown user, or wrong password"
 
 
-class Certified(NamedTuple):
-    """What a certificate shows, until it expires: ms since 1970."""
+class ClientCertificate(NamedTuple):
+    """A certificate that a client has presented; it is valid until ``expires_ms``, in ms since 1970."""
 
-    until_ms: int
-
-
-class Unasked(NamedTuple):
-    """What somebody shows who is asked nothing."""
+    expires_ms: int
 
 
-Shown: TypeAlias = ScramCredential | Token | Certified | Unasked
-"""By what somebody has shown who they are."""
+class AuthenticationOff(NamedTuple):
+    """The credential of the anonymous principal: authentication is off."""
+
+
+Credential: TypeAlias = ScramCredential | Token | ClientCertificate | AuthenticationOff
+"""By what a principal was authenticated."""
 
 
 class Identity(NamedTuple):
-    """Who somebody is, and what they have shown of that; None: nothing that could stop to count."""
+    """A principal, and the credential by which it was authenticated; None: it cannot become invalid."""
 
     principal: Principal
-    shown: Shown | None
+    credential: Credential | None
 
 
 class Authentication:
-    """Passwords and tokens of one gate.
+    """Passwords and tokens of one access control.
 
     Threading: any number of threads.
     """
@@ -212,13 +212,13 @@ class Authentication:
 
     # ------------------------------------------------------------ afterwards
 
-    def counts(self, principal: Principal, shown: ScramCredential | Token | Certified) -> bool:
-        """Whether what somebody has shown still shows who they are: it was not revoked, changed or deleted, and has not expired."""
-        if isinstance(shown, Token):
-            return self._tokens.get(shown.sha256) == shown and not self._has_expired(shown)
-        if isinstance(shown, ScramCredential):
-            return shown in self._users.get(principal.name, {}).values()
-        return shown.until_ms > self._io.clock_ms()
+    def is_valid(self, principal: Principal, credential: ScramCredential | Token | ClientCertificate) -> bool:
+        """Whether a credential still authenticates a principal: it was not revoked, changed or deleted, and has not expired."""
+        if isinstance(credential, Token):
+            return self._tokens.get(credential.sha256) == credential and not self._has_expired(credential)
+        if isinstance(credential, ScramCredential):
+            return credential in self._users.get(principal.name, {}).values()
+        return credential.expires_ms > self._io.clock_ms()
 
 
 def _preferred(known: Mapping[Mechanism, ScramCredential]) -> Mechanism:

@@ -1,6 +1,6 @@
 """Users, tokens, ACLs and quotas as whoever administrates them sees them: what there is, without its secrets, and what may be changed.
 
-Knows each change of a ``Security``, and when it cannot be.  Does not know who may make it (``guarded_security``), nor how the file
+Knows each change of a ``Security``, and when it cannot be.  Does not know who may make it (``security_changes``), nor how the file
 is written (``security_file``).
 
 No password and no token ever comes here: of a password what does is its SCRAM credentials, of a token its hash.  Whoever makes one

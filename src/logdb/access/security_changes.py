@@ -27,8 +27,8 @@ A = TypeVar("A")
 class SecurityChanges:
     """``security.CredentialStore`` for one session."""
 
-    def __init__(self, session: "AuthorizedSession", gate: "AccessControl") -> None:
-        self._session, self._gate = session, gate
+    def __init__(self, session: "AuthorizedSession", access: "AccessControl") -> None:
+        self._session, self._access = session, access
 
     def carry_out(self, request: Request[A]) -> A:
         """The method of the request's name, with its fields as arguments."""
@@ -38,7 +38,7 @@ class SecurityChanges:
     # ------------------------------------------------------------ what every change goes through
 
     def _reading(self) -> FileCredentialStore:
-        return FileCredentialStore(self._session.io, self._gate.directory)
+        return FileCredentialStore(self._session.io, self._access.directory)
 
     def _changing(
         self, users: Iterable[str] = (), *, tokens: Collection[str] = (), super_user: bool = False, first: bool = False
@@ -52,31 +52,31 @@ class SecurityChanges:
             first: Authentication may begin with it.
         """
         self._session.check_open(writable=True)
-        if not (first or self._gate.authentication):
+        if not (first or self._access.authentication):
             raise SecurityDisabled("authentication is off: it begins with a super user and a password (logdb users add NAME --super-user)")
         concerned = [Principal("User", name) for name in users]
 
         def vet(content: Security) -> None:
-            if self._gate.is_super_user(self._session.principal):
+            if self._access.is_super_user(self._session.principal):
                 return
             for one in (*concerned, *(token.owner for token in content.tokens if token.name in tokens)):
-                if super_user or one in content.super_users or self._gate.is_super_user(one):
+                if super_user or one in content.super_users or self._access.is_super_user(one):
                     self._refuse(one)
 
-        return FileCredentialStore(self._session.io, self._gate.directory, vet)
+        return FileCredentialStore(self._session.io, self._access.directory, vet)
 
     def _refuse(self, concerned: Principal) -> None:
-        self._gate.refused(self._session.principal, self._session.host, "Alter", "User", concerned.name)
+        self._access.refused(self._session.principal, self._session.host, "Alter", "User", concerned.name)
         raise NotAuthorized(str(self._session.principal), "Alter", f"super user {concerned.name!r}")
 
     def _changed(self, change: str, of: Iterable[object]) -> None:
         for one in of:
-            self._gate.changed(self._session.principal, self._session.host, change, str(one))
+            self._access.changed(self._session.principal, self._session.host, change, str(one))
 
     # ------------------------------------------------------------ users
 
     def users(self) -> Users:
-        return self._reading().users()._replace(authentication=self._gate.authentication)
+        return self._reading().users()._replace(authentication=self._access.authentication)
 
     def add_user(self, name: str, credentials: Credentials, *, super_user: bool = False) -> None:
         store = self._changing([name], super_user=super_user, first=super_user and bool(credentials))

@@ -7,7 +7,7 @@ principal has its step in ``_STEPS``.
 Beside requests there are the log of a partition (``access.log``), ready-made batches (``produce``), which need Write Topic, and Write
 TransactionalId where one is given, and users, tokens and ACLs (``security_changes``).
 
-Threading: as the broker; ``take_throttle_ms`` is for the one request that the session was made for.
+Threading: as the broker.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from logdb.access.acls import ANY
-from logdb.access.authentication import Certified, Shown
+from logdb.access.authentication import ClientCertificate, Credential
 from logdb.access.log import AuthorizedLog
 from logdb.access.principals import Principal
 from logdb.access.quotas import Resource
@@ -63,47 +63,58 @@ class Measurements(NamedTuple):
 class AuthorizedSession(Session):
     """``requests.session.Session`` for one principal that calls from one address; a door makes one for each request.
 
-    What the principal has shown of who it is counts for as long as the request takes, or its calls are refused.
+    The credential of the principal has to stay valid for as long as the request takes, or its calls are refused.
+
+        field               changed by                                  trusted
+        principal           nobody
+        host, credential    ``go_on_for``: a consumer instance that     by the one request that goes on
+                            goes on for another request
+        _seen_count         ``_look``: the access control's changes     until the access control changes, or the credential
+                            when the credential was last valid          expires
+        _throttle_ms        ``charge``, ``take_throttle_ms``            by the door's one answer to the request
+        _given_up           ``give_up``, any thread                     for good: what is not done ends and is undone
+
+    Threading: no lock.  One request's calls may run in several threads; each field is set by one assignment.
     """
 
-    def __init__(self, gate: "AccessControl", broker: Broker, principal: Principal, host: str, shown: Shown | None) -> None:
+    def __init__(self, access: "AccessControl", broker: Broker, principal: Principal, host: str, credential: Credential | None) -> None:
         self.principal, self.host = principal, host
-        self._gate, self._broker = gate, broker
-        self._show(shown)
-        self._throttle_ms = gate.quotas.charge(principal, "request", 1)
+        self._access, self._broker = access, broker
+        self._present(credential)
+        self._throttle_ms = access.quotas.charge(principal, "request", 1)
         self._given_up = False
 
     # ------------------------------------------------------------ what every call goes through
 
-    def _show(self, shown: Shown | None) -> None:
-        self.shown = shown
-        self._until_ms = shown.expires_ms if isinstance(shown, Token) else shown.until_ms if isinstance(shown, Certified) else None
-        self._seen_count = -1  # changes of the gate when it was looked at last
+    def _present(self, credential: Credential | None) -> None:
+        self.credential = credential
+        self._expires_ms = credential.expires_ms if isinstance(credential, Token | ClientCertificate) else None
+        self._seen_count = -1  # changes of the access control when it was looked at last
 
     def go_on_for(self, asking: "AuthorizedSession") -> None:
-        """Be a session for who asks now: the same principal, perhaps from elsewhere, or by something else that it has shown."""
+        """Be a session for another request of the same principal, perhaps from another address, or by another credential."""
         self.host = asking.host
-        self._show(asking.shown)
+        self._present(asking.credential)
 
     def check(self) -> None:
-        """Go on if what the principal has shown still counts.
+        """Go on if the credential is still valid.
 
         Raises:
             AuthenticationFailed: It was revoked, changed or deleted, or has expired.
         """
-        if self.shown is not None and not self._gate.counts(self.principal, self.shown):
+        if self.credential is not None and not self._access.is_valid(self.principal, self.credential):
             raise AuthenticationFailed(f"what {self.principal} has shown counts no more: it was revoked or changed, or has expired")
 
     def _look(self) -> None:
-        """As ``check``, right after the gate was asked for something else: at once, unless there is a change, or the time is over."""
-        seen_count = self._gate.change_count
-        if seen_count != self._seen_count or (self._until_ms is not None and self._until_ms <= self._broker.io.clock_ms()):
+        """As ``check``, after the access control was asked something else: at once, unless it has changed, or the credential expires."""
+        seen_count = self._access.change_count
+        if seen_count != self._seen_count or (self._expires_ms is not None and self._expires_ms <= self._broker.io.clock_ms()):
             self.check()
             self._seen_count = seen_count
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER) -> bool:
         """Whether the principal may do this."""
-        allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+        allowed = self._access.allows(self.principal, self.host, operation, resource_type, name)
         self._look()
         return allowed
 
@@ -115,7 +126,7 @@ class AuthorizedSession(Session):
             AuthenticationFailed: as ``check``.
         """
         for name in names:
-            allowed = self._gate.allows(self.principal, self.host, operation, resource_type, name)
+            allowed = self._access.allows(self.principal, self.host, operation, resource_type, name)
             self._look()
             if not allowed and not ((other := AS_GOOD.get((operation, resource_type))) and self._has(*other)):
                 self.refuse(operation, resource_type, name)
@@ -140,12 +151,12 @@ class AuthorizedSession(Session):
     def _has(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         if name is not None:
             return self.may(operation, resource_type, name)
-        allowed = self._gate.allows_some(self.principal, self.host, operation, resource_type)
+        allowed = self._access.allows_some(self.principal, self.host, operation, resource_type)
         self._look()
         return allowed
 
     def refuse(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        self._gate.refused(self.principal, self.host, operation, resource_type, name)
+        self._access.refused(self.principal, self.host, operation, resource_type, name)
         raise NotAuthorized(str(self.principal), operation, f"{resource_type} {name!r}")
 
     def submit(self, request: Request[A]) -> A:
@@ -157,7 +168,7 @@ class AuthorizedSession(Session):
 
     def carry_out(self, request: Request[A], **caller: Any) -> A:
         """Let the broker carry out what is authorized, and count it."""
-        self._gate.metrics.called(request.method)
+        self._access.metrics.called(request.method)
         try:
             return self._broker.submit(request, **caller)
         except UnknownTopic as error:
@@ -165,7 +176,7 @@ class AuthorizedSession(Session):
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Let the broker, or a log of its, do what is no request, and count it."""
-        self._gate.metrics.called(function.__name__)
+        self._access.metrics.called(function.__name__)
         try:
             return function(*args, **kwargs)
         except UnknownTopic as error:
@@ -179,14 +190,14 @@ class AuthorizedSession(Session):
 
     def charge(self, resource: Resource, amount: int) -> None:
         """Count what is under a quota."""
-        delay_ms = self._gate.quotas.charge(self.principal, resource, amount)
+        delay_ms = self._access.quotas.charge(self.principal, resource, amount)
         self._throttle_ms = max(self._throttle_ms, delay_ms)
 
     def take_throttle_ms(self) -> int:
         """For how long to hold back the answer to what was done since this was asked last: 0 unless a quota was exceeded."""
         delay_ms, self._throttle_ms = self._throttle_ms, 0
         if delay_ms:
-            self._gate.metrics.throttled(delay_ms)
+            self._access.metrics.throttled(delay_ms)
         return delay_ms
 
     @property
@@ -245,7 +256,7 @@ class AuthorizedSession(Session):
             return self.carry_out(request, go_on=self._go_on)
 
     def _check_new(self, request: CheckNewTopic) -> TopicInfo:
-        limits, bounded = self._gate.partitions, self._is_bounded()
+        limits, bounded = self._access.partitions, self._is_bounded()
         limits.check(self.principal, request.name, request.partitions, self._partition_counts, bounded=bounded)
         return self.carry_out(request)
 
@@ -255,7 +266,7 @@ class AuthorizedSession(Session):
 
     def _delete(self, request: DeleteTopic) -> None:
         self.carry_out(request)
-        self._gate.metrics.forget(request.name)
+        self._access.metrics.forget(request.name)
 
     def _enforce_retention(self, request: EnforceRetention) -> list[ExpiredRecords]:
         if request.topic is not None:
@@ -268,18 +279,18 @@ class AuthorizedSession(Session):
         return self.carry_out(request, client_host=self.host)
 
     def _change_security(self, request: Request[A]) -> A:
-        self._gate.metrics.called(request.method)
-        return SecurityChanges(self, self._gate).carry_out(request)
+        self._access.metrics.called(request.method)
+        return SecurityChanges(self, self._access).carry_out(request)
 
     def _adding(self, topic: str, count: int) -> AbstractContextManager[None]:
         """While a topic comes to have so many partitions; raises InvalidPartitions where they are too many."""
-        return self._gate.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
+        return self._access.partitions.adding(self.principal, topic, count, self._partition_counts, bounded=self._is_bounded())
 
     def _partition_counts(self) -> dict[str, int]:
         return {info.name: info.partition_count for info in self._broker.topics()}
 
     def _is_bounded(self) -> bool:
-        return not self._gate.is_super_user(self.principal)
+        return not self._access.is_super_user(self.principal)
 
     def _go_on(self) -> None:
         """Raise once the client is gone."""
@@ -319,12 +330,12 @@ class AuthorizedSession(Session):
 
     def appended(self, topic: str, record_count: int, size_bytes: int) -> None:
         """Count what went into a topic."""
-        self._gate.metrics.appended(topic, record_count, size_bytes)
+        self._access.metrics.appended(topic, record_count, size_bytes)
         self.charge("produce", size_bytes)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
         """Count what came out of a topic."""
-        self._gate.metrics.fetched(topic, size_bytes)
+        self._access.metrics.fetched(topic, size_bytes)
         self.charge("fetch", size_bytes)
 
     # ------------------------------------------------------------ the server
@@ -332,7 +343,7 @@ class AuthorizedSession(Session):
     def metrics(self) -> Measurements:
         """What was counted so far, and how topics and groups are now."""
         self.need("Describe", "Cluster", CLUSTER)
-        return Measurements(self._gate.metrics.counts(), gauges(self._broker))
+        return Measurements(self._access.metrics.counts(), gauges(self._broker))
 
 
 _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TopicCounts(NamedTuple):
-    """Since the gate was made: what went into a topic and came out of it through doors.
+    """Since the server was started: what went into a topic and came out of it through doors.
 
     ``bytes_in`` and ``bytes_out`` are those of record batches as they are stored, or of keys and values where records came one by
     one; ``messages_in`` counts offsets.
@@ -59,7 +59,7 @@ class Gauges(NamedTuple):
 
 
 class Metrics:
-    """The counters of one gate."""
+    """The counters of one access."""
 
     def __init__(self) -> None:
         self._lock = renewed(threading.Lock())

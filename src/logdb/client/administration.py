@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, InvalidMessage, OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownTopic
-from logdb.mistakes import door
+from logdb.mistakes import checked_call
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Administration(ABC):
         """All groups that have members or offsets, by name, with their state."""
         return self._session.groups()
 
-    @door
+    @checked_call
     def describe_group(self, group_id: str) -> "GroupInfo":
         """State, protocol and members of a group; their metadata and assignments as the protocol writes them.
 
@@ -53,7 +53,7 @@ class Administration(ABC):
         """
         return self._session.describe_group(group_id)
 
-    @door
+    @checked_call
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
         """How far a group is, in each partition that it has committed or is assigned, in their order.
 
@@ -74,7 +74,7 @@ class Administration(ABC):
             return GroupOffset(partition, committed, None, None, member)
         return GroupOffset(partition, committed, end_offset, None if committed is None else max(0, end_offset - committed.offset), member)
 
-    @door
+    @checked_call
     def reset_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
         """Let a group go on from other offsets; durable at the level of ``__consumer_offsets``.
 
@@ -103,7 +103,7 @@ class Administration(ABC):
                 raise OffsetOutOfRange(*partition, offset, start, end)
         self._session.commit_offsets(group_id, wanted).result()
 
-    @door
+    @checked_call
     def delete_group(self, group_id: str) -> None:
         """Forget a group and its offsets.
 
@@ -112,7 +112,7 @@ class Administration(ABC):
         """
         self._session.delete_group(group_id)
 
-    @door
+    @checked_call
     def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget a group's offsets of some partitions.
 
@@ -128,7 +128,7 @@ class Administration(ABC):
         """All transactional ids, by name, with what their last transaction has come to."""
         return self._session.transactions()
 
-    @door
+    @checked_call
     def describe_transaction(self, transactional_id: str) -> "TransactionInfo":
         """A transactional id and its last transaction.
 
@@ -137,7 +137,7 @@ class Administration(ABC):
         """
         return self._session.describe_transaction(transactional_id)
 
-    @door
+    @checked_call
     def abort_transaction(self, transactional_id: str) -> None:
         """Abort the transaction that is open, and fence its producer.
 

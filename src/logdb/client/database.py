@@ -21,7 +21,7 @@ from logdb.client.producer import partitioner as partitioners
 from logdb.client.producer.partitioner import Partitioner
 from logdb.errors import Closed, InvalidConfig, InvalidPartitions, InvalidTopic, LogdbError, UnknownPartition
 from logdb.log.isolation import IsolationLevel
-from logdb.mistakes import OF_THE_CALL, door, explained
+from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import INTERNAL_TOPICS, Buffer, Durability, ExpiredRecords, RecordMetadata, TopicInfo, check_topic_name
 from logdb.requests.session import PartitionLog, Session
 from logdb.threads import renewed
@@ -109,8 +109,8 @@ class Database(Administration):
 
     # ------------------------------------------------------------ topics
 
-    @door
-    def create_topic(  # a name that is no str is an InvalidTopic: the annotation is one that ``door`` does not look at
+    @checked_call
+    def create_topic(  # a name that is no str is an InvalidTopic: the annotation is one that ``checked_call`` does not look at
         self, name: "str", *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
@@ -134,7 +134,7 @@ class Database(Administration):
         check_topic_name(name)
         return self._base.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
 
-    @door
+    @checked_call
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
 
@@ -149,7 +149,7 @@ class Database(Administration):
         self._topic_changed(name)
         return info
 
-    @door
+    @checked_call
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, for good.
 
@@ -159,7 +159,7 @@ class Database(Administration):
         self._session.delete_topic(name)
         self._topic_changed(name)
 
-    @door
+    @checked_call
     def watch(self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False) -> "Watch":
         """Follow what becomes of topics from now on: created, altered, partitions added, deleted.
 
@@ -189,7 +189,7 @@ class Database(Administration):
         """All topics, by name; Kafka's internal ones only if asked for.  Their partitions: ``describe_topic``."""
         return self._base.topics(internal=internal)
 
-    @door
+    @checked_call
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic, with its partitions as they are now.
 
@@ -349,7 +349,7 @@ class Database(Administration):
             producer.close(0)
         raise self._is_closed()
 
-    @door
+    @checked_call
     def transaction(
         self, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: "Unpack[ProducerOptions]"
     ) -> "Transaction":
@@ -484,7 +484,7 @@ class Database(Administration):
             made = self._partitioners[wanted] = partitioners.make(wanted)
         return made
 
-    @door
+    @checked_call
     def table(
         self, topic: str, *, key_deserializer: "Deserializer | None" = None, value_deserializer: "Deserializer | None" = None
     ) -> "Table":
@@ -514,7 +514,7 @@ class Database(Administration):
     def _open_views(self) -> "TopicViews":
         """Where the views of tables are kept."""
 
-    @door
+    @checked_call
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete the records of a partition before an offset, for good; when this returns, they are gone.
 
@@ -535,7 +535,7 @@ class Database(Administration):
         """
         return self._base.delete_records(topic, partition, before_offset)
 
-    @door
+    @checked_call
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """Delete now what the limits of topics ask to delete: ``retention.ms`` and ``retention.bytes``; else it happens by and by.
 
@@ -554,7 +554,7 @@ class Database(Administration):
         """
         return self._base.enforce_retention(topic, dry_run=dry_run)
 
-    @door
+    @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:
         """Keep only the latest record of each key, now: all that was appended before, the active segment too.
 
@@ -728,7 +728,7 @@ class Database(Administration):
         if failure is not None:
             raise failure
 
-    @door
+    @checked_call
     def on_close(self, function: Callable[[], None]) -> None:
         """Call a function first thing when the database is closed."""
         self._on_close.append(function)

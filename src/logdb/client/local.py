@@ -16,7 +16,7 @@ from logdb.client.offline import verify
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.log import Log
-from logdb.mistakes import OF_THE_CALL, door, explained
+from logdb.mistakes import OF_THE_CALL, checked_call, explained
 from logdb.model import INTERNAL_TOPICS, Durability
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
@@ -106,17 +106,17 @@ class LocalDatabase(Database):
 
         return SecurityAdmin(FileCredentialStore(self._store.io, self.path))
 
-    @door
+    @checked_call
     def verify(self, progress: Progress | None = None) -> Report:
         return verify(self.path, progress=progress)
 
-    @door
+    @checked_call
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
         from logdb.store.copy.snapshot import snapshot  # few programs need it
 
         return snapshot(self._store, path_of(path), progress)
 
-    @door
+    @checked_call
     def backup(
         self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | None = None, progress: Progress | None = None
     ) -> Copied:
@@ -126,19 +126,19 @@ class LocalDatabase(Database):
         check_outside(os.path.abspath(target := path_of(path)), self.path)
         return backup(self._store, target, None if base is None else path_of(base), progress)
 
-    @door
+    @checked_call
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: Progress | None = None) -> list[MadeSidecars]:
         self._base.check_open(writable=True)
         numbers = range(self._store.partition_count(topic)) if partition is None else (partition,)
         return [self._store.make_sidecars(topic, number, progress) for number in numbers]
 
-    @door
+    @checked_call
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
         from logdb.store.tiers import topic_tiers  # few programs need it
 
         return topic_tiers(self._store, topic, isolation_level)
 
-    @door
+    @checked_call
     def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
         from logdb.client.table.datasets import topic_dataset  # few programs need it
 

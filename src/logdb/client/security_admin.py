@@ -24,15 +24,15 @@ class SecurityAdmin:
     on while nobody could log in, and DiskFull, WriteFailed, SyncFailed or CorruptionError where the file can't be changed.
     """
 
-    def __init__(self, keeper: CredentialStore, open_url: str | None = None) -> None:
-        """Of what ``keeper`` keeps; ``open_url`` is the URL of it over which others may read along, if it has one."""
-        self._keeper, self._open_url = keeper, open_url
+    def __init__(self, store: CredentialStore, open_url: str | None = None) -> None:
+        """Of a credential store; ``open_url`` is the URL of it over which others may read along, if it has one."""
+        self._store, self._open_url = store, open_url
 
     # ------------------------------------------------------------ users
 
     def users(self) -> Users:
         """All users, whether they have a password, and their quotas."""
-        return self._keeper.users()
+        return self._store.users()
 
     def add_user(
         self,
@@ -57,7 +57,7 @@ class SecurityAdmin:
             InvalidSecurity: The name, the password or the iterations cannot be.
             InsecureConnection: Others may read along.
         """
-        self._keeper.add_user(name, self._credentials(password, iterations, insecure), super_user=super_user)
+        self._store.add_user(name, self._credentials(password, iterations, insecure), super_user=super_user)
 
     def set_password(self, name: str, password: str, *, iterations: int = ITERATION_COUNT, insecure: bool = False) -> None:
         """Set another password; the old one is of no use any more.
@@ -66,7 +66,7 @@ class SecurityAdmin:
             UnknownCredential: There is no such user.
             InvalidSecurity, InsecureConnection: as ``add_user``.
         """
-        self._keeper.set_password(name, self._credentials(password, iterations, insecure))
+        self._store.set_password(name, self._credentials(password, iterations, insecure))
 
     def _credentials(self, password: str | None, iterations: int, insecure: bool) -> Credentials:
         if password is None:
@@ -89,7 +89,7 @@ class SecurityAdmin:
         Raises:
             InvalidSecurity: Nothing was changed.
         """
-        self._keeper.alter_user(name, quota=quota, super_user=super_user)
+        self._store.alter_user(name, quota=quota, super_user=super_user)
 
     def delete_users(self, *names: str) -> None:
         """Delete users with their tokens and quotas; their ACLs stay.
@@ -97,13 +97,13 @@ class SecurityAdmin:
         Raises:
             UnknownCredential: One is not there; none was deleted.
         """
-        self._keeper.delete_users(names)
+        self._store.delete_users(names)
 
     # ------------------------------------------------------------ tokens
 
     def tokens(self) -> list[TokenInfo]:
         """All tokens, without what they are."""
-        return self._keeper.tokens()
+        return self._store.tokens()
 
     def create_token(self, name: str, owner: str, *, expires_in_ms: int | None = TOKEN_EXPIRES_IN_MS) -> tuple[str, TokenInfo]:
         """Make a token, with which programs act as ``owner``.
@@ -118,7 +118,7 @@ class SecurityAdmin:
             CredentialExists, InvalidSecurity: There is none.
         """
         token = new_token()
-        return token, self._keeper.add_token(name, owner, token_hash(token), expires_in_ms=expires_in_ms)
+        return token, self._store.add_token(name, owner, token_hash(token), expires_in_ms=expires_in_ms)
 
     def revoke_tokens(self, *names: str) -> None:
         """Let tokens be of no use any more.
@@ -126,13 +126,13 @@ class SecurityAdmin:
         Raises:
             UnknownCredential: One is not there; none was revoked.
         """
-        self._keeper.revoke_tokens(names)
+        self._store.revoke_tokens(names)
 
     # ------------------------------------------------------------ ACLs
 
     def acls(self, *filters: AclFilter) -> list[Acl]:
         """The ACLs that one of the filters finds; without filters, all."""
-        return self._keeper.acls(filters)
+        return self._store.acls(filters)
 
     def add_acls(self, *acls: Acl) -> None:
         """Add ACLs; what is there already stays.
@@ -140,11 +140,11 @@ class SecurityAdmin:
         Raises:
             InvalidSecurity: One cannot be; none was added.
         """
-        self._keeper.add_acls(acls)
+        self._store.add_acls(acls)
 
     def delete_acls(self, *filters: AclFilter) -> list[Acl]:
         """Delete the ACLs that one of the filters finds; returns them."""
-        return self._keeper.delete_acls(filters)
+        return self._store.delete_acls(filters)
 
 
 def only(acls: Sequence[Acl]) -> list[AclFilter]:

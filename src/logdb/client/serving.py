@@ -26,9 +26,9 @@ def make_server(
     broker = database._session
     required = authentication or options.get("tls_client_ca") is not None
     limits = PartitionLimits(**{name: options.pop(name) for name in PartitionLimits._fields if name in options})
-    gate = AccessControl(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
+    access = AccessControl(broker, super_users=map(Principal.parse, super_users), authentication=required, partition_limits=limits)
     broker.serve_topics(check_config(topic_config or {}))
-    return Server(gate, doors, **options)
+    return Server(access, doors, **options)
 
 
 def serve(

@@ -86,12 +86,12 @@ def _append_admitted(
     admission: Admission,
 ) -> range:
     """Append batches if they are admitted once their offsets are known."""
-    weak = durability not in (None, "fsync")  # Python runs between the builder's look at `strict` and the append
-    log._weak_count += weak
+    below_fsync = durability not in (None, "fsync")  # Python runs between the builder's look at `fsync_only` and the append
+    log._below_fsync_count += below_fsync
     try:
         return log._append_raw(buffer, size_bytes, record_span, expected_offset, durability, admission)
     finally:
-        log._weak_count -= weak
+        log._below_fsync_count -= below_fsync
 
 
 def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
@@ -123,12 +123,12 @@ def _check_batches(log: "Log", view: memoryview) -> convert.Incoming:
 
 def append_large(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
     """Append more than a group at once: for as long, recovery is told not to count on groups."""
-    log._weak_count += 1
+    log._below_fsync_count += 1
     try:
-        log._weaken()
+        log._end_fsync_only()
         return append_group(log, batches, expected_offset, durability, internal)
     finally:
-        log._weak_count -= 1
+        log._below_fsync_count -= 1
 
 
 def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, durability: str | None) -> int:

@@ -87,6 +87,10 @@ class LeaderEpochs:
         """Without the epochs that begin past ``end_offset``: the log does not reach them."""
         return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] <= end_offset))
 
+    def before(self, offset: int) -> "LeaderEpochs":
+        """Without the epochs that begin at ``offset`` or past it, where the log was cut off."""
+        return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] < offset))
+
     def at(self, offset: int) -> int:
         """The epoch of the record at ``offset``."""
         slot = bisect_right(self.entries, offset, key=lambda entry: entry[1])

@@ -18,7 +18,7 @@ from logdb.codec.convert import Followed
 from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
-from logdb.log.epochs import EpochEnd
+from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.mistakes import explained
 from logdb.model import Buffer
 
@@ -47,7 +47,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         view = memoryview(batches).cast("B")
     except TypeError as error:
         raise explained(error, follow_append, batches=batches) from error.__cause__
-    if log._gate:
+    if log._refusing:
         raise log._host.refusal(log)
     if not view:
         return range(log._next_offset, log._next_offset)
@@ -66,15 +66,15 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         if admission is not None:
             admission(first_offset)
 
-    weak = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
-    log._weak_count += weak
+    below_fsync = durability not in (None, "fsync") or size_bytes > GROUP_SIZE_BYTES
+    log._below_fsync_count += below_fsync
     try:
         if size_bytes > GROUP_SIZE_BYTES:
-            log._weaken()
+            log._end_fsync_only()
         offsets = followed.offsets
         return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
     finally:
-        log._weak_count -= weak
+        log._below_fsync_count -= below_fsync
 
 
 def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
@@ -110,6 +110,21 @@ def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
         _extend(log, begun)
 
 
+def forget_epochs(log: "Log", offset: int) -> None:
+    """See ``Log.forget_epochs``."""
+    with log._sync_lock, log._segments_lock:
+        epochs = log.view.epochs.before(offset)
+        if epochs.entries != log.view.epochs.entries:
+            _save(log, epochs)
+
+
+def _save(log: "Log", epochs: LeaderEpochs) -> None:
+    epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
+    log._epochs_unsynced = False
+    log._publish(epochs=epochs)
+    log.leader_epoch = epochs.latest
+
+
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
     """Let epochs begin, durably; with the gate held."""
     with log._sync_lock, log._segments_lock:
@@ -118,7 +133,4 @@ def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
         epochs = log.view.epochs
         for epoch, start_offset in begun:
             epochs = epochs.begun(epoch, start_offset)
-        epochs_file.save(log._io, os.path.join(log.directory, epochs_file.FILE_NAME), epochs)
-        log._epochs_unsynced = False
-        log._publish(epochs=epochs)
-    log.leader_epoch = epochs.latest
+        _save(log, epochs)

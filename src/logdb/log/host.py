@@ -1,7 +1,4 @@
-"""What a log and the store that opened it tell each other.
-
-Knows nouns.  Does not know how either does it.
-"""
+"""What a log and the store that opened it tell each other: the store is the host of its logs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -25,8 +22,8 @@ class Host(Protocol):
     def wake_syncer(self, log: "Log") -> None:
         """Something waits to be synced or sealed."""
 
-    def weaken(self, log: "Log") -> None:
-        """Note durably that records past the recovery point were appended below level fsync."""
+    def end_fsync_only(self, log: "Log") -> None:
+        """A record below level fsync comes: the catalogue does not say any more that all past the recovery point were at fsync; durably."""
 
     def note_producers(self, log: "Log", snapshot_offset: int) -> None:
         """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""

@@ -19,9 +19,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from logdb.codec import FSYNC, OS, BatchBuilder, compression, convert, last_offset, split
+from logdb.codec import FSYNC, OS, BatchBuilder, Positions, compression, convert, last_offset, split
 from logdb.codec.control import ControlType
 from logdb.disk import sync_directory, write_error
 from logdb.errors import (
@@ -64,17 +64,37 @@ from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew
 
+if TYPE_CHECKING:
+    from logdb.log.recovery import Recovered
+
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
 CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
-GATE_SHUT, GATE_SEALED = 1, 2  # takes no records; and writes none of those it took
+APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # takes no records; and writes none of those it took
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
 
 class Log(BatchBuilder, ReadableLog):
-    """One partition: append records, read them back.  Made by ``Database.log``."""
+    """One partition: append records, read them back.  Made by ``Database.log``.
+
+    | field                  | who changes it                            | under which lock       | when it may be trusted              |
+    |------------------------|-------------------------------------------|------------------------|-------------------------------------|
+    | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
+    | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
+    |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
+    | ``_refusing``          | ``refuse``: it only grows                 | none                   | each append and each write asks     |
+    | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
+    | ``_transactions``      | the first batch of a producer             | ``_sync_lock``         | once set it stays; see there        |
+    | ``_sealing``           | a roll; a checkpoint                      | ``_segments_lock``;    | sealed segments that the catalogue  |
+    |                        |                                           | the store's checkpoint | does not name yet                   |
+    | ``_epochs_unsynced``   | a roll of an empty log; a sync            | ``_sync_lock``         | false: the file is durable          |
+    | ``checkpointed``       | a checkpoint                              | the store's checkpoint | the catalogue's recovery point      |
+    | ``_unsynced_since_ms`` | a write; a sync                           | none                   | a hint for the flusher              |
+    """
 
     def __init__(
         self,
@@ -92,7 +112,7 @@ class Log(BatchBuilder, ReadableLog):
         point: RecoveryPointFile,
         start_offset: int,
         next_offset: int,
-        strict: bool,
+        fsync_only: bool,
         checkpointed: Point,
         unsealed: Sequence[Segment] = (),
         transactions: Transactions | None = None,
@@ -127,10 +147,9 @@ class Log(BatchBuilder, ReadableLog):
             view=view,
             read_only_reason=read_only_reason,
         )
-        self.strict = strict
+        self.fsync_only = fsync_only
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
-        self._view_lock = threading.Lock()
-        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_view_lock``
+        self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_segments_lock``
         self._segments_lock = threading.Lock()
         self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
         self._epochs_unsynced = False
@@ -138,8 +157,9 @@ class Log(BatchBuilder, ReadableLog):
         self._noted_position = view.written_position
         # Of the buffer that is written: base offset; when it came, codec, max.message.bytes, and room in the segment.
         self._tried = (-1, 0, 0, 0)
+        self.interrupted = False  # a truncation was committed, and its files are not in place
         self._following = False  # the batches are a leader's: they are written as they came
-        self._weak_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
+        self._below_fsync_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions: Transactions | None = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
         self._interval_wanted = False
@@ -147,15 +167,14 @@ class Log(BatchBuilder, ReadableLog):
         self.checkpointed, self._checkpointed_ms = checkpointed, io.monotonic_ms()
         self._sync_lock = threading.Lock()
         self._group_commit = GroupCommit(self._write_and_sync)
-        self._gate = 0 if read_only_reason is None else GATE_SHUT
+        self._refusing = 0 if read_only_reason is None else APPENDS_REFUSED
         self.configure(config)
 
     # ------------------------------------------------------------ the view
 
     def _publish(self, **changes: Any) -> None:
-        """Let readers see a view that differs from the latest one by ``changes``."""
-        with self._view_lock:
-            self.view = self.view._replace(**changes)
+        """Let readers see a view that differs from the latest one by ``changes``; under ``_segments_lock``."""
+        self.view = self.view._replace(**changes)
 
     def catch_up(self) -> LogView:
         """The latest view, once everything appended so far is written, so that it can be read.
@@ -165,7 +184,7 @@ class Log(BatchBuilder, ReadableLog):
         """
         if self._next_offset > self.view.written_offset:
             with contextlib.suppress(DiskFull, WriteFailed, SyncFailed):
-                if self._strict_now() and not self._gate:
+                if self._commits_groups() and not self._refusing:
                     self._commit(self._next_offset, FSYNC)
                 else:
                     self._drain()
@@ -255,7 +274,7 @@ class Log(BatchBuilder, ReadableLog):
             view = memoryview(batches).cast("B")
         except TypeError as error:
             raise explained(error, Log.append_batches, batches=batches) from error.__cause__
-        if self._gate:
+        if self._refusing:
             raise self._host.refusal(self)
         self._check_codec()
         if not view:
@@ -291,7 +310,7 @@ class Log(BatchBuilder, ReadableLog):
 
         Source: KIP-98, WriteTxnMarkers.
         """
-        if self._gate:
+        if self._refusing:
             raise self._host.refusal(self)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         return appending.append_marker(self, kind, producer, coordinator_epoch, durability)
@@ -306,9 +325,9 @@ class Log(BatchBuilder, ReadableLog):
             SyncFailed: Final; the database is read-only until reopened.
             Closed, ReadOnly, Forked: as they say.
         """
-        if self._gate:
+        if self._refusing:
             raise self._host.refusal(self)
-        if sync or self._strict_now():  # at level fsync nothing is written that the last sync has not made room for
+        if sync or self._commits_groups():  # at level fsync nothing is written that the last sync has not made room for
             self._commit(self._next_offset, FSYNC)
         else:
             self._drain()
@@ -330,11 +349,11 @@ class Log(BatchBuilder, ReadableLog):
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
         self._codec = COMPRESSION_TYPES.index(config.compression_type)
-        self._codec_missing = None if self._gate else _missing_codec(config)
+        self._codec_missing = None if self._refusing else _missing_codec(config)
         self._configure(
             level=self._level,
-            gate=self._gate,
-            strict=self.strict,
+            refusing=self._refusing,
+            fsync_only=self.fsync_only,
             keys_required=config.compacted,
             log_append_time=config.log_append_time,
             timestamp_before_max_ms=config.timestamp_before_max_ms,
@@ -413,7 +432,7 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             The high watermark as it is now.
         """
-        with self._view_lock:
+        with self._segments_lock:
             view, known = self.view, self._high_watermark_epoch
             offset = max(min(offset, view.written_offset), view.start_offset)
             if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
@@ -426,7 +445,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
-        if self._gate == GATE_SEALED:
+        if self._refusing == WRITES_REFUSED:
             raise self._host.refusal(self)
         with self._segments_lock:
             self._write_batches(batches, base_offset, next_offset)
@@ -468,9 +487,17 @@ class Log(BatchBuilder, ReadableLog):
                         unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
                     )
             else:
-                with self._view_lock:  # no ``_publish``: it takes three times as long
-                    view = self.view
-                    self.view = LogView(view.segments, view.start_offset, part_next, segment.size_bytes, *view[4:])
+                view = self.view  # no ``_publish``: it takes three times as long
+                self.view = LogView(
+                    view.segments,
+                    view.start_offset,
+                    part_next,
+                    segment.size_bytes,
+                    view.flushed,
+                    view.epochs,
+                    view.unstable_offset,
+                    view.high_watermark,
+                )
             if segment.size_bytes - self._noted_position >= NOTE_SIZE_BYTES:
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
@@ -500,10 +527,10 @@ class Log(BatchBuilder, ReadableLog):
     def _woken(self) -> None:
         self._host.wake_writer(self)
 
-    def _weaken(self) -> None:
-        if self.strict:
-            self._host.weaken(self)
-            self.strict = False
+    def _end_fsync_only(self) -> None:
+        if self.fsync_only:
+            self._host.end_fsync_only(self)
+            self.fsync_only = False
             self.configure(self._config)
 
     def _commit(self, next_offset: int, level: int) -> None:
@@ -616,8 +643,9 @@ class Log(BatchBuilder, ReadableLog):
                 segment.new = False
             if self.view.flushed.offset == offset:
                 point = Point(offset, offset, 0)
+                with self._segments_lock:
+                    self._publish(flushed=point)
                 self._point.note(point=point)
-                self._publish(flushed=point)
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
@@ -652,6 +680,64 @@ class Log(BatchBuilder, ReadableLog):
         self._positions.clear()
         self._cursor = None
 
+    # ------------------------------------------------------------ an end that moves back (store.truncation)
+
+    def alone(self, work: Callable[[int], T]) -> T:
+        """Call ``work(next_offset)`` while no record is accepted; the work may flush, and must not append."""
+        return self._alone(work)
+
+    def forget_epochs(self, offset: int) -> None:
+        """Forget, durably, the leader epochs that begin at the end of the log, ``offset``; the caller is ``alone``."""
+        following.forget_epochs(self, offset)
+
+    def restart(self, recover: Callable[[], "Recovered"], start_offset: int) -> None:
+        """Go on with what a recovery finds in the directory: the log was cut off.  The caller is ``alone``; nothing waits to be written.
+
+        Args:
+            recover: Called while no file is read for the first time and none is synced; what it raises changes nothing here.
+        """
+        with self._sync_lock:
+            with self._replacing:
+                found = recover()
+                with self._segments_lock:
+                    self._take(found, start_offset)
+            self._point.note(point=found.point.point)
+        self.wake()
+
+    def _take(self, found: "Recovered", start_offset: int) -> None:
+        kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
+        segments = [kept.get((new.base_offset, new.next_offset), new) if new.scanner is None else new for new in found.segments]
+        unstable_offset = None if found.transactions is None else found.transactions.written.first_unstable
+        self._point.retire()
+        self._point, self._transactions, self._sealing = found.point, found.transactions, list(found.unsealed)
+        self.checkpointed, self._checkpointed_ms = found.point.point, self._io.monotonic_ms()
+        self._tried, self._unsynced_since_ms, self._interval_wanted, self._epochs_unsynced = (-1, 0, 0, 0), 0, False, False
+        self._noted_position = segments[-1].size_bytes if segments else 0
+        self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
+        high_watermark = self.view.high_watermark
+        if high_watermark < OFFSET_MAX:
+            high_watermark = max(start_offset, min(high_watermark, found.next_offset))
+        self._publish(
+            segments=tuple(segments),
+            start_offset=start_offset,
+            written_offset=found.next_offset,
+            written_position=self._noted_position,
+            flushed=found.point.point,
+            epochs=found.epochs,
+            unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+            high_watermark=high_watermark,
+        )
+        self._positions, self._cursor = Positions(), None  # a read under way may still add to the old ones
+        if self.interrupted or found.read_only_reason is not None:
+            self.interrupted, self.read_only_reason = False, found.read_only_reason
+            self._refusing = 0 if found.read_only_reason is None else APPENDS_REFUSED
+            self.configure(self._config)
+
+    def interrupt(self, reason: str) -> None:
+        """Take, write and sync nothing until ``restart``: the files are not those of the log."""
+        self.interrupted, self.read_only_reason = True, reason
+        self.refuse(WRITES_REFUSED)
+
     # ------------------------------------------------------------ durability
 
     def _sync(self) -> None:
@@ -661,7 +747,7 @@ class Log(BatchBuilder, ReadableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed or self._gate == GATE_SEALED:  # a sync failed while the lock was waited for: another one would prove nothing
+        if self._closed or self._refusing == WRITES_REFUSED:  # a sync failed while the lock was waited for: another one would prove nothing
             raise self._host.refusal(self)
         view = self.view
         if not view.segments or (view.written_offset == view.flushed.offset and not self._epochs_unsynced):
@@ -681,9 +767,9 @@ class Log(BatchBuilder, ReadableLog):
         self._unsynced_since_ms = now_ms if written_since else 0
         self._interval_wanted = self._interval_wanted and (written_since or self._pending_count > 0)
         point = Point(tail[-1].base_offset, view.written_offset, view.written_position)
-        self._point.note(point=point)
-        with self._view_lock:
+        with self._segments_lock:
             self.view = self.view._replace(flushed=point)
+        self._point.note(point=point)
         if self._watchers:
             self.wake()
 
@@ -698,7 +784,7 @@ class Log(BatchBuilder, ReadableLog):
         """Write records that have waited for ``linger_ms``; returns whether some still wait."""
         self._dirty = False  # from here on a new record wakes the store again
         opened_ms = self._opened_ms
-        if opened_ms and now_ms - opened_ms >= linger_ms and (self._broken or not self._strict_now()):
+        if opened_ms and now_ms - opened_ms >= linger_ms and (self._broken or not self._commits_groups()):
             self._drain()  # at level fsync only what a full disk left behind: appenders write their own groups
         return bool(self._opened_ms)
 
@@ -780,37 +866,37 @@ class Log(BatchBuilder, ReadableLog):
         transactions = self._transactions
         return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
-    def strengthen(self) -> bool:
-        """Promise that all appends past the recovery point are at level fsync, if that is so; returns whether it is.
+    def begin_fsync_only(self) -> bool:
+        """Whether all appends past the recovery point were at level fsync, so that the catalogue may say so.
 
-        From then on a weaker append asks the host first, so the catalogue may be told.
+        From then on an append below that level has the host take it back first.
         """
-        if self._level == FSYNC and not self.strict and self._is_strict():
-            self.strict = True
+        if self._level == FSYNC and not self.fsync_only and self._all_at_fsync():
+            self.fsync_only = True
             self.configure(self._config)
-            if not self._is_strict():  # one came in between
-                self.strict = False
+            if not self._all_at_fsync():  # one came in between
+                self.fsync_only = False
                 self.configure(self._config)
-        return self.strict
+        return self.fsync_only
 
-    def _is_strict(self) -> bool:
-        return not self._weak_count and self.view.flushed.offset == self._next_offset
+    def _all_at_fsync(self) -> bool:
+        return not self._below_fsync_count and self.view.flushed.offset == self._next_offset
 
-    def refuse(self, gate: int) -> None:
-        """Take no records from now on (GATE_SHUT), nor write any (GATE_SEALED); the host's ``refusal`` says why."""
-        self._gate = max(gate, self._gate)
+    def refuse(self, refusing: int) -> None:
+        """Take no records from now on (APPENDS_REFUSED), nor write any (WRITES_REFUSED); the host's ``refusal`` says why."""
+        self._refusing = max(refusing, self._refusing)
         self.configure(self._config)
 
-    def _strict_now(self) -> bool:
-        return self.strict and self._level == FSYNC  # its appenders write and sync in groups themselves
+    def _commits_groups(self) -> bool:
+        return self.fsync_only and self._level == FSYNC  # its appenders write and sync in groups themselves
 
     def forked(self) -> None:
         """This is a child process: what waits to be written is the parent's to write."""
-        renew((self._view_lock, self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
+        renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
         if self._transactions is not None:
             renew((self._transactions.lock,))
         self._closed = True
-        self.refuse(GATE_SEALED)
+        self.refuse(WRITES_REFUSED)
 
     def note_unsynced(self) -> None:
         """What lies past the recovery point was found there by a recovery: it is to be synced in time."""
@@ -823,9 +909,11 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             Why that failed; None if it did not.
         """
+        if self.interrupted:
+            return self.read_only_reason
         try:
-            if self._gate != GATE_SEALED and self.read_only_reason is None:
-                self.refuse(GATE_SHUT)
+            if self._refusing != WRITES_REFUSED and self.read_only_reason is None:
+                self.refuse(APPENDS_REFUSED)
                 with self._sync_lock:
                     self._drain()
                     self._sync()

@@ -7,7 +7,7 @@ batch that is not whole and good is "not there yet".  Repairs nothing, holds no 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from errno import ENOENT
 from typing import Any, Literal, NoReturn
 
@@ -139,7 +139,7 @@ class TailLog(ReadableLog):
 
     @property
     def high_watermark(self) -> int:
-        return self.catch_up().limit(committed=False)
+        return self.catch_up().limit(False)
 
     @property
     def last_stable_offset(self) -> int:
@@ -255,24 +255,39 @@ class TailLog(ReadableLog):
         self._generation, self.view = _UNSETTLED if pending else entry.generation, view
         known = {segment.base_offset: segment for segment in view.segments}
         first = sealed[-1].next_offset if sealed else self._first_base()
-        segments = (
-            *(self._known(known.get(named.base_offset), named, pending) for named in sealed),
-            *(segment for segment in view.segments if segment.base_offset >= first),
-        )
+        segments = (*(self._known(known.get(named.base_offset), named, pending) for named in sealed), *self._unsealed(view.segments, first))
         if segments == view.segments:
             return False
         self._load_epochs()  # sealed under an epoch that began since
-        self._positions.clear()
-        self._cursor = None
-        if view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset):
-            self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
+        self._positions, self._cursor = Positions(), None
         last = segments[-1] if segments else None
+        ends = max(entry.start_offset, last.next_offset if last else 0)
+        truncated = ends < view.written_offset or not self._continues(view, ends)
+        if truncated or (view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset)):
+            self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
+        point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
         self.view = self.view._replace(
             segments=segments,
-            written_offset=max(view.written_offset, entry.start_offset, last.next_offset if last else 0),
+            written_offset=ends,
             written_position=last.size_bytes if last else 0,
+            flushed=point if truncated else view.flushed,
         )
         return True
+
+    def _unsealed(self, segments: Iterable[Segment], first_offset: int) -> Iterator[Segment]:
+        """The segments from an offset on that are not sealed, as far as they have their files: a truncation replaces or removes some."""
+        for segment in segments:
+            there = segment.scanner is not None and path_id(self._io, segment.path) == segment.file_id
+            if there and segment.base_offset == first_offset:
+                yield segment
+                first_offset = segment.next_offset
+
+    def _continues(self, former: LogView, end_offset: int) -> bool:
+        """Whether the log up to ``end_offset`` begins with all that a former view of it had."""
+        if former.written_offset <= former.start_offset:
+            return True
+        ends = self.view.epochs.end_of(former.epochs.at(former.written_offset - 1), end_offset)
+        return ends is not None and ends >= former.written_offset
 
     def _first_base(self) -> int:
         """Where the first segment begins if none is sealed: at the log start offset, or before it."""
@@ -374,12 +389,13 @@ class TailLog(ReadableLog):
         self.view = self.view._replace(epochs=epochs)
         return True
 
-    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, *, committed: bool) -> bool:
+    def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, committed: bool) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         wait_ms, pause = _POLL_MS_MIN, stop or threading.Event()
         while True:
-            if self._limit(committed=committed) > offset:
+            if self._limit(committed) > offset:
                 return True
+            self._view_from(offset)
             left = OFFSET_MAX if until is None else until - time.monotonic()
             if left <= 0 or pause.wait(min(wait_ms / 1000, left)):
                 return False

@@ -123,7 +123,7 @@ class SegmentEntry(NamedTuple):
 class Intent(NamedTuple):
     """A committed note of several steps that opening replays.
 
-    ``kind``: ``create``, ``delete``, ``grow`` or ``swap``; ``body`` is what
+    ``kind``: ``create``, ``delete``, ``grow``, ``swap`` or ``truncate``; ``body`` is what
     JSON can hold, and the store's alone to understand.
     """
 

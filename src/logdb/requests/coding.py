@@ -15,12 +15,13 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_PLAIN: dict[Any, Any] = {int: Int64, object: str | Int64 | float | bool | None}
+_PLAIN: dict[Any, Any] = {int: Int64, float: Int64 | float, object: str | Int64 | float | bool | None}
 _MANY: dict[Any, Any] = {tuple: tuple, list: list, Sequence: tuple, Iterable: tuple, frozenset: frozenset}
 
 
@@ -109,7 +110,7 @@ def _as_is(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """What msgspec encodes as said above."""
-    if value is None or isinstance(value, str | int | float | bytes):
+    if type(value) in _ENCODED:
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: _plain(part) for name, part in zip(value._fields, value, strict=True)}
@@ -117,11 +118,16 @@ def _plain(value: Any) -> Any:
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return [(_plain(key), _plain(part)) for key, part in value.items()]
-    if isinstance(value, bytearray | memoryview):
-        return value
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError(f"{value} is no number of JSON")
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
     if isinstance(value, typing.SupportsIndex):  # numbers of numpy
         return operator.index(value)
     return [_plain(part) for part in value]
 
 
+_ENCODED = {str, int, bool, bytes, bytearray, memoryview, type(None)}
 _encoder = msgspec.json.Encoder()

@@ -1,4 +1,4 @@
-"""What a request is: fields, an answer, and what whoever makes it must be allowed.
+"""What a request is: fields, an answer, and the operations that its principal must be allowed.
 
 A request is a frozen struct.  Its class says everything that others need to know of it:
 
@@ -92,7 +92,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=Tru
         """The arguments of the broker's method."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
-    def visible(self, answer: Any, may: May) -> Any:  # noqa: ARG002 -- most answers are visible to each who may make the request
+    def visible(self, answer: Any, may: May) -> Any:  # noqa: ARG002 -- most answers are visible as they are
         """What a principal is shown of an answer: items that it may not describe are left out."""
         return answer
 

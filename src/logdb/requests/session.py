@@ -1,9 +1,10 @@
 """What producers, consumers and transactions talk through: a broker in the process, or one behind a URL.
 
-Knows the calls, what they take and what they raise.  Does not know how they are carried out.
-A local session is ``broker.Broker``; whoever writes a client class is to use nothing but what is here.
+A session carries out requests.  Here are the methods that make them, what each takes and what it raises; records go in and out by
+``produce`` and ``log``.  A local session is ``broker.Broker``, which has the same methods, and makes no request of a call; a session
+that inherits from ``Session`` (behind a URL, or of a principal) has ``submit``.  Client classes use nothing of a session but this.
 
-Threading: every call, from any thread.  Calls that wait for other members of a group return futures; all others
+Threading: every method, from any thread.  Requests that wait for other members of a group return futures; all others
 return when they are done, and what they changed is then durable at the level of the internal topic that holds it.
 """
 

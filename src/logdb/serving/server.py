@@ -19,7 +19,7 @@ from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
 from logdb.threads import started
 
 DOORS = "logdb.doors"
-"""Entry points of doors: name = module:function(gate, address, **options) -> Door."""
+"""Entry points of doors: name = module:function(access, address, **options) -> Door."""
 DRAIN_MS = 10_000
 _TLS = "TLS (--tls-cert)"
 _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
@@ -42,7 +42,7 @@ class Server:
     """Doors of one database."""
 
     def __init__(
-        self, gate: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
+        self, access: AccessControl, doors: Mapping[str, str], *, insecure: bool = False, drain_ms: int = DRAIN_MS, **options: Any
     ) -> None:
         """Not open yet.
 
@@ -61,11 +61,11 @@ class Server:
         for name, address in doors.items():
             if name not in known:
                 raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
-            check_address(address, tls=options.get("tls_cert") is not None, authentication=gate.authentication, insecure=insecure)
-        self._opening = {address: _door(known[name])(gate, address, **options) for name, address in doors.items()}
+            check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
+        self._opening = {address: _door(known[name])(access, address, **options) for name, address in doors.items()}
         self._doors: tuple[Door, ...] = tuple(self._opening.values())
         self._drain_ms = drain_ms
-        self._gate = gate
+        self._access = access
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.addresses: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class Server:
         try:
             await asyncio.gather(*(door.drain(self._drain_ms) for door in self._doors))
         finally:
-            self._gate.close()
+            self._access.close()
 
     # ------------------------------------------------------------ in a thread
 

@@ -40,8 +40,8 @@ class Checkpoints:
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
         for log in logs:
-            if TopicPartition(log.topic, log.partition) not in self._entries:
-                continue  # deleted meanwhile
+            if TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
+                continue  # deleted meanwhile, or cut off
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
@@ -82,7 +82,7 @@ class Checkpoints:
             recovery_segment=point.segment,
             recovery_offset=point.offset,
             recovery_position=point.position,
-            strict=log.strengthen(),
+            strict=log.begin_fsync_only(),
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),

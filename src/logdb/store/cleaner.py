@@ -124,7 +124,7 @@ class Cleaner:
             raise PolicyViolation(f"{topic!r} cannot be compacted: its cleanup.policy does not say 'compact'")
         if log.read_only_reason is not None:
             raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
-        with self._alone(name, wait=True):
+        with self.alone(name, wait=True):
             log.flush()
             log.roll()
             self._host.checkpoint([log])
@@ -139,7 +139,7 @@ class Cleaner:
         found = sorted(self._due(), reverse=True)
         for due in found:
             try:
-                with self._alone(due.name, wait=False) as free:
+                with self.alone(due.name, wait=False) as free:
                     if free:
                         self._pass(due.name, self._host.log(*due.name), throttled=True)
                         self._failures.pop(due.name, None)
@@ -204,7 +204,7 @@ class Cleaner:
     # ------------------------------------------------------------ a pass
 
     @contextlib.contextmanager
-    def _alone(self, name: TopicPartition, *, wait: bool) -> Iterator[bool]:
+    def alone(self, name: TopicPartition, *, wait: bool) -> Iterator[bool]:
         """Hold a log against other passes; without ``wait``, False where another thread has it."""
         with self._changed:
             if wait and name in self._busy:

@@ -12,8 +12,8 @@ from typing import cast
 from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
 from logdb.log.host import CataloguedLog, Host
-from logdb.log.log import GATE_SHUT, Log
-from logdb.log.recovery import recover
+from logdb.log.log import APPENDS_REFUSED, Log
+from logdb.log.recovery import Recovered, recover
 from logdb.log.recovery_point import Point
 from logdb.log.tail import TailLog
 from logdb.meta import LogEntry, ReadTransaction, TopicEntry
@@ -50,18 +50,7 @@ class OpenLogs:
         if not exists(state.io, directory):
             raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
         _reconcile_topic_file(state, topic, entry, directory)
-        found = recover(
-            state.io,
-            directory,
-            entry,
-            state.catalogue.segments(topic.name, entry.partition),
-            config,
-            clean=state.clean,
-            distrust_cache=self._distrust_cache,
-            replicated=self._replicated,
-            now_ms=state.clock_ms(),
-        )
-        state.reports += found.reports
+        found = self._recover(directory, entry, config, clean=state.clean, distrust_cache=self._distrust_cache)
         log = Log(
             io=state.io,
             clock=state.clock,
@@ -76,7 +65,7 @@ class OpenLogs:
             point=found.point,
             start_offset=entry.start_offset,
             next_offset=found.next_offset,
-            strict=entry.strict,
+            fsync_only=entry.strict,
             unsealed=found.unsealed,
             checkpointed=Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
             transactions=found.transactions,
@@ -85,12 +74,43 @@ class OpenLogs:
         self._begin(log)
         return log
 
+    def recovered(self, log: Log) -> Recovered:
+        """What there is of an open log, by the catalogue, as after a clean close."""
+        entry = self._entries.get(TopicPartition(log.topic, log.partition))
+        return self._recover(log.directory, entry, log.config, clean=True, restarted=True)
+
+    def _recover(
+        self,
+        directory: str,
+        entry: LogEntry,
+        config: LogConfig,
+        *,
+        clean: bool,
+        distrust_cache: bool = False,
+        restarted: bool = False,
+    ) -> Recovered:
+        state = self._state
+        found = recover(
+            state.io,
+            directory,
+            entry,
+            state.catalogue.segments(entry.topic, entry.partition),
+            config,
+            clean=clean,
+            distrust_cache=distrust_cache,
+            replicated=self._replicated,
+            restarted=restarted,
+            now_ms=state.clock_ms(),
+        )
+        state.reports += found.reports
+        return found
+
     def _begin(self, log: Log) -> None:
         """Let a log that was recovered take records, if it may."""
         if log.read_only_reason is not None:
             self._entries.note(log, read_only_reason=log.read_only_reason)
         elif self._state.sync_failed is not None:
-            log.refuse(GATE_SHUT)
+            log.refuse(APPENDS_REFUSED)
         else:
             log.note_unsynced()
             if log.due_ms() is not None:

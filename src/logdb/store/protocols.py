@@ -198,12 +198,12 @@ class ReplicaLog(PartitionLog, Protocol):
     Attributes:
         leader_epoch: That new records get.
         read_only_reason: Why it takes no records; None: it does.
-        strict: The catalogue says that all appends past the recovery point were at level fsync; a weaker one has to change that.
+        fsync_only: The catalogue says that all appends past the recovery point were at level fsync; a weaker one has to change that.
     """
 
     leader_epoch: int
     read_only_reason: str | None
-    strict: bool
+    fsync_only: bool
 
     @property
     def closed(self) -> bool:
@@ -219,7 +219,7 @@ class ReplicaLog(PartitionLog, Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """Below it, what is written is replicated; readers stop there."""
+        """Where reading ends: all in-sync replicas have what is below; the log end for a log that is not replicated."""
 
     @property
     def flushed_offset(self) -> int:

@@ -1,20 +1,26 @@
-"""Replacing segments with compacted ones: the steps on files, and the intent that makes them one change.
+"""Replacing segments with ones that were written anew: the steps on files, and the intent that makes them one change.
 
     .cleaned files synced, the directory synced -> the catalogue has the new segments and the intent (the commit point)
     -> each .cleaned file renamed, a segment's log before its indexes -> files of segments that were merged into others, and
     sidecars of replaced segments, removed -> the directory synced -> intent cleared
 
+A truncation (docs/durability.md, "Leaders and followers") removes all files behind the new log end offset, too, and drops the leader
+epochs that begin there.
+
 While a replacement is pending, a reader looks for a new file first under its ``.cleaned`` name, then under its own: in this
 order it always finds the new file, never the old one.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb import disk
 from logdb.disk import changing, exists, sync_directory
+from logdb.errors import CorruptionError
 from logdb.io import IO
+from logdb.log import epochs as epochs_file
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
 from logdb.segment.segment import CLEANED
@@ -22,7 +28,7 @@ from logdb.segment.segment import CLEANED
 if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
 
-KIND = "swap"  # as the catalogue stores it
+COMPACTION, TRUNCATION = "swap", "truncate"  # as the catalogue stores them
 
 
 class ReplacementIntent(NamedTuple):
@@ -42,12 +48,17 @@ def intent_of(io: IO, topic: str, topic_id: str, partition: int, replacement: "R
         "renamed": [os.path.basename(path) for path in made],
         "removed": [os.path.basename(path) for path in (*old, *sidecars)],
     }
-    return Intent(KIND, topic, body)
+    return Intent(COMPACTION, topic, body)
+
+
+def replaces(intent: Intent) -> bool:
+    """Whether an intent replaces segments."""
+    return intent.kind in (COMPACTION, TRUNCATION)
 
 
 def concerns(intent: Intent, topic: str, partition: int) -> bool:
     """Whether an intent replaces segments of that log."""
-    return intent.kind == KIND and (intent.topic, intent.body["partition"]) == (topic, partition)
+    return replaces(intent) and (intent.topic, intent.body["partition"]) == (topic, partition)
 
 
 def entries_of(topic: str, partition: int, replacement: "Replacement") -> list[SegmentEntry]:
@@ -57,6 +68,23 @@ def entries_of(topic: str, partition: int, replacement: "Replacement") -> list[S
 
 def decode(intent: Intent) -> ReplacementIntent:
     return ReplacementIntent(intent.body["renamed"], intent.body["removed"])
+
+
+def finish(io: IO, directory: str, intent: Intent) -> None:
+    """All steps on files behind the commit; steps that were done are left alone.  Raises DiskFull, WriteFailed, SyncFailed."""
+    rename(io, directory, decode(intent))
+    if intent.kind == TRUNCATION:
+        _drop_epochs(io, directory, intent.body["epochs_offset"])
+    remove(io, directory, decode(intent))
+
+
+def _drop_epochs(io: IO, directory: str, offset: int) -> None:
+    """Drop the leader epochs that begin at an offset or past it; a damaged checkpoint is left to the opening."""
+    path = os.path.join(directory, epochs_file.FILE_NAME)
+    with contextlib.suppress(CorruptionError):
+        known = epochs_file.load(io, path)
+        if known is not None and known.entries != known.before(offset).entries:
+            epochs_file.save(io, path, known.before(offset))
 
 
 def rename(io: IO, directory: str, intent: ReplacementIntent) -> None:

@@ -77,11 +77,15 @@ class SegmentReplacer:
         """Finish the log's replacements that an error interrupted."""
         with self._state.checkpoint_lock:
             self._state.check_writable()
-            self._finish_all(lambda intent: replacement_intent.concerns(intent, log.topic, log.partition))
+            self._finish_all(
+                lambda intent: (
+                    intent.kind == replacement_intent.COMPACTION and replacement_intent.concerns(intent, log.topic, log.partition)
+                )
+            )
 
     def finish_locked(self) -> None:
         """Finish those of all logs; the caller holds the checkpoint lock."""
-        self._finish_all(lambda intent: intent.kind == replacement_intent.KIND)
+        self._finish_all(lambda intent: intent.kind == replacement_intent.COMPACTION)
 
     def _finish_all(self, concerned: Callable[[Intent], bool]) -> None:
         for number, intent in self._state.catalogue.intents():
@@ -115,6 +119,5 @@ class SegmentReplacer:
         """The steps after the commit; the log may be closed."""
         directory = self._state.partition_path(intent.topic, intent.body["partition"])
         if self._state.is_of(directory, intent.body["topic_id"]):
-            replacement_intent.rename(self._io, directory, replacement_intent.decode(intent))
-            replacement_intent.remove(self._io, directory, replacement_intent.decode(intent))
+            replacement_intent.finish(self._io, directory, intent)
         self._state.catalogue.write(lambda txn: txn.clear_intent(number))

@@ -20,7 +20,7 @@ from typing import Literal
 from logdb.disk import exists
 from logdb.errors import Closed, CorruptionError, Forked, LogdbError, ReadOnly, SyncFailed, UnknownTopic
 from logdb.io import IO
-from logdb.log.log import GATE_SEALED, Log
+from logdb.log.log import WRITES_REFUSED, Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue, TopicEntry
 from logdb.meta.reader_writer_lock import ReaderWriterLock
@@ -153,7 +153,7 @@ class StoreState:
         if self.sync_failed is None and not self.closed:
             self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
-                log.refuse(GATE_SEALED)
+                log.refuse(WRITES_REFUSED)
             if self.lock_file is not None:
                 self.lock_file.mark_failed_sync()
 

@@ -275,6 +275,40 @@ class Store:
         self._state.check_writable()
         return self.writer.retention.delete_records(topic, partition, before_offset)
 
+    def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
+        """Cut a log off, durably: a follower's, where it parts from its leader's.
+
+        All that is known of what lay behind goes with it: producers, transactions, leader epochs, sidecars.
+
+        Args:
+            offset: The log ends with the last batch below it.
+            high_watermark: What lies below it is replicated, and stays.
+
+        Returns:
+            The new log end offset: ``offset``, or the begin of the batch that holds it.  Where the log start offset lies in that
+            batch, the log is empty.
+
+        Raises:
+            OffsetOutOfRange: It is before the log start or ``high_watermark``, or past the log end; or its batch begins below
+                ``high_watermark``.
+            CorruptionError: A batch below it is damaged.
+            DiskFull, WriteFailed: Nothing has changed; or, where the log is read-only then, the next call finishes it.
+            SyncFailed, Closed, ReadOnly: as they say.
+        """
+        self._state.check_writable()
+        return self.writer.truncations.truncate_to(self.log(topic, partition), offset, high_watermark)
+
+    def begin_anew(self, topic: str, partition: int, offset: int) -> None:
+        """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has let go of what would come next.
+
+        Raises:
+            DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
+
+        Source: Kafka's truncateFullyAndStartAt.
+        """
+        self._state.check_writable()
+        self.writer.truncations.begin_anew(self.log(topic, partition), offset)
+
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """Let go of old records now; see ``Database.enforce_retention``."""
         if topic is not None:
@@ -353,7 +387,7 @@ class Store:
         if self._writer is not None:
             self._writer.flusher.wake_syncer(log)
 
-    def weaken(self, log: Log) -> None:
+    def end_fsync_only(self, log: Log) -> None:
         self._note(log, strict=False)
 
     def note_producers(self, log: Log, snapshot_offset: int) -> None:

@@ -187,7 +187,7 @@ class TopicChanges:
                     self._finish_create(number, intent)
                 case "delete":
                     self._finish_delete(number, intent)
-                case replacement_intent.KIND:
+                case replacement_intent.COMPACTION | replacement_intent.TRUNCATION:
                     self._replacer.finish(number, intent)
                 case other:
                     raise CatalogueDamaged(self._state.catalogue.path, f"unknown intent {other!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from logdb.disk import Watcher, device
 from logdb.errors import Closed, LogdbError
 from logdb.log import host
-from logdb.log.log import GATE_SHUT, Log
+from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.meta import LogEntry, WriteTransaction, file_checksum
 from logdb.model import INTERNAL_TOPICS, ConfigValue, TopicInfo, TopicPartition
 from logdb.store import retention, sidecars
@@ -28,6 +28,7 @@ from logdb.store.segment_replacer import SegmentReplacer
 from logdb.store.sidecars import Sidecars
 from logdb.store.state import StoreState
 from logdb.store.topics import TopicChanges
+from logdb.store.truncation import Truncations
 
 if TYPE_CHECKING:
     from logdb.log.cleaner import Replacement
@@ -66,6 +67,7 @@ class Writer:
         self.retention = Retention(io, self, opened.catalogue, self.housekeeping, retention_check_interval_ms)
         self.cleaner = Cleaner(io, self, opened.catalogue, cleaner_bytes_per_second)
         self.sidecars = Sidecars(state, self.entries, self.log, self.checkpoint)
+        self.truncations = Truncations(state, self.entries, self.checkpoints, self.cleaner, self.replacer, self.logs.recovered)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -110,7 +112,7 @@ class Writer:
         A program that ends soon has no other time for the last.  While records come, the threads might never be through.
         """
         for log in list(self._state.logs.values()):
-            log.refuse(GATE_SHUT)
+            log.refuse(APPENDS_REFUSED)
         limited = self._end_threads()
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:
@@ -214,7 +216,7 @@ class Writer:
     def _forget(self, log: Log) -> None:
         """Let go of a log whose topic goes; what it has not written does not matter any more."""
         self.flusher.forget(log)
-        log.refuse(GATE_SHUT)
+        log.refuse(APPENDS_REFUSED)
         log.abandon()
 
     # ------------------------------------------------------------ logs

@@ -167,10 +167,10 @@ def test_who_may_alter_the_cluster_is_no_super_user_by_that(server):
 def test_nor_does_a_quota_for_all_hold_up_super_users(server):
     with opened(server, "keeper") as db:
         db.security.alter_user(None, quota={"requests": 1})
-    gate = server.server._doors[0].gate
-    assert gate.authentication, "and what is in the file now was read"
-    assert gate.quotas.limits(Principal("User", "alice"))
-    assert not gate.quotas.limits(Principal("User", "root"))
+    access = server.server._doors[0].access
+    assert access.authentication, "and what is in the file now was read"
+    assert access.quotas.limits(Principal("User", "alice"))
+    assert not access.quotas.limits(Principal("User", "root"))
 
 
 def test_what_cannot_be_is_refused(server):

@@ -454,7 +454,7 @@ def test_who_is_not_recognized_is_counted_once(server, line, usual, secured):
         line.send(by(given, request(SMALL)))
         assert line.read().status == 401
     assert usual == [PATH] * 3
-    assert door_of(server).gate.metrics.counts().failed_authentications == 3
+    assert door_of(server).access.metrics.counts().failed_authentications == 3
 
 
 def test_a_token_that_is_revoked_in_between_is_none(server, line, taken, secured, monkeypatch):

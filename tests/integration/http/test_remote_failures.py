@@ -591,4 +591,4 @@ def test_a_rebalance_of_a_group_that_has_been_quiet_is_seen_within_seconds(tmp_p
 
 def requests(server):
     (door,) = server.server._doors
-    return door.gate.metrics.counts().requests
+    return door.access.metrics.counts().requests

@@ -112,7 +112,12 @@ def made_twice(server: Served) -> Told:
         ("/topics/t", {"records": [{"value": 5}]}, BINARY, "records[0].value is not a valid base64 string: it is 5"),
         ("/consumers/g", {"nme": "i"}, V2, "the body has a field 'nme', allowed are name, "),
         ("/consumers/g/instances/i/subscription", {}, V2, "the body says neither topics nor topic_pattern"),
-        ("/consumers/g/instances/i/positions", {"offsets": [{"topic": "t", "partition": 0}]}, V2, "wanted is an object with offset, too"),
+        (
+            "/consumers/g/instances/i/positions",
+            {"offsets": [{"topic": "t", "partition": 0}]},
+            V2,
+            "offsets: Object missing required field `offset`",
+        ),
         ("/consumers/g/instances/j/subscription", {"topics": ["t"]}, V2, "'j' of group 'g' was deleted, expired, or never made"),
     ],
 )

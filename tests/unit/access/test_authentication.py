@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from logdb.access import authentication as module
-from logdb.access.authentication import REMEMBERED_MS, Authentication, Certified
+from logdb.access.authentication import REMEMBERED_MS, Authentication, ClientCertificate
 from logdb.access.credentials import MECHANISMS, is_proof, new_token, scram_credential, token_hash
 from logdb.access.principals import Principal
 from logdb.access.security_file import Security, Token
@@ -263,27 +263,27 @@ def test_a_revoked_token_is_refused(who):
 def test_what_was_shown_counts_until_it_is_another(who):
     shown = [who.password("alice", "secret", HOME), who.password("bob", "hidden", HOME)]
     who.configure(Security(users={**USERS, "carol": credentials("x")}))
-    assert [who.counts(*one) for one in shown] == [True, True]
+    assert [who.is_valid(*one) for one in shown] == [True, True]
     who.configure(Security(users={"alice": credentials("secret"), "bob": USERS["bob"]}))
-    assert [who.counts(*one) for one in shown] == [False, True], "the same password, set again"
+    assert [who.is_valid(*one) for one in shown] == [False, True], "the same password, set again"
     who.configure(Security(users={"carol": USERS["bob"]}))
-    assert [who.counts(*one) for one in shown] == [False, False]
+    assert [who.is_valid(*one) for one in shown] == [False, False]
 
 
 def test_a_token_that_was_shown_counts_until_it_is_revoked_or_expires(who, io):
     token, kept = token_of(ALICE, io.now_ms + 1000)
     who.configure(Security(tokens=(kept,)))
     identity = who.token(token)
-    assert who.counts(*identity)
+    assert who.is_valid(*identity)
     for tokens in ((), (kept._replace(owner=Principal("User", "bob")),), (kept._replace(expires_ms=0),), (token_of(ALICE)[1],)):
         who.configure(Security(tokens=tokens))
-        assert not who.counts(*identity)
+        assert not who.is_valid(*identity)
     who.configure(Security(tokens=(kept,)))
-    assert who.counts(*identity)
+    assert who.is_valid(*identity)
     io.now_ms += 1000
-    assert not who.counts(*identity)
+    assert not who.is_valid(*identity)
 
 
 def test_a_certificate_that_was_shown_counts_until_it_expires(who, io):
-    assert who.counts(ALICE, Certified(io.now_ms + 1))
-    assert not who.counts(ALICE, Certified(io.now_ms))
+    assert who.is_valid(ALICE, ClientCertificate(io.now_ms + 1))
+    assert not who.is_valid(ALICE, ClientCertificate(io.now_ms))

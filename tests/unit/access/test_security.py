@@ -1,4 +1,4 @@
-"""What a directory keeps of users, tokens and ACLs, as it is administrated; who may, is shown in test_guarded."""
+"""What a directory keeps of users, tokens and ACLs, as it is administrated; who may, is shown in test_session."""
 
 import pytest
 
@@ -21,35 +21,35 @@ def directory(tmp_path):
 
 
 @pytest.fixture
-def keeper(directory):
+def store(directory):
     return FileCredentialStore(IO(), directory)
 
 
-def test_what_is_asked_for_twice_is_there_once(keeper):
+def test_what_is_asked_for_twice_is_there_once(store):
     password = credentials("secret")
     for _ in range(2):
-        keeper.add_user("alice", password)
-        keeper.add_acls([READ])
-        first = keeper.add_token("ci", "alice", token_hash("x"), expires_in_ms=1_000)
-    assert [user.name for user in keeper.users().users] == ["alice"]
-    assert (keeper.tokens(), keeper.acls()) == ([first], [READ])
+        store.add_user("alice", password)
+        store.add_acls([READ])
+        first = store.add_token("ci", "alice", token_hash("x"), expires_in_ms=1_000)
+    assert [user.name for user in store.users().users] == ["alice"]
+    assert (store.tokens(), store.acls()) == ([first], [READ])
 
 
 @pytest.mark.parametrize(
     "again",
     [
-        lambda keeper: keeper.add_user("alice", credentials("other")),
-        lambda keeper: keeper.add_token("ci", "alice", token_hash("other")),
-        lambda keeper: keeper.add_token("cd", "alice", token_hash("x")),
-        lambda keeper: keeper.add_token("ci", "bob", token_hash("x")),
+        lambda store: store.add_user("alice", credentials("other")),
+        lambda store: store.add_token("ci", "alice", token_hash("other")),
+        lambda store: store.add_token("cd", "alice", token_hash("x")),
+        lambda store: store.add_token("ci", "bob", token_hash("x")),
     ],
 )
-def test_another_of_the_same_name_or_hash_is_refused(keeper, directory, again):
-    keeper.add_user("alice", credentials("secret"))
-    keeper.add_token("ci", "alice", token_hash("x"))
+def test_another_of_the_same_name_or_hash_is_refused(store, directory, again):
+    store.add_user("alice", credentials("secret"))
+    store.add_token("ci", "alice", token_hash("x"))
     before = security_file.load(IO(), directory)
     with pytest.raises(CredentialExists):
-        again(keeper)
+        again(store)
     assert security_file.load(IO(), directory) == before
 
 
@@ -64,34 +64,34 @@ def test_another_of_the_same_name_or_hash_is_refused(keeper, directory, again):
         ({"server_key": b"x" * 64}, "keys of 32 bytes"),
     ],
 )
-def test_credentials_by_which_nobody_could_log_in(keeper, changed, says):
+def test_credentials_by_which_nobody_could_log_in(store, changed, says):
     given = credentials("secret")
     given["SCRAM-SHA-256"] = given["SCRAM-SHA-256"]._replace(**changed)
-    for refused in (lambda: keeper.add_user("alice", given), lambda: keeper.set_password("alice", given)):
+    for refused in (lambda: store.add_user("alice", given), lambda: store.set_password("alice", given)):
         with pytest.raises(InvalidSecurity, match=says):
             refused()
-    assert not keeper.users().authentication
+    assert not store.users().authentication
 
 
 @pytest.mark.parametrize("sha256", ["", "0" * 63, "0" * 65, "g" * 64, "A" * 64])
-def test_a_hash_that_is_none(keeper, sha256):
+def test_a_hash_that_is_none(store, sha256):
     with pytest.raises(InvalidSecurity, match="64 hexadecimal digits"):
-        keeper.add_token("ci", "alice", sha256)
+        store.add_token("ci", "alice", sha256)
 
 
-def test_filters(keeper):
+def test_filters(store):
     write, prefix = acl("Allow bob@* Write Topic orders"), acl("Deny alice@* Read Topic ord…")
-    keeper.add_acls([READ, write, prefix])
-    assert keeper.acls([AclFilter(name="orders")]) == [READ, write]
-    assert set(keeper.acls([AclFilter(name="orders", match=True)])) == {READ, write, prefix}
-    assert set(keeper.acls([AclFilter(principal=write.principal), AclFilter(permission="Deny")])) == {write, prefix}
-    assert keeper.delete_acls([]) == []
-    assert keeper.delete_acls([AclFilter(operation="Read")]) == [READ, prefix]
-    assert keeper.acls() == [write]
+    store.add_acls([READ, write, prefix])
+    assert store.acls([AclFilter(name="orders")]) == [READ, write]
+    assert set(store.acls([AclFilter(name="orders", match=True)])) == {READ, write, prefix}
+    assert set(store.acls([AclFilter(principal=write.principal), AclFilter(permission="Deny")])) == {write, prefix}
+    assert store.delete_acls([]) == []
+    assert store.delete_acls([AclFilter(operation="Read")]) == [READ, prefix]
+    assert store.acls() == [write]
 
 
-def test_what_is_vetted_and_found_wanting_changes_nothing(keeper, directory):
-    keeper.add_acls([READ])
+def test_what_is_vetted_and_found_wanting_changes_nothing(store, directory):
+    store.add_acls([READ])
 
     def vet(content):
         assert content.acls == (READ,)
@@ -99,12 +99,12 @@ def test_what_is_vetted_and_found_wanting_changes_nothing(keeper, directory):
 
     with pytest.raises(PermissionError):
         FileCredentialStore(IO(), directory, vet).delete_acls([AclFilter()])
-    assert keeper.acls() == [READ]
+    assert store.acls() == [READ]
 
 
-def test_what_no_reader_would_take_is_not_written(keeper, monkeypatch):
-    keeper.add_acls([READ])
-    monkeypatch.setattr(security_file, "SIZE_BYTES_MAX", 2_000)
+def test_what_no_reader_would_take_is_not_written(store, monkeypatch):
+    store.add_acls([READ])
+    monkeypatch.setattr(security_file, "SECURITY_SIZE_BYTES_MAX", 2_000)
     with pytest.raises(InvalidSecurity, match="allowed are 2000"):
-        keeper.add_acls([READ._replace(name=f"orders-{number}") for number in range(100)])
-    assert keeper.acls() == [READ]
+        store.add_acls([READ._replace(name=f"orders-{number}") for number in range(100)])
+    assert store.acls() == [READ]

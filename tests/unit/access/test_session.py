@@ -8,7 +8,7 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.access.authentication import Certified, Unasked
+from logdb.access.authentication import AuthenticationOff, ClientCertificate
 from logdb.access.principals import ANONYMOUS, Principal
 from logdb.access.quotas import Quota
 from logdb.access.security import CredentialStore
@@ -55,16 +55,16 @@ def broker(db):
 @pytest.fixture
 def opened(db, broker):
     """Make a session of alice, who may do just this."""
-    gates = []
+    controls = []
 
     def session(*grants, quotas=None):
         secure(db.path, *(f"Allow alice@* {grant}" for grant in grants), quotas=quotas)
-        gates.append(AccessControl(broker))
-        return gates[-1].session(ALICE, HOME)
+        controls.append(AccessControl(broker))
+        return controls[-1].session(ALICE, HOME)
 
     yield session
-    for gate in gates:
-        gate.close()
+    for access in controls:
+        access.close()
 
 
 def test_every_call_of_a_session_and_a_log_is_in_the_table():
@@ -81,7 +81,7 @@ def test_every_call_of_a_session_and_a_log_is_in_the_table():
 def test_a_call_gets_through_with_all_that_it_needs(opened, name, needs):
     with contextlib.suppress(LogdbError):  # an unknown producer, say: the broker was asked
         CALLS[name][0](session := opened(*needs))
-    counted = session._gate.metrics.counts()
+    counted = session._access.metrics.counts()
     assert counted.refusals == 0
     assert name in UNCOUNTED or COUNTED_AS.get(name, name.partition(",")[0].removeprefix("log.")) in counted.calls
 
@@ -96,7 +96,7 @@ def test_a_call_is_refused_without_any_part_of_it(opened, db, name, needs):
         wanted = [way[0] for _, *ways in [CALLS[name]] for way in ways] if len(CALLS[name]) > 2 else [missing]
         assert f"{refusal.value.operation} {refusal.value.resource}".replace("'", "") in wanted
         assert refusal.value.principal == "User:alice"
-        assert session._gate.metrics.counts().refusals == 1
+        assert session._access.metrics.counts().refusals == 1
     assert ([db.log(topic).end_offset for topic in ("orders", "other")], db.topics()) == before
 
 
@@ -119,9 +119,9 @@ def test_nobody_appends_to_what_groups_are_kept_in(broker, append):
 
 
 def test_without_a_file_whoever_comes_may_do_anything(broker):
-    gate = AccessControl(broker)
-    assert not gate.authentication
-    session = gate.session(ANONYMOUS, HOME)
+    access = AccessControl(broker)
+    assert not access.authentication
+    session = access.session(ANONYMOUS, HOME)
     assert [info.name for info in session.topics()] == ["orders", "other", "secret"]
     assert session.log("orders").append(b"second") == 1
     session.delete_topic("secret")
@@ -129,7 +129,7 @@ def test_without_a_file_whoever_comes_may_do_anything(broker):
 
 def test_with_a_file_who_is_allowed_nothing_may_do_nothing(opened):
     session = opened()
-    assert session._gate.authentication
+    assert session._access.authentication
     assert session.topics() == session.groups() == session.transactions() == []
     with pytest.raises(NotAuthorized, match=r"^User:alice is not allowed to Describe Topic 'orders'$"):
         session.describe_topic("orders")
@@ -143,7 +143,7 @@ def test_a_change_of_the_file_counts_from_the_next_call_on(opened, db):
         list(records)
     secure(db.path, "Allow alice@10.0.0.1 Read Topic orders")
     assert [record.value for record in session.log("orders").read(0)] == [b"first"]
-    assert session._gate.session(ALICE, "10.0.0.2").topics() == []
+    assert session._access.session(ALICE, "10.0.0.2").topics() == []
 
 
 def test_lists_leave_out_what_may_not_be_described(opened, broker):
@@ -193,7 +193,7 @@ def test_who_may_describe_nothing_that_there_is_is_not_told_that_there_is_nothin
 
 def test_a_topic_that_goes_while_it_is_waited_for_leaves_the_others_unnamed(opened, broker):
     async def wait():
-        waits = opened("Read Topic orders")._gate.waits()
+        waits = opened("Read Topic orders")._access.waits()
         waiting = asyncio.create_task(waits.wait({ORDERS: 1}, 60_000, isolation_level="read_uncommitted"))
         await asyncio.sleep(0)
         broker.delete_topic("orders")
@@ -215,7 +215,7 @@ def test_what_goes_in_and_out_is_counted(opened):
     session.produce("orders", 1, batches)
     read, _ = session.log("orders", 1).read_batches(0)
     assert [record.value for record in session.log("orders", 1).read(1)] == [b"y"]
-    counts = session._gate.metrics.counts().topics["orders"]
+    counts = session._access.metrics.counts().topics["orders"]
     assert counts == (2, len(batches), 2 * len(read))
 
 
@@ -268,55 +268,55 @@ SESSIONS_CALLS = [
 def test_a_session_is_of_no_use_once_what_was_shown_is_revoked(db, broker, call):
     grants = ["Allow alice@* All Topic *", "Allow alice@* All Cluster kafka-cluster"]
     secure(db.path, *grants, users={"alice": "secret", "bob": "hidden"})
-    gate = AccessControl(broker)
-    session = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown)
+    access = AccessControl(broker)
+    session = access.session(ALICE, HOME, access.authenticate_password("alice", "secret", HOME).credential)
     call(session)
     secure(db.path, *grants, users={"alice": "another", "bob": "hidden"})
     with pytest.raises(AuthenticationFailed, match="what User:alice has shown counts no more"):
         call(session)
-    assert gate.metrics.counts().refusals == 0
-    gate.close()
+    assert access.metrics.counts().refusals == 0
+    access.close()
 
 
 def test_a_log_and_its_records_are_of_no_use_either(db, broker):
     secure(db.path, "Allow alice@* All Topic *", users={"alice": "secret"})
-    gate = AccessControl(broker)
+    access = AccessControl(broker)
     db.log("orders").append_many([bytes(1000)] * 3000)
-    log = gate.session(ALICE, HOME, gate.authenticate_password("alice", "secret", HOME).shown).log("orders")
+    log = access.session(ALICE, HOME, access.authenticate_password("alice", "secret", HOME).credential).log("orders")
     records = iter(log.read(0))
     next(records)
     secure(db.path, "Allow alice@* All Topic *")
     for use in (lambda: list(records), lambda: log.append(b"x"), lambda: log.read_batches(0)):
         with pytest.raises(AuthenticationFailed):
             use()
-    gate.close()
+    access.close()
 
 
 def test_nobody_is_asked_nothing_any_more_once_authentication_is_on(db, broker):
-    gate = AccessControl(broker)
-    session = gate.session(ANONYMOUS, HOME, Unasked())
+    access = AccessControl(broker)
+    session = access.session(ANONYMOUS, HOME, AuthenticationOff())
     session.log("orders")
     secure(db.path, "Allow *@* All Topic *")
     with pytest.raises(AuthenticationFailed):
         session.log("orders")
-    gate.close()
+    access.close()
 
 
 def test_a_session_that_goes_on_for_another_request_is_from_there(opened):
-    gate = opened("Describe Topic orders")._gate
-    session, asking = gate.session(ALICE, HOME), gate.session(ALICE, "10.0.0.2", Certified(0))
+    access = opened("Describe Topic orders")._access
+    session, asking = access.session(ALICE, HOME), access.session(ALICE, "10.0.0.2", ClientCertificate(0))
     session.log("orders")
     session.go_on_for(asking)
-    assert (session.host, session.shown) == ("10.0.0.2", Certified(0))
+    assert (session.host, session.credential) == ("10.0.0.2", ClientCertificate(0))
     with pytest.raises(AuthenticationFailed):
         session.log("orders")
 
 
 def test_metrics_are_for_who_may_see_them_on_this_machine_too(opened):
-    gate = opened()._gate
+    access = opened()._access
     for principal, host in ((ANONYMOUS, "127.0.0.1"), (ANONYMOUS, "10.0.0.1"), (ALICE, "127.0.0.1")):
         with pytest.raises(NotAuthorized):
-            gate.session(principal, host).metrics()
+            access.session(principal, host).metrics()
 
 
 @pytest.mark.parametrize(

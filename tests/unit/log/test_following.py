@@ -265,6 +265,15 @@ def test_nothing_is_nothing(follower):
         follower.follow_append("no bytes")
 
 
+def test_a_follower_reads_past_the_high_watermark(leader, follower):
+    told(leader)
+    leader.move_high_watermark(20, leader_epoch=9)
+    assert leader.read_batches(20)[1] == 20
+    catch_up(leader, follower)
+    assert follower.end_offset == leader.end_offset > 20
+    assert batches_of(leader) != batches_of(follower)  # who reads the leader ends at the high watermark
+
+
 def test_more_than_a_group(tmp_path, leader):
     leader.append_many([b"x" * 250_000] * 8)
     with opened(tmp_path / "follower", durability="fsync") as db:
@@ -272,7 +281,7 @@ def test_more_than_a_group(tmp_path, leader):
         batches, _ = leader.read_batches(0, 4 << 20)
         follower.follow_append(batches)
         assert follower.view.flushed.offset == 8
-        assert not follower.strict  # recovery does not count on groups
+        assert not follower.fsync_only  # recovery does not count on groups
         check_equal(leader, follower)
 
 

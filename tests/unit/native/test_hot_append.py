@@ -93,12 +93,12 @@ def test_full_buffers_are_written_on_the_way() -> None:
 def test_the_view_is_released_after_the_write() -> None:
     views = []
 
-    class CredentialStore(Sink):
+    class Keeping(Sink):
         def _write(self, batches: memoryview, *numbers: int) -> None:
             views.append(batches)
             views.append(batches[5:])  # a view of it keeps the memory, but not for us
 
-    sink = CredentialStore()
+    sink = Keeping()
     sink.append(b"x" * 100)
     sink._drain()
     with pytest.raises(ValueError, match="released"):
@@ -305,12 +305,12 @@ def test_reasons_to_refuse() -> None:
             call()
         assert rejected.value.args == ("key",)
     assert sink.append(None, b"tombstone") == 11
-    sink._configure(gate=3)
+    sink._configure(refusing=3)
     raw = bytearray(encode_batch([b""]))
     for call in (lambda: sink.append(b"", b""), lambda: sink.append_many([]), lambda: sink._append_raw(raw, len(raw), 1)):
         with pytest.raises(Rejected) as rejected:
             call()
-        assert rejected.value.args == ("gate", 3)
+        assert rejected.value.args == ("refusing", 3)
     assert len(sink.rows()) == 5
     assert all(batch.size_bytes <= record for batch in decode(sink.out))  # max.message.bytes bounds batches too
 
@@ -320,8 +320,8 @@ def test_a_reject_that_does_not() -> None:
         def _reject(self, reason: str, *numbers: int) -> None:
             pass
 
-    with pytest.raises(SystemError, match=r"_reject\(gate\) did not raise"):
-        Meek(gate=1).append(b"")
+    with pytest.raises(SystemError, match=r"_reject\(refusing\) did not raise"):
+        Meek(refusing=1).append(b"")
 
 
 def test_configure_checks_what_it_takes() -> None:
@@ -541,7 +541,7 @@ def test_raw_batches_that_cannot_be_written_are_kept() -> None:
 
 
 def test_raw_batches_at_fsync_come_in_groups() -> None:
-    sink = Sink(level=FSYNC, strict=True, group_size=16_000)
+    sink = Sink(level=FSYNC, fsync_only=True, group_size=16_000)
     data = encode_batch([b"x" * 9000])
     for i in range(4):
         assert raw(sink, data, 1) == range(i, i + 1)

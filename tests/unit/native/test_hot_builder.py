@@ -212,29 +212,29 @@ def test_a_commit_that_fails_keeps_the_record() -> None:
     assert [row.value for row in sink.rows()] == [b"a", b"b", b"c", b"c", b"c"]
 
 
-def test_strict_is_weakened_before_a_record_is_accepted() -> None:
-    sink = Sink(level=FSYNC, strict=True)
+def test_fsync_only_is_ended_before_a_record_is_accepted() -> None:
+    sink = Sink(level=FSYNC, fsync_only=True)
     sink.append(b"")
-    assert not sink.called("weaken")
+    assert not sink.called("end_fsync_only")
     sink.append(b"", durability="os")
     sink.append(b"", durability="os")
-    assert sink.called("weaken") == [()]
-    sink._configure(strict=True)
+    assert sink.called("end_fsync_only") == [()]
+    sink._configure(fsync_only=True)
     sink.append_many([b""], durability="interval")
-    assert len(sink.called("weaken")) == 2
+    assert len(sink.called("end_fsync_only")) == 2
 
     class Stubborn(Sink):
-        def _weaken(self) -> None:
+        def _end_fsync_only(self) -> None:
             pass
 
-    with pytest.raises(SystemError, match=r"_weaken\(\) leaves strict set"):
-        Stubborn(strict=True).append(b"")
+    with pytest.raises(SystemError, match=r"_end_fsync_only\(\) leaves fsync_only set"):
+        Stubborn(fsync_only=True).append(b"")
 
     class Failing(Sink):
-        def _weaken(self) -> None:
+        def _end_fsync_only(self) -> None:
             raise OSError(5, "disk")
 
-    sink = Failing(strict=True)
+    sink = Failing(fsync_only=True)
     with pytest.raises(OSError, match="disk"):
         sink.append(b"")
     assert sink._next_offset == 0
@@ -251,8 +251,8 @@ class Waiting(Sink):
             self._drain()
 
 
-def test_strict_writes_groups_only() -> None:
-    sink = Waiting(level=FSYNC, strict=True)
+def test_fsync_only_writes_groups_only() -> None:
+    sink = Waiting(level=FSYNC, fsync_only=True)
     for _ in range(130):
         sink.append(b"x" * 100)
     assert sink.called("write") == []  # the next group may only be written after the last one's sync
@@ -260,15 +260,15 @@ def test_strict_writes_groups_only() -> None:
     sink.append(b"last")
     assert sum(size for *_, size in sink.called("write")) <= 16_000
 
-    sink = Waiting(level=FSYNC, strict=True)
+    sink = Waiting(level=FSYNC, fsync_only=True)
     with pytest.raises(SystemError, match=r"_commit\(\d+\) returned while offset 0 is not written"):
         fill(sink, 1000)
     assert sink._pending_count == 17 * 8  # batches of 917 bytes; one of 1,000 more would pass 16,000
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_append_many_commits_in_groups(strict: bool) -> None:
-    sink = Sink(level=FSYNC, strict=strict)
+@pytest.mark.parametrize("fsync_only", [False, True])
+def test_append_many_commits_in_groups(fsync_only: bool) -> None:
+    sink = Sink(level=FSYNC, fsync_only=fsync_only)
     values = [b"x" * 100] * 1000 + [b"L" * 40_000] + [b"y"] * 10
     assert sink.append_many(values) == range(1011)
     groups, size = [], 0
@@ -489,7 +489,7 @@ def test_threads_that_expect_an_offset() -> None:
 
 @pytest.mark.usefixtures("switching")
 def test_threads_and_groups() -> None:
-    """At level fsync with strict set, what is written between two syncs stays within a group, whoever appends."""
+    """At level fsync with fsync_only set, what is written between two syncs stays within a group, whoever appends."""
     lock = threading.Lock()
 
     class Synced(Sink):
@@ -507,7 +507,7 @@ def test_threads_and_groups() -> None:
                     self._drain()
                     self.synced, self.unsynced = end, 0
 
-    sink = Synced(level=FSYNC, strict=True)
+    sink = Synced(level=FSYNC, fsync_only=True)
     threads = [threading.Thread(target=lambda: [sink.append(b"x" * 500) for _ in range(500)]) for _ in range(3)]
     threads.append(threading.Thread(target=lambda: [sink.append_many([b"y" * 100] * 300) for _ in range(5)]))
     for thread in threads:
@@ -688,11 +688,11 @@ steps = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40), st.integers(70, 3000), st.sampled_from([OS, INTERVAL, FSYNC]), st.booleans())
-def test_a_model(history: list[tuple[str, Any]], batch_size: int, level: int, strict: bool) -> None:
+def test_a_model(history: list[tuple[str, Any]], batch_size: int, level: int, fsync_only: bool) -> None:
     """The builder against a list: what was accepted, and not discarded, is what comes out."""
     failing = False
     failures = (OSError(28) if failing else None for _ in itertools.count())
-    sink = Sink(clock=at_now, batch_size=batch_size, level=level, strict=strict, failures=failures)
+    sink = Sink(clock=at_now, batch_size=batch_size, level=level, fsync_only=fsync_only, failures=failures)
     model: list[Row] = []
 
     def accept(rows: list[Any], offsets: range) -> None:

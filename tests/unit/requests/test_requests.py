@@ -57,6 +57,10 @@ def test_session_and_credential_store_have_a_method_for_each_request_and_no_othe
     assert set(REQUESTS.values()) == of_modules | set(SECURITY_REQUESTS)
 
 
+def test_every_request_is_a_call_over_http_or_has_another_route():
+    assert {kind.method for kind in CALLS} == REQUESTS.keys() - OF_DOORS - {"changes", "reports", "verify", "backup"}
+
+
 @pytest.mark.parametrize("name", sorted(REQUESTS))
 def test_a_request_says_what_it_needs_and_answers(name):
     kind = REQUESTS[name]
@@ -156,10 +160,15 @@ def test_a_field_that_has_a_default_may_be_left_out():
 
 def test_what_applications_pass_is_sent_as_plain_values():
     numpy = pytest.importorskip("numpy")
-    request = topics.CreateTopic("t", numpy.int64(3), types.MappingProxyType({"retention.ms": numpy.int32(5)}))
-    assert json.loads(coding.encode(request)) == {"name": "t", "partitions": 3, "config": [["retention.ms", 5]], "if_not_exists": False}
-    with pytest.raises(TypeError, match="object"):
-        coding.encode(topics.CreateTopic("t", object()))
+    config = types.MappingProxyType({"a": numpy.int32(5), "b": numpy.float64(0.5), "c": numpy.str_("d")})
+    request = topics.CreateTopic("t", numpy.int64(3), config)
+    assert coding.decode(topics.CreateTopic, coding.encode(request)) == topics.CreateTopic("t", 3, {"a": 5, "b": 0.5, "c": "d"})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", object()])
+def test_what_json_has_not_is_refused_before_it_is_sent(value):
+    with pytest.raises((TypeError, ValueError)):
+        coding.encode(topics.CreateTopic("t", config={"a": value}))
 
 
 def test_a_right_that_is_as_good_is_of_the_resources_that_there_are():

@@ -27,7 +27,7 @@ from logdb.client.consumer.pace import Pace
 from logdb.client.consumer.subscription import Subscription
 from logdb.client.records import AnyRecord
 from logdb.errors import Closed, Forked, IllegalGeneration, InvalidGroup, NotAssigned, RebalanceInProgress, UnknownTopic, UnstableOffsets
-from logdb.mistakes import door, explained
+from logdb.mistakes import checked_call, explained
 from logdb.model import OffsetAndMetadata, Partition, TopicPartition, partition_of
 from logdb.requests.session import Session
 from logdb.threads import renewed
@@ -121,7 +121,7 @@ class Consumer:
                 timeout_ms=self._config.max_poll_interval_ms,
             )
 
-    @door
+    @checked_call
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, instead of what was read so far.  Positions in partitions that stay are kept.
 
@@ -394,27 +394,27 @@ class Consumer:
         for cursor in self._chosen(partitions):
             cursor.seek(cursor.end_offset())
 
-    @door
+    @checked_call
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
         """Go on from the first record that is as old as ``timestamp_ms`` (since 1970) or younger, or the end if none is."""
         for cursor in self._chosen(partitions):
             found = cursor.log.offset_for_timestamp(timestamp_ms)
             cursor.seek(cursor.end_offset() if found is None else found)
 
-    @door
+    @checked_call
     def offsets_for_times(self, timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is as old as the timestamp or younger, for any partitions; None where none is."""
         self._check_open()
         wanted = {partition_of(partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
         return {partition: self._session.log(*partition).offset_for_timestamp(timestamp_ms) for partition, timestamp_ms in wanted.items()}
 
-    @door
+    @checked_call
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
         self._check_open()
         return {partition: self._session.log(*partition).start_offset for partition in map(partition_of, partitions)}
 
-    @door
+    @checked_call
     def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Where each partition ends for this consumer (its isolation level), assigned or not."""
         self._check_open()
@@ -467,7 +467,7 @@ class Consumer:
 
     # ------------------------------------------------------------ committing
 
-    @door
+    @checked_call
     def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit, and return when that is durable at the level of ``__consumer_offsets``.
 
@@ -490,7 +490,7 @@ class Consumer:
                 raise RebalanceInProgress(error.group_id) from error
             raise
 
-    @door
+    @checked_call
     def commit_async(
         self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None, on_commit: OnCommit | None = None
     ) -> "futures.Future[None]":

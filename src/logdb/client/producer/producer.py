@@ -25,7 +25,7 @@ from logdb.client.producer.sender import Sender, SenderOptions
 from logdb.codec import Dispatcher, Route, SendFuture, compression
 from logdb.errors import Closed, CloseIncomplete, Forked, InvalidConfig, InvalidTransactionState, LogdbError, UnknownPartition
 from logdb.io import IO
-from logdb.mistakes import door
+from logdb.mistakes import checked_call
 from logdb.model import COMPRESSION_TYPES, Buffer, LogConfig, ProducerIdAndEpoch, RecordMetadata, TopicPartition
 from logdb.requests.session import Session
 
@@ -197,7 +197,7 @@ class Producer(Dispatcher):
             on_delivery=on_delivery,
         )
 
-    @door
+    @checked_call
     def _route(self, topic: str) -> Route:
         """A topic that was not sent to before.
 
@@ -272,7 +272,7 @@ class Producer(Dispatcher):
 
     # ------------------------------------------------------------ flush and close
 
-    @door
+    @checked_call
     def flush(self, timeout_ms: int | None = None) -> None:
         """Return once everything sent so far is acknowledged, and its callbacks have returned.
 
@@ -291,7 +291,7 @@ class Producer(Dispatcher):
         if left := self._sender.flush(timeout_ms):
             raise TimeoutError(f"{left} records wait to be written after timeout_ms={timeout_ms}")
 
-    @door
+    @checked_call
     def close(self, timeout_ms: int | None = None) -> None:
         """Take no more records, write those that wait, and end.  Closing twice is no error.
 

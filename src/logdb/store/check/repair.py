@@ -97,12 +97,11 @@ class Repairer:
     def _finish_replacements(self) -> None:
         """Finish the file renames of committed replacement intents first, as the next opening would."""
         for _, intent in read_in_child(self._catalogue_path).intents:
-            if intent.kind == replacement_intent.KIND:
+            if replacement_intent.replaces(intent):
                 directory = os.path.join(self._path, f"{intent.topic}-{intent.body['partition']}")
                 with contextlib.suppress(FileNotFoundError, CorruptionError):
                     if topic_file.load(self._io, directory).topic_id == intent.body["topic_id"]:
-                        replacement_intent.rename(self._io, directory, replacement_intent.decode(intent))
-                        replacement_intent.remove(self._io, directory, replacement_intent.decode(intent))
+                        replacement_intent.finish(self._io, directory, intent)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[lock.LockFile | None]:

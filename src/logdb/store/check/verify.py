@@ -212,7 +212,7 @@ class Verifier:
 
     def is_unfinished(self, entry: LogEntry) -> bool:
         """Whether the next opening will create the directory of a new partition."""
-        unfinished = any(intent.topic == entry.topic and intent.kind != replacement_intent.KIND for _, intent in self.dump.intents)
+        unfinished = any(intent.topic == entry.topic and not replacement_intent.replaces(intent) for _, intent in self.dump.intents)
         return unfinished and not exists(self._io, self._directory(entry.topic, entry.partition))
 
     def _directory(self, topic: str, partition: int) -> str:

@@ -191,14 +191,14 @@ def test_a_read_that_is_cancelled_while_another_call_is_under_way_gives_back_aft
 
 def test_what_a_quota_holds_back_is_answered_when_all_are_closed(tmp_path: Path) -> None:
     async def test(some: Some) -> None:
-        gate = some.session._gate
-        gate.quotas.configure({None: Quota(fetch_bytes=1)})
+        access = some.session._access
+        access.quotas.configure({None: Quota(fetch_bytes=1)})
         instance = some.add(ALICE, "i")
         await instance.use(instance.consumer.assign([("t", 0)]))
         instance.mode = "partitions"
         found = Answer(JSON, 1_000_000)
         reading = asyncio.create_task(instance.use(instance.read(found, 0, nothing)))
-        while not gate.metrics.counts().throttled_ms:
+        while not access.metrics.counts().throttled_ms:
             await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await some.all.close()

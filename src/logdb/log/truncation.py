@@ -1,0 +1,116 @@
+"""The end of a log, cut off: the segment that the new end lies in, written anew up to there, and the producers there.
+
+Knows batches, segments and snapshots of producers; changes nothing that the log has.  Does not know the catalogue:
+``store.truncation`` puts what is made here into place.  docs/durability.md, "Leaders and followers", tells the steps.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.disk import names_in, write_error
+from logdb.errors import CorruptionError, LogdbError
+from logdb.io import IO
+from logdb.log import producer_snapshot
+from logdb.log.producers import ProducerStates
+from logdb.log.replay import replay
+from logdb.log.segment_reader import SegmentReader, segment_slot
+from logdb.segment import buffers
+from logdb.segment.segment import CLEANED, Segment
+
+if TYPE_CHECKING:
+    from logdb.log.log import Log
+
+_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
+
+
+class Cut(NamedTuple):
+    """How a log is to end.
+
+    ``old``: the segment that ``offset``, the new end, lies in.  ``new``: the synced segment, under names that end in
+    ``.cleaned``, that is to take its place and be the active one.  ``producers``: at the new end; None: there never were any.
+    """
+
+    offset: int
+    old: Segment
+    new: Segment
+    producers: ProducerStates | None
+
+    def discard(self) -> None:
+        """Remove the copy; what cannot be removed, the next try or opening does."""
+        with contextlib.suppress(LogdbError):
+            self.new.remove()
+
+
+def end_for(log: "Log", offset: int) -> int:
+    """Where a log ends that is cut off at ``offset``, in [start offset, written end): the begin of the batch that holds it.
+
+    The log start offset, where that batch begins at it or before: nothing is left then that can be read.
+
+    Raises:
+        CorruptionError: The batch is damaged; FileMissing: its segment was removed or replaced meanwhile.
+    """
+    view = log.view
+    segment = view.segments[segment_slot(view.segments, offset)]
+    reader = SegmentReader(segment, offset, view.written_offset, view.epochs.entries or None)
+    batch = reader.read(1)
+    assert batch is not None, f"{log} has no batch at offset {offset}"
+    return max(int.from_bytes(batch[:8], "big"), view.start_offset)
+
+
+def cut(log: "Log", end_offset: int, *, io: IO, now_ms: int) -> Cut:
+    """Prepare a log to end at ``end_offset``, where a batch begins.
+
+    Raises:
+        CorruptionError: A batch below it is damaged; FileMissing: of a segment that was removed or replaced meanwhile.
+        DiskFull, WriteFailed, SyncFailed: The copy could not be written; it was removed.
+    """
+    view = log.view
+    epochs = view.epochs.entries or None
+    old = view.segments[segment_slot(view.segments, end_offset)]
+    producers = _producers_at(log, io, view.segments, end_offset, epochs, now_ms) if log.had_producers else None
+    interval = log.config.index_interval_bytes
+    new = Segment(io, log.directory, old.base_offset, writable=True, index_interval_bytes=interval, suffix=CLEANED)
+    try:
+        _copy(old, new, end_offset, epochs)
+    except OSError as error:
+        raise write_error(new.path, 0, error) from error
+    return Cut(offset=end_offset, old=old, new=new, producers=producers)
+
+
+def _copy(old: Segment, new: Segment, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
+    """Write the batches of ``old`` below ``end_offset``, if there are any, to ``new``, and sync them."""
+    new.remove()  # what an earlier try left
+    try:
+        new.create(old.append_ms)
+        new.created_ms = old.created_ms or old.append_ms
+        if old.base_offset < end_offset:
+            reader = SegmentReader(old, old.base_offset, end_offset, epochs)
+            while (chunk := reader.read(buffers.READ_SIZE_BYTES)) is not None:
+                new.append(chunk, reader.next_offset)
+                if new.size_bytes // _SYNC_SIZE_BYTES != (new.size_bytes - len(chunk)) // _SYNC_SIZE_BYTES:
+                    new.sync()
+                del chunk  # its buffer may be taken again
+            aborted = [entry for entry in old.transactions.entries() if entry.last_offset < end_offset]
+            new.transactions.rebuilt(aborted)
+            new.transactions.unsaved = bool(aborted)
+        new.sync()
+        new.save_indexes()
+    except BaseException:
+        with contextlib.suppress(LogdbError):
+            new.remove()
+        raise
+
+
+def _producers_at(
+    log: "Log", io: IO, segments: Sequence[Segment], end_offset: int, epochs: Sequence[tuple[int, int]] | None, now_ms: int
+) -> ProducerStates:
+    """What is known of the producers at an offset: the newest snapshot below it that is good, and the batches behind that."""
+    states, known_to = ProducerStates(), segments[0].base_offset
+    for offset in reversed(producer_snapshot.offsets(names_in(io, log.directory))):
+        if known_to <= offset <= end_offset:
+            with contextlib.suppress(FileNotFoundError, CorruptionError):
+                states, known_to = producer_snapshot.load(io, log.directory, offset).states, offset
+                break
+    replay(states, segments, known_to, end_offset, epochs, now_ms, note=lambda _segment, _aborted: None)
+    return states

@@ -1,0 +1,477 @@
+"""The end of a log cut off, and a log that begins anew: all that is known of it goes back, here, on the disk and for readers."""
+
+import os
+import threading
+
+import pytest
+
+import logdb
+from logdb.errors import Closed, CloseIncomplete, LogTruncated, OffsetOutOfRange, ReadOnly, SyncFailed, UnknownTopic, WriteFailed
+from support.batches import encode_batch
+from support.faulty_io import FaultyIO
+from support.followers import align, batches_of, catch_up, open_replica, producers_of
+from support.power_cut import die
+from support.produced import Sender, committed, values
+
+NOW = 1_700_000_000_000
+LEVELS = pytest.mark.parametrize("level", ["os", "interval", "fsync"])
+SMALL = {"segment.bytes": 1_024, "index.interval.bytes": 100}
+
+
+@pytest.fixture
+def io():
+    return FaultyIO()
+
+
+@pytest.fixture
+def db(tmp_path, io):
+    with opened(tmp_path / "db", io=io) as database:
+        yield database
+
+
+def opened(path, **options):
+    return open_replica(path, **{"linger_ms": 60_000, "clock": lambda: NOW, "batch_size": 200} | options)
+
+
+def made(db, **config):
+    db.create_topic("t", config=config)
+    return db.log("t")
+
+
+def cut(db, offset, **options):
+    return db._store.truncate_to("t", 0, offset, **options)
+
+
+def told(log):
+    """Epochs, producers, and transactions that overlap, over some segments; returns the log end after each step."""
+    ends = [log.end_offset]
+    plain, one, two = (Sender(log, number, transactional=number > 7) for number in (7, 8, 9))
+    for round_ in range(4):
+        steps = [
+            lambda: log.append_many([b"plain %d" % number for number in range(12)]),
+            lambda: plain.send(b"p" * 40, b"q"),
+            lambda: one.send(b"one" * 20),
+            lambda: two.send(b"two" * 20),
+            lambda: log.begin_epoch(log.epochs.latest + 2),
+            lambda: one.send(b"more of one"),
+            lambda: one.end(commit=False),
+            lambda: two.send(b"more of two"),
+            lambda number=round_: two.end(commit=number % 2 == 0),
+        ]
+        for step in steps:
+            step()
+            ends.append(log.end_offset)
+        log.flush()
+    return sorted(set(ends))
+
+
+def everything(log):
+    """All that a log says of itself, but for when producers sent."""
+    return {
+        "end": log.end_offset,
+        "batches": batches_of(log),
+        "values": values(log, log.start_offset),
+        "committed": committed(log, log.start_offset),
+        "epochs": [entry for entry in log.epochs.entries if entry[1] < log.end_offset],
+        "producers": producers_of(log),
+        "open": [left._replace(started_ms=0) for left in log.open_transactions()],
+        "aborted": log.aborted_transactions(log.start_offset, log.end_offset),
+        "stable": log.last_stable_offset,
+        "durable": log.view.flushed.offset,
+        "timestamp": log.offset_for_timestamp(0),
+    }
+
+
+# ---------------------------------------------------------------- what goes back
+
+
+@LEVELS
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_log_that_is_cut_off_is_as_if_no_more_had_come(tmp_path, level, sealed):
+    with opened(tmp_path / "db", durability=level) as whole:
+        ends = told(made(whole, **SMALL))
+        images = {end: images_below(whole.log("t"), end) for end in ends}
+    for number, end in enumerate(ends):
+        with opened(tmp_path / f"cut-{number}", durability=level) as db, opened(tmp_path / f"short-{number}", durability=level) as short:
+            for database, image in ((db, images[ends[-1]]), (short, images[end])):
+                made(database, **SMALL)
+                if image:
+                    database.log("t").follow_append(image)
+                database.log("t").flush()
+            if sealed:
+                db._store.checkpoint([db.log("t")])
+            log = db.log("t")
+            assert cut(db, end) == end
+            assert everything(log) == everything(short.log("t")), end
+            assert log.epochs.latest == log.leader_epoch == short.log("t").epochs.latest
+        assert logdb.verify(tmp_path / f"cut-{number}").ok
+        with opened(tmp_path / f"cut-{number}") as again, opened(tmp_path / f"short-{number}") as short:
+            assert everything(again.log("t")) == everything(short.log("t")), end
+
+
+def images_below(log, end_offset):
+    from logdb.codec import convert
+
+    return b"".join(bytes(image) for image, head in convert.headers(memoryview(batches_of(log))) if head.last_offset < end_offset)
+
+
+def test_within_a_batch_its_begin_counts(db):
+    log = made(db)
+    log.append_many([b"0", b"1"])
+    log.append_many([b"2", b"3", b"4"])
+    assert cut(db, 4) == 2
+    assert values(log) == [b"0", b"1"]
+    assert log.append(b"new") == 2
+    assert values(log) == [b"0", b"1", b"new"]
+
+
+def test_what_waits_goes_too(db):
+    log = made(db)
+    log.append_many([b"0"])
+    log.append(b"waits")
+    assert cut(db, 1) == 1
+    assert (log.end_offset, values(log)) == (1, [b"0"])
+
+
+def test_at_the_end_only_epochs_are_forgotten(db):
+    log = made(db)
+    log.append_many([b"0"])
+    log.begin_epoch(5)
+    assert cut(db, 1) == 1
+    assert log.epochs.entries == ((0, 0),)
+    assert log.leader_epoch == 0
+    log.begin_epoch(5)
+    log.append_many([b"1"])
+    assert [record.leader_epoch for record in log.read(0)] == [0, 5]
+    assert cut(db, 2) == 2
+    assert log.epochs.entries == ((0, 0), (5, 1))
+
+
+def test_a_log_may_be_cut_to_nothing(tmp_path, db):
+    log = made(db, **SMALL)
+    told(log)
+    assert cut(db, 0) == 0
+    assert (log.end_offset, values(log), log.epochs.entries, log.producers()) == (0, [], (), [])
+    log.append_many([b"new"])
+    assert values(log) == [b"new"]
+    db.close()
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == [b"new"]
+    assert logdb.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 51])
+def test_an_offset_that_the_log_does_not_have_is_refused(db, offset):
+    log = made(db)
+    log.append_many([b"x"] * 50)
+    db._store.delete_records("t", 0, 3)
+    with pytest.raises(OffsetOutOfRange, match=r"holds \[3, 50\)"):
+        cut(db, offset)
+    assert log.end_offset == 50
+
+
+def test_where_the_log_starts_within_a_batch_nothing_is_left(tmp_path, db):
+    log = made(db)
+    log.append_many([b"0", b"1", b"2"])
+    db._store.delete_records("t", 0, 1)
+    assert cut(db, 2) == 1
+    assert (log.start_offset, log.end_offset, values(log, 1)) == (1, 1, [])
+    assert log.append(b"new") == 1
+    assert values(log, 1) == [b"new"]
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t"), 1) == [b"new"]
+
+
+def test_what_is_replicated_stays(db):
+    log = made(db)
+    log.append_many([b"0"])
+    log.append_many([b"1", b"2"])
+    with pytest.raises(OffsetOutOfRange):
+        cut(db, 1, high_watermark=2)
+    with pytest.raises(OffsetOutOfRange):  # the batch begins below it
+        cut(db, 2, high_watermark=2)
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+    assert cut(db, 1, high_watermark=1) == 1
+
+
+@pytest.mark.parametrize(("moved_to", "left"), [(4, 4), (8, 7)])
+def test_the_high_watermark_is_no_further_than_the_log(db, moved_to, left):
+    log = made(db)
+    for number in range(10):
+        log.append_many([b"%d" % number])
+    log.move_high_watermark(moved_to, leader_epoch=1)
+    cut(db, 7)
+    assert log.high_watermark == log.view.high_watermark == left
+    db._store.begin_anew("t", 0, 9)
+    assert log.view.high_watermark == 9
+
+
+def test_it_goes_on_as_any_log(tmp_path, db):
+    log = made(db, **SMALL)
+    for _ in range(6):
+        end = log.end_offset
+        told(log)
+        half = (end + log.end_offset) // 2
+        assert end <= cut(db, half) <= half
+    before = everything(log)
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    with opened(tmp_path / "db") as again:
+        assert everything(again.log("t")) == before
+
+
+@LEVELS
+def test_a_kill_after_it_changes_nothing(tmp_path, level):
+    db = opened(tmp_path / "db", durability=level)
+    log = made(db, **SMALL)
+    ends = told(log)
+    cut(db, ends[12])
+    log.append_many([b"new"] * 5)
+    before = everything(log)
+    die(db)
+    with opened(tmp_path / "db", durability=level) as again:
+        after = everything(again.log("t"))
+        assert {**after, "durable": 0} == {**before, "durable": 0}
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_sidecars_go_with_their_segments(tmp_path, db):
+    log = made(db, **SMALL)
+    told(log)
+    log.roll()
+    db._store.checkpoint([log])
+    db._store.make_sidecars("t", 0)
+    sidecars = {name[:20] for name in os.listdir(log.directory) if name.endswith(".parquet")}
+    base = log.segments[2].base_offset
+    assert len(sidecars) > 3
+    cut(db, base + 1)
+    assert {int(name[:20]) for name in os.listdir(log.directory) if name.endswith(".parquet")} == {
+        int(name) for name in sidecars if int(name) < base
+    }
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_was_compacted_counts_no_further(tmp_path, db):
+    log = made(db, **SMALL, **{"cleanup.policy": "compact"})
+    log.append_many([b"value %d" % number for number in range(200)], [b"key %d" % (number % 7) for number in range(200)])
+    db._store.compact("t")
+    clean = db._store.clean_offset("t", 0)
+    assert clean == 200
+    end = cut(db, 90)
+    assert db._store.clean_offset("t", 0) == end <= 90
+    log.append_many([b"new %d" % number for number in range(100)], [b"key %d" % (number % 7) for number in range(100)])
+    db._store.compact("t")
+    assert sorted({record.key: record.value for record in log.read(0)}.values()) == [b"new %d" % number for number in range(93, 100)]
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+
+
+# ---------------------------------------------------------------- readers
+
+
+def test_readers_beyond_the_new_end_are_told(db):
+    log = made(db, **SMALL)
+    log.begin_epoch(1)
+    log.append_many([b"x" * 50] * 60)
+    begun, late = log.read(0), log.read(50)
+    epoch = next(begun).leader_epoch
+    following = log.follow(60, timeout_ms=10_000)
+    cut(db, 20)
+    end = log.end_offset
+    for call in (
+        lambda: log.read(50),
+        lambda: log.read_batches(50),
+        lambda: next(log.follow(50)),
+        lambda: list(late),
+        lambda: next(following),
+    ):
+        with pytest.raises(OffsetOutOfRange):
+            call()
+    log.begin_epoch(2)
+    log.append_many([b"y" * 50] * 60)
+    with pytest.raises(LogTruncated):
+        log.read(50, leader_epoch=epoch)
+    assert values(log, end) == [b"y" * 50] * 60
+
+
+def test_who_waits_beyond_the_new_end_is_woken(db):
+    log = made(db)
+    log.append_many([b"x"] * 10)
+    log.append_many([b"x"] * 10)
+    found: list[BaseException] = []
+    waits = threading.Event()
+
+    class Stop(threading.Event):
+        def is_set(self):
+            waits.set()
+            return super().is_set()
+
+    def follow() -> None:
+        try:
+            next(log.follow(20, stop=Stop()))
+        except BaseException as error:  # noqa: BLE001
+            found.append(error)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    waits.wait()
+    cut(db, 10)
+    log.begin_epoch(7)
+    log.append_many([b"y"] * 15)
+    thread.join(60)
+    assert [type(error) for error in found] in ([OffsetOutOfRange], [LogTruncated])
+
+
+def test_a_point_read_finds_no_old_record(db):
+    log = made(db)
+    log.append_many([b"old %d" % number for number in range(100)])
+    assert next(log.read(50)).value == b"old 50"
+    cut(db, 20)
+    end = log.end_offset
+    log.append_many([b"new %d" % number for number in range(end, 100)])
+    assert next(log.read(50)).value == b"new 50"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("offset", [0, 13, 40, 59])
+def test_a_reader_in_another_process_finds_the_new_end(tmp_path, db, sealed, offset):
+    log = made(db, **SMALL)
+    for number in range(60):
+        log.append_many([b"%d" % number * 20])
+    if sealed:
+        db._store.checkpoint([log])
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        seen = reader.log("t")
+        assert values(seen) == values(log)
+        cut(db, offset)
+        assert seen.end_offset == offset
+        assert values(seen) == values(log)
+        with pytest.raises(OffsetOutOfRange):
+            seen.read(60)
+        log.begin_epoch(3)
+        for number in range(30):
+            log.append_many([b"new %d" % number * 20])
+        assert values(seen) == values(log)
+        assert [record.leader_epoch for record in seen.read(0)] == [record.leader_epoch for record in log.read(0)]
+        if offset < 59:
+            with pytest.raises(LogTruncated):
+                seen.read(offset + 1, leader_epoch=0)
+
+
+def test_a_reader_in_another_process_knows_the_producers_again(tmp_path, db):
+    log = made(db, **SMALL)
+    ends = told(log)
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        seen = reader.log("t")
+        assert committed(seen) == committed(log)
+        for end in reversed(ends[::5]):
+            cut(db, end)
+            assert committed(seen) == committed(log)
+            assert seen.last_stable_offset == log.last_stable_offset
+            assert [left[:3] for left in seen.open_transactions()] == [left[:3] for left in log.open_transactions()]
+
+
+# ---------------------------------------------------------------- beginning anew
+
+
+@pytest.mark.parametrize("offset", [0, 30, 5_000])
+def test_a_log_begins_anew(tmp_path, db, offset):
+    log = made(db, **SMALL)
+    told(log)
+    db._store.checkpoint([log])
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        seen = reader.log("t")
+        assert values(seen) == values(log)
+        db._store.begin_anew("t", 0, offset)
+        assert (log.start_offset, log.end_offset, log.epochs.entries, log.producers()) == (offset, offset, (), [])
+        assert (seen.start_offset, seen.end_offset) == (offset, offset)
+        assert log.follow_append(encode_batch([b"first"], base_offset=offset, leader_epoch=9)) == range(offset, offset + 1)
+        assert values(log, offset) == values(seen, offset) == [b"first"]
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    assert not [name for name in os.listdir(tmp_path / "db" / "t-0") if name[:20].isdigit() and int(name[:20]) < offset]
+    with opened(tmp_path / "db") as again:
+        assert (again.log("t").start_offset, values(again.log("t"), offset)) == (offset, [b"first"])
+
+
+def test_a_follower_whose_leader_begins_behind_its_end(tmp_path, db):
+    with opened(tmp_path / "leader") as other:
+        leader = made(other, **SMALL)
+        told(leader)
+        follower = made(db, **SMALL)
+        follower.follow_append(leader.read_batches(0, 300)[0])
+        other._store.delete_records("t", 0, leader.end_offset - 17)
+        align(leader, db)
+        catch_up(leader, follower)
+        assert follower.start_offset <= leader.start_offset
+        assert values(follower, leader.start_offset) == values(leader, leader.start_offset)
+        db._store.delete_records("t", 0, leader.start_offset)
+        assert batches_of(follower) == batches_of(leader)
+        assert committed(follower, follower.start_offset) == committed(leader, leader.start_offset)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_a_log_that_is_gone(db):
+    made(db)
+    with pytest.raises(UnknownTopic):
+        db._store.truncate_to("u", 0, 0)
+    log = db.log("t")
+    db.delete_topic("t")
+    with pytest.raises(Closed):
+        db._store.writer.truncations.truncate_to(log, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "fdatasync"])
+def test_an_error_before_the_commit_changes_nothing(tmp_path, io, kind):
+    db = opened(tmp_path / "db", io=io)
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+    before = everything(log)
+    io.fail(kind, path=".cleaned")
+    with pytest.raises((WriteFailed, SyncFailed)) as caught:
+        cut(db, ends[9])
+    io.heal()
+    if caught.type is SyncFailed:
+        die(db)
+    else:
+        assert everything(log) == before
+        assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+        assert cut(db, ends[9]) == ends[9]
+        assert log.append_many([b"new"]) == range(ends[9], ends[9] + 1)
+        db.close()
+    with opened(tmp_path / "db") as again:
+        assert again.log("t").end_offset == (ends[-1] if caught.type is SyncFailed else ends[9] + 1)
+    assert logdb.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("what", ["rename .cleaned", "unlink .log", "unlink .snapshot", "rename leader-epoch-checkpoint"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_was_committed_is_finished(tmp_path, io, what, closed):
+    db = opened(tmp_path / "db", io=io)
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+    kind, path = what.split()
+    end, calls = ends[5], io.count(kind, path)
+    io.fail(kind, path=path)
+    with pytest.raises(WriteFailed):
+        cut(db, end)
+    assert io.count(kind, path) > calls
+    io.heal()
+    with pytest.raises(ReadOnly, match="a truncation was not finished"):
+        log.append(b"x")
+    if closed:
+        with pytest.raises(CloseIncomplete, match="lost 0 records"):
+            db.close()
+    else:
+        die(db)
+    with opened(tmp_path / "db") as again:
+        assert again.log("t").end_offset == end
+        assert again.log("t").read_only_reason is None
+    assert logdb.verify(tmp_path / "db").ok
