@@ -18,7 +18,7 @@ Threading: tables are immutable; what a version needs is worked out at its first
 import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from logdb.errors import InvalidMessage
@@ -298,6 +298,7 @@ class Struct:
         runs = _in_runs([field for field in there if field.tag is None], [write for _, _, write, _ in plain])
         tags = sorted((field.tag, field) for field in there if field.tag is not None)
         tagged = {tag: (field.name, field.default, *field.codec(version, flexible=True)) for tag, field in tags}
+        packs = {tag: _tagged_pack(tag, field.kind) for tag, field in tags}
         defaults = {field.name: field.default for field in self._fields}
 
         def write(out: bytearray, values: Mapping[str, Any]) -> None:
@@ -307,7 +308,7 @@ class Struct:
                 else:
                     write_field(out, values.get(names[0], of_names[0]))
             if tagged:
-                _write_tagged(out, tagged, values)
+                _write_tagged(out, tagged, packs, values)
             elif flexible:
                 out.append(0)
 
@@ -361,21 +362,33 @@ def _nullable(write: Write, read: Read) -> tuple[Write, Read]:
 _Tagged: TypeAlias = Mapping[int, tuple[str, Any, Write, Read]]
 
 
-def _write_tagged(out: bytearray, tagged: _Tagged, values: Mapping[str, Any]) -> None:
+def _tagged_pack(tag: int, kind: Type) -> Callable[[Any], bytes] | None:
+    """What packs tag, size and value of a tagged number at once; None for other types."""
+    if not isinstance(kind, _Fixed) or tag > 127:
+        return None
+    whole = struct.Struct(">BB" + kind.layout)
+    return partial(whole.pack, tag, whole.size - 2)
+
+
+def _write_tagged(out: bytearray, tagged: _Tagged, packs: Mapping[int, Callable[[Any], bytes] | None], values: Mapping[str, Any]) -> None:
     count, fields = 0, bytearray()
     for tag, (name, default, write, _) in tagged.items():
         value = values.get(name, default)
-        if value != default:
-            count += 1
-            data = bytearray()
-            write(data, value)
-            if tag < 128 and len(data) < 128:
-                fields += bytes((tag, len(data)))
-            else:
-                write_uvarint(fields, tag)
-                write_uvarint(fields, len(data))
-            fields += data
-    write_uvarint(out, count)
+        if value == default:
+            continue
+        count += 1
+        if (pack := packs[tag]) is not None:
+            fields += pack(value)
+            continue
+        data = bytearray()
+        write(data, value)
+        write_uvarint(fields, tag)
+        write_uvarint(fields, len(data))
+        fields += data
+    if count < 128:
+        out.append(count)
+    else:
+        write_uvarint(out, count)
     out += fields
 
 

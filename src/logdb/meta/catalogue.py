@@ -191,6 +191,7 @@ class Catalogue:
         self.read_only = read_only
         self.database_id = database_id
         self._environment = shared
+        self._topics: dict[str, tuple[int, TopicEntry]] = {}  # as read, and the number of the write that was the last then
         self._closed = False
 
     @staticmethod
@@ -271,7 +272,16 @@ class Catalogue:
         return self.read(ReadTransaction.topic_names)
 
     def topic(self, name: str) -> TopicEntry | None:
-        return self.read(lambda txn: txn.topic(name))
+        """One topic; read again only after a write."""
+        known = self._topics.get(name)
+        if known is not None and known[0] == self.number():
+            return known[1]
+        number, entry = self.read(lambda txn: (txn.number, txn.topic(name)))
+        if entry is None:
+            self._topics.pop(name, None)
+        else:
+            self._topics[name] = number, entry
+        return entry
 
     def log(self, topic: str, partition: int) -> LogEntry | None:
         return self.read(lambda txn: txn.log(topic, partition))

@@ -8,6 +8,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Self
 
 
 class ReaderWriterLock:
@@ -22,20 +23,19 @@ class ReaderWriterLock:
         self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}  # thread -> how often it has entered
         self._waiting = 0
-        self._passage = _Passage(self)
 
-    def shared(self) -> "_Passage":
+    def shared(self) -> Self:
         """To be entered by a ``with`` statement."""
-        return self._passage
+        return self
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         me = threading.get_ident()
         with self._lock:
             while self._waiting and me not in self._inside:
                 self._changed.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
 
-    def leave(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         me = threading.get_ident()
         with self._lock:
             self._inside[me] -= 1
@@ -56,18 +56,3 @@ class ReaderWriterLock:
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
-
-
-class _Passage:
-    """What ``ReaderWriterLock.shared`` gives: a generator would take longer than all the rest."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: ReaderWriterLock) -> None:
-        self._gate = gate
-
-    def __enter__(self) -> None:
-        self._gate.enter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._gate.leave()

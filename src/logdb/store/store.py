@@ -63,6 +63,7 @@ class Store:
     ) -> None:
         self.path, self.mode, self.linger_ms = path, mode, linger_ms
         self.snapshot: SnapshotFile | None = None
+        self.clock_ms: Callable[[], int] = clock or io.clock_ms  # time of day, in ms since 1970
         self._writer: Writer | None = None
         self._logs: OpenLogs | TailLogs
         share = partial(StoreState, path, mode, durability=durability, batch_size=batch_size, io=io, clock=clock)
@@ -139,10 +140,6 @@ class Store:
     def clock(self) -> Callable[[], int] | None:
         """The clock that was injected; None: the machine's, which records take coarsely."""
         return self._state.clock
-
-    def clock_ms(self) -> int:
-        """Time of day, in ms since 1970."""
-        return self._state.clock_ms()
 
     @property
     def was_closed(self) -> bool:
