@@ -54,7 +54,7 @@ class CountDown(NamedTuple):
     left: int
 
 
-class CredentialStore:
+class KeyValues:
     """A dict whose changes are records."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
 from logdb_http_api.door.shares import WAIT_S, Shares
-from logdb_http_api.door.tls import Beginnings, Certificate, Place
+from logdb_http_api.door.tls import Certificate, PendingHandshakes, Place
 from logdb_http_api.errors import ApiError, describe, headers_of
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
@@ -151,9 +151,9 @@ class HttpDoor:
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept: Callable[[], asyncio.Protocol] = self._connections.accept
         scheme = "http"
-        self._beginnings = None if self._certificate is None else Beginnings(self._certificate, self._connections)
-        if self._beginnings is not None:
-            accept, scheme = self._beginnings.begin, "https"
+        self._handshakes = None if self._certificate is None else PendingHandshakes(self._certificate, self._connections)
+        if self._handshakes is not None:
+            accept, scheme = self._handshakes.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
         return (f"{scheme}://{host_and_port(host, port)}",)
@@ -174,8 +174,8 @@ class HttpDoor:
         except TimeoutError:
             logger.warning("%d connections are cut off after %d ms", len(self._connections.open), timeout_ms)
         finally:
-            if self._beginnings is not None:
-                self._beginnings.abort()
+            if self._handshakes is not None:
+                self._handshakes.abort()
             self._connections.abort()
             self.backups.close()
             self._authenticator.close()

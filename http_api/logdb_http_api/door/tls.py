@@ -102,7 +102,7 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-class Beginnings:
+class PendingHandshakes:
     """Connections whose handshake is not over.  Used on one event loop."""
 
     def __init__(self, certificate: Certificate, connections: Connections) -> None:
@@ -112,7 +112,7 @@ class Beginnings:
 
     def begin(self) -> asyncio.Protocol:
         """The protocol for a connection that was accepted."""
-        return _Beginning(self, self._connections)
+        return _PendingHandshake(self, self._connections)
 
     def add(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)
@@ -135,10 +135,10 @@ class _Handshake(SSLProtocol):
         super()._on_handshake_complete(handshake_exc)
 
 
-class _Beginning(asyncio.Protocol):
+class _PendingHandshake(asyncio.Protocol):
     """One connection until its handshake is over."""
 
-    def __init__(self, all_of_them: Beginnings, connections: Connections) -> None:
+    def __init__(self, all_of_them: PendingHandshakes, connections: Connections) -> None:
         self._all, self._connections = all_of_them, connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

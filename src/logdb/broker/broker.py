@@ -320,6 +320,8 @@ class Broker:
 
     def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
         """Whether an append at that level, None: the topic's, waits for no disk: the log is in use, and the level is below fsync."""
+        if self._store.mode != "a":
+            return False  # a log beside its writer takes no append
         log = self._store.log_in_use(topic, partition)
         return log is not None and (durability or log.durability) != "fsync" and not log.fsync_only
 

@@ -83,6 +83,7 @@ def recover(
     clean: bool,
     distrust_cache: bool = False,
     replicated: bool = False,
+    restarted: bool = False,
     now_ms: int | None = None,
 ) -> Recovered:
     """Open the files of one partition.
@@ -92,6 +93,7 @@ def recover(
         clean: The last writer closed it: the files end where the recovery point is.
         distrust_cache: A sync failed: what the page cache shows may not be on the disk.
         replicated: A controller gives the leader epochs.
+        restarted: The log is open: unfinished files may be those of another thread.
         now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
     recovered = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
@@ -100,7 +102,7 @@ def recover(
     except FileNotFoundError:
         raise CorruptionError(directory, 0, "the directory of the partition is missing") from None
     cut_off = [name for name in names if name.endswith((CLEANED, ".tmp"))]  # of a compaction before its commit, of a file before its rename
-    for name in {*cut_off, *unnamed_sidecars(names, sealed)}:
+    for name in {*cut_off, *unnamed_sidecars(names, sealed)} if not restarted else ():
         remove(io, os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
     bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, recovered)

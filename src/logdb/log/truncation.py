@@ -6,8 +6,7 @@ Knows batches, segments and snapshots of producers; changes nothing that the log
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.disk import names_in, write_error
 from logdb.errors import CorruptionError, LogdbError
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 _SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
+class Cut(NamedTuple):
     """How a log is to end.
 
     ``old``: the segment that ``offset``, the new end, lies in.  ``new``: the synced segment, under names that end in

@@ -47,14 +47,16 @@ class LogStarts:
                 raise UnknownTopic(log.topic)  # deleted meanwhile
             if config is not None and state.topic(log.topic).config != config:
                 return False
+            if start_offset > log.view.written_offset:
+                return False  # it was cut off meanwhile
             below = [named for named in state.catalogue.segments(*name) if named.next_offset <= start_offset]
             if start_offset > log.start_offset:
                 self._commit(name, log, start_offset)
             gone = log.begin_at(max(start_offset, log.start_offset))
         for segment in gone:
             with state.checkpoint_lock:
-                if state.closed or state.logs.get(name) is not log:
-                    return True  # what has the file's name by now may be another topic's
+                if state.closed or state.logs.get(name) is not log or log.start_offset < start_offset:
+                    return True  # what has the file's name by now may be another topic's, or of a log that began anew
                 _remove(segment, start_offset)
         with state.checkpoint_lock:
             if not state.closed and state.logs.get(name) is log:

@@ -76,9 +76,19 @@ class OpenLogs:
 
     def recovered(self, log: Log) -> Recovered:
         """What there is of an open log, by the catalogue, as after a clean close."""
-        return self._recover(log.directory, self._entries.get(TopicPartition(log.topic, log.partition)), log.config, clean=True)
+        entry = self._entries.get(TopicPartition(log.topic, log.partition))
+        return self._recover(log.directory, entry, log.config, clean=True, restarted=True)
 
-    def _recover(self, directory: str, entry: LogEntry, config: LogConfig, *, clean: bool, distrust_cache: bool = False) -> Recovered:
+    def _recover(
+        self,
+        directory: str,
+        entry: LogEntry,
+        config: LogConfig,
+        *,
+        clean: bool,
+        distrust_cache: bool = False,
+        restarted: bool = False,
+    ) -> Recovered:
         state = self._state
         found = recover(
             state.io,
@@ -89,6 +99,7 @@ class OpenLogs:
             clean=clean,
             distrust_cache=distrust_cache,
             replicated=self._replicated,
+            restarted=restarted,
             now_ms=state.clock_ms(),
         )
         state.reports += found.reports

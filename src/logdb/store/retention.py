@@ -269,7 +269,8 @@ class Retention:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
         log.flush()  # a power cut must not leave the log ending before it starts
         log.roll(offset)
-        self._host.begin_at(log, offset)
+        if not self._host.begin_at(log, offset):
+            raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # it was cut off meanwhile
         return log.start_offset
 
 

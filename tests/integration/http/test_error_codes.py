@@ -54,7 +54,15 @@ NOT_PROVOKED = {
     **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing", "ThreadUnavailable"), "of a moment, or what is not there"),
     **dict.fromkeys(("LogdbError", "CloseIncomplete", "Closed"), "never raised itself; at the end, when nobody is answered"),
     **dict.fromkeys(
-        ("NotLeaderOrFollower", "NotEnoughReplicas", "NotEnoughReplicasAfterAppend", "OffsetNotAvailable", "StaleBrokerEpoch"),
+        (
+            "NotLeaderOrFollower",
+            "NotEnoughReplicas",
+            "NotEnoughReplicasAfterAppend",
+            "OffsetNotAvailable",
+            "StaleBrokerEpoch",
+            "FencedLeaderEpoch",
+            "UnknownLeaderEpoch",
+        ),
         "of several nodes: a single one leads all partitions, and has their only replicas",
     ),
     **dict.fromkeys(("NotCoordinator", "CoordinatorLoading"), "a single node coordinates all groups; tests/unit/broker provoke them"),

@@ -30,7 +30,7 @@ def connect(server, sockets, count):
 
 
 def places_of(server):
-    return server.server._doors[0]._connections.places
+    return server.server._doors[0]._connections.slots
 
 
 def test_silent_connections_of_one_address_leave_room_for_others(tmp_path, sockets):

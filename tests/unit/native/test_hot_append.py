@@ -93,12 +93,12 @@ def test_full_buffers_are_written_on_the_way() -> None:
 def test_the_view_is_released_after_the_write() -> None:
     views = []
 
-    class CredentialStore(Sink):
+    class Keeping(Sink):
         def _write(self, batches: memoryview, *numbers: int) -> None:
             views.append(batches)
             views.append(batches[5:])  # a view of it keeps the memory, but not for us
 
-    sink = CredentialStore()
+    sink = Keeping()
     sink.append(b"x" * 100)
     sink._drain()
     with pytest.raises(ValueError, match="released"):
