@@ -10,7 +10,7 @@ after them.
 from collections.abc import Iterator
 
 from logdb.codec import Record, RecordIterator, control, header
-from logdb.codec.batch import CONTROL, TRANSACTIONAL, attributes_at, size_at
+from logdb.codec.batch import CONTROL, TRANSACTIONAL, attributes_at, header_fields, size_at
 from logdb.codec.control import ControlType
 from logdb.codec.convert import decompress_batches
 from logdb.coordinator.effects import Coordinator
@@ -38,7 +38,7 @@ def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
             if attributes & CONTROL:
                 _apply_marker(coordinator, run)
             elif attributes & TRANSACTIONAL:
-                producer_id = int.from_bytes(run[43:51], "big", signed=True)
+                producer_id = next(header_fields(run)).producer_id
                 for record in _records(log, run, offset):
                     _apply(log, coordinator, record, producer_id)
             else:

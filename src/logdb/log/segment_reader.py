@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 
 from logdb.codec import Positions, Scanner, Status, convert, expected_batch, explain, header, span, split
-from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
+from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, HEADER_SIZE_BYTES
 from logdb.disk import File
 from logdb.errors import CorruptionError
 from logdb.segment import buffers
-from logdb.segment.segment import HEADER_SIZE, READ_FROM_BEGIN, ReadStart, Segment
+from logdb.segment.segment import READ_FROM_BEGIN, ReadStart, Segment
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
 _NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
@@ -122,13 +122,13 @@ class SegmentReader:
             head is not None
             and head.last_offset < self._offset
             and head.base_offset == expected
-            and HEADER_SIZE <= head.size_bytes < len(view) - skipped
+            and HEADER_SIZE_BYTES <= head.size_bytes < len(view) - skipped
         ):
             skipped += head.size_bytes
             expected = head.last_offset + 1
             head = span(view, skipped)
         self._scan_from(expected, self.position + skipped)
-        return skipped, HEADER_SIZE if head is None else max(HEADER_SIZE, head.size_bytes)
+        return skipped, HEADER_SIZE_BYTES if head is None else max(HEADER_SIZE_BYTES, head.size_bytes)
 
     def _scan_from(self, next_offset: int, position: int) -> None:
         self._scanner = Scanner(
@@ -144,7 +144,7 @@ class SegmentReader:
         """The size of a batch that did not fit; raises where that is not what is wrong."""
         assert self._scanner is not None
         _, head = header(view)
-        whole = HEADER_SIZE if head is None else head.size_bytes
+        whole = HEADER_SIZE_BYTES if head is None else head.size_bytes
         if status is Status.SHORT and complete and self.position + whole <= self._stop:
             return whole
         reason = explain(status, self._scanner)

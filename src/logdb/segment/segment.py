@@ -22,6 +22,7 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from logdb.codec import Scanner, Status, crc32c, explain, header, index_search, time_index_search
+from logdb.codec.batch import HEADER_SIZE_BYTES
 from logdb.disk import File, changing, exists, path_id, read_file, remove, write_file
 from logdb.errors import CorruptionError, DiskFull, LogdbError, WriteFailed
 from logdb.io import IO
@@ -37,9 +38,6 @@ INDEX_ENTRY_SIZE = 8
 _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
 PREALLOCATION_SIZE_BYTES = 8 << 20
-HEADER_SIZE = 61
-
-
 CLEANED = ".cleaned"  # suffix of files that compaction has written, until they replace the old ones
 
 
@@ -310,19 +308,19 @@ class Segment(FileHolder):
 
     def first_timestamp(self) -> int:
         """Base timestamp of the first batch, ms; -1 without one."""
-        _, found = header(self._pread(HEADER_SIZE, 0))
+        _, found = header(self._pread(HEADER_SIZE_BYTES, 0))
         return -1 if found is None else found.base_timestamp
 
     def first_epoch(self) -> int:
         """Leader epoch of the first batch.  The segment must have one."""
-        _, found = header(self._pread(HEADER_SIZE, 0))
+        _, found = header(self._pread(HEADER_SIZE_BYTES, 0))
         return 0 if found is None else found.leader_epoch
 
     def _is_batch(self, position: int, last_offset: int) -> bool:
         """Whether a batch that begins at ``position`` ends at ``last_offset``."""
-        if position + HEADER_SIZE > self.size_bytes:
+        if position + HEADER_SIZE_BYTES > self.size_bytes:
             return False
-        status, found = header(self._pread(HEADER_SIZE, position))
+        status, found = header(self._pread(HEADER_SIZE_BYTES, position))
         return status in (Status.OK, Status.SHORT) and found is not None and found.last_offset == last_offset
 
     def _is_time_entry(self, index: Buffer, time_index: Buffer, slot: int) -> bool:
@@ -338,8 +336,8 @@ class Segment(FileHolder):
                 return False
         before = index_search(index, len(index) // INDEX_ENTRY_SIZE, offset)
         position = _position(index, before - 1) if before else 0
-        while 0 <= position <= self.size_bytes - HEADER_SIZE:
-            _, found = header(self._pread(HEADER_SIZE, position))
+        while 0 <= position <= self.size_bytes - HEADER_SIZE_BYTES:
+            _, found = header(self._pread(HEADER_SIZE_BYTES, position))
             if found is None or found.last_offset >= self.base_offset + offset:
                 return found is not None and (found.last_offset, found.max_timestamp) == (self.base_offset + offset, timestamp)
             position += found.size_bytes
@@ -532,4 +530,4 @@ def _offset(index: Buffer, slot: int) -> int:
 
 
 def _read_size(size_bytes: int) -> int:
-    return min(max(size_bytes, HEADER_SIZE), buffers.READ_SIZE_BYTES)
+    return min(max(size_bytes, HEADER_SIZE_BYTES), buffers.READ_SIZE_BYTES)
