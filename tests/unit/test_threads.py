@@ -20,6 +20,7 @@ PER_LOG = "one of many, and renewed by Log.forked where a child can meet it"
 ELSEWHERE = {  # what is not renewed by itself, and why a child does not wait for it
     "src/logdb/threads.py": "the type of one",
     "src/logdb/log/log.py": PER_LOG,
+    "src/logdb/log/readable.py": PER_LOG,
     "src/logdb/log/tail.py": PER_LOG,
     "src/logdb/log/transactions.py": PER_LOG,
     "src/logdb/log/group_commit.py": "a child's commits are refused before",
