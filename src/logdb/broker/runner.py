@@ -87,7 +87,7 @@ class Shard(Generic[C]):
         clock: Callable[[], int],
         timers: Timers,
         execute: Callable[[Action], None],
-        while_appending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        while_appending: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
         follows: bool = False,
         loads_in_background: bool = False,
     ) -> None:
@@ -357,9 +357,10 @@ class Shard(Generic[C]):
         """Answer what was accepted once it is committed; returns the actions that may begin now."""
         pending = self._take_pending() if self._pending else []
         try:
-            sync = effects.sync
+            sync, actions = effects.sync, deque[Action]()
             for accepted in pending:
                 sync |= accepted.sync
+                actions += accepted.actions
             self.log.commit_to(self._accepted_offset, sync=sync)
             if effects.replies and self._waiting:
                 self._answer(effects)
@@ -368,7 +369,7 @@ class Shard(Generic[C]):
             if isinstance(error, LogdbError):
                 self._note_failure(effects, error)
             raise
-        return deque(itertools.chain.from_iterable(accepted.actions for accepted in pending))
+        return actions
 
     def _take_pending(self) -> list[Effects]:
         taken = []

@@ -46,7 +46,7 @@ class Shards(Generic[C]):
         *,
         timers: Timers,
         execute: Callable[[Action], None],
-        while_appending: Callable[[], AbstractContextManager[None]] = nullcontext,
+        while_appending: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """Begin with none open.
 
@@ -70,7 +70,8 @@ class Shards(Generic[C]):
         Raises:
             Closed, Forked, ReadOnly, SyncFailed: Nothing can be changed.
         """
-        return self.at(self.partition_of(name))
+        partition = self.partition_of(name)
+        return self._open.get(partition) or self._first_use(partition)
 
     def partition_of(self, name: str) -> int:
         """The number of the partition that keeps ``name``; otherwise as ``of``."""

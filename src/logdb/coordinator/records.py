@@ -144,6 +144,7 @@ def partition_of(name: str, partition_count: int) -> int:
 # ---------------------------------------------------------------- __consumer_offsets
 
 
+@lru_cache(maxsize=4096)
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     return _OFFSET_KEY.encode({"group": group_id, "topic": partition.topic, "partition": partition.partition}, 1, prefix=b"\0\1")
 
@@ -192,6 +193,7 @@ def parse_group_value(value: bytes) -> GroupValue:
 # ---------------------------------------------------------------- __transaction_state
 
 
+@lru_cache(maxsize=4096)
 def transaction_key(transactional_id: str) -> bytes:
     return _TRANSACTION_KEY.encode({"transactional_id": transactional_id}, 0, prefix=b"\0\0")
 

@@ -28,6 +28,7 @@ Source: Kafka's TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 from logdb.coordinator.effects import RETRY_MS, Action, Effects, Reply, StateRecord, SyncPartitions, Timer, TimerKey, WriteMarkers
@@ -212,7 +213,7 @@ class Step:
             sync=self._sync,
             deferred=self._deferred,
             replies=tuple(self._replies),
-            timers=tuple(Timer(key, delay_ms) for key, delay_ms in self._timers.items()),
+            timers=tuple(starmap(Timer, self._timers.items())),
             actions=tuple(self._actions),
             changes=self._changes,
         )

@@ -1,20 +1,20 @@
-"""A gate: many threads inside at once, or one alone.
+"""A reader-writer lock: many threads share it, or one has it alone.
 
-Knows threads.  Does not know what is done inside.  The catalogue's environment has one (a new map
-needs it alone), and a store has one (a snapshot captures the ends of all partitions alone).
+The catalogue's environment has one (a new map needs it alone), and so has a store (a snapshot captures all ends alone).
 """
 
 import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Self
 
 
 class ReaderWriterLock:
-    """Many may be inside at once, or one alone.
+    """Shared by many threads, or held by one alone.
 
-    Whoever waits to be alone goes before newcomers.  Nobody waits for
-    himself: a thread that is inside may enter again, or be alone.
+    A thread that waits to be alone goes before new sharers.  The lock is reentrant: a thread that shares it may share it
+    again, or take it alone.
     """
 
     def __init__(self) -> None:
@@ -22,20 +22,19 @@ class ReaderWriterLock:
         self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}  # thread -> how often it has entered
         self._waiting = 0
-        self._passage = _Passage(self)
 
-    def shared(self) -> "_Passage":
-        """To be entered by a ``with`` statement."""
-        return self._passage
+    def shared(self) -> Self:
+        """The context manager for sharing."""
+        return self
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         me = threading.get_ident()
         with self._lock:
             while self._waiting and me not in self._inside:
                 self._changed.wait()
             self._inside[me] = self._inside.get(me, 0) + 1
 
-    def leave(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         me = threading.get_ident()
         with self._lock:
             self._inside[me] -= 1
@@ -56,18 +55,3 @@ class ReaderWriterLock:
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
-
-
-class _Passage:
-    """What ``ReaderWriterLock.shared`` gives: a generator would take longer than all the rest."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: ReaderWriterLock) -> None:
-        self._gate = gate
-
-    def __enter__(self) -> None:
-        self._gate.enter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._gate.leave()

@@ -55,6 +55,7 @@ class StoreState:
     ) -> None:
         self.path, self.mode, self.catalogue, self.durability, self.batch_size = path, mode, catalogue, durability, batch_size
         self.io, self.clock, self.lock_file, self.clean = io, clock, lock_file, clean
+        self.clock_ms: Callable[[], int] = clock or io.clock_ms  # time of day, in ms since 1970
         self.logs: dict[TopicPartition, Log] = {}
         self.reports: list[str] = []
         self.closed, self._owner = False, os.getpid()
@@ -69,10 +70,6 @@ class StoreState:
         """Locks that a forked child needs, and that nobody holds."""
         self.topics_lock, self.transaction_gate = renewed(threading.RLock()), ReaderWriterLock()
         self.changes_lock = renewed(threading.Lock())
-
-    def clock_ms(self) -> int:
-        """Time of day, in ms since 1970."""
-        return self.clock() if self.clock is not None else self.io.clock_ms()
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -105,14 +102,15 @@ class StoreState:
     # ------------------------------------------------------------ whether it may be used
 
     def check_open(self) -> None:
-        if (error := self._unusable()) is not None:
+        if (self.closed or os.getpid() != self._owner) and (error := self._unusable()) is not None:
             raise error
 
     def check_writable(self) -> None:
-        self.check_open()
-        if self.mode == "r":
-            raise self.reads_only()
-        self.check_synced()
+        if self.closed or self.sync_failed is not None or self.mode == "r" or os.getpid() != self._owner:
+            self.check_open()
+            if self.mode == "r":
+                raise self.reads_only()
+            self.check_synced()
 
     def reads_only(self) -> ReadOnly:
         return ReadOnly(f"{self.path} was opened with mode='r': it can be read only")

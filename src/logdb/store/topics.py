@@ -73,7 +73,7 @@ def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> Topi
         name=entry.name,
         topic_id=entry.topic_id,
         partition_count=entry.partition_count,
-        config=entry.config,
+        config=dict(entry.config),
         internal=entry.name in INTERNAL_TOPICS,
         partitions=partitions,
     )

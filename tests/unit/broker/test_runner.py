@@ -11,7 +11,7 @@ from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
 from logdb.model import TopicPartition
-from support.coordinators import CountDown, CredentialStore, Do, Later, Note, Put, Release
+from support.coordinators import CountDown, Do, KeyValues, Later, Note, Put, Release
 from support.faulty_io import FaultyIO
 
 
@@ -28,7 +28,7 @@ class Bench:
     def open(self):
         self.db = logdb.open(self.path, io=self.io, durability=self.durability)
         self.db.create_topic("t", if_not_exists=True)
-        self.keeper = CredentialStore()
+        self.keeper = KeyValues()
         self.shard = Shard(self.db.log("t"), self.keeper, epoch=0, clock=lambda: 7, timers=self.timers, execute=self.act)
 
     def act(self, action):
