@@ -97,14 +97,15 @@ def wrong_snapshot(io: IO, directory: str, walk: ProducerWalk, *, compacted: boo
 
 
 def _contradicts(known: Producer, seen: Producer, begins_at: int, compacted: bool) -> bool:
-    if known.epoch < seen.epoch or (seen.first_offset >= 0) != (known.first_offset >= 0):
+    """Whether a snapshot's producer is not the one that the log's batches from ``begins_at`` on give; those before may be deleted."""
+    if known.epoch < seen.epoch or (seen.first_offset >= 0 and known.first_offset < 0):
         return True
     if known.first_offset >= begins_at and known.first_offset != seen.first_offset:
         return True
     if known.epoch != seen.epoch or not known.batches or known.batches[-1:] == seen.batches[-1:]:
         return False
     gone = not seen.batches or seen.batches[-1].last_offset < known.batches[-1].last_offset
-    return not (compacted and gone)
+    return not (gone and (compacted or known.batches[-1].first_offset < begins_at))
 
 
 def wrong_index(data: bytes, walk: ProducerWalk, base_offset: int, judged_below: int, *, compacted: bool) -> str | None:

@@ -255,3 +255,17 @@ def test_killed_at_every_call_of_a_repair(path, tmp_path):
             assert logdb.verify(there).ok, at
             assert state(there) == wanted, at
         at += 7
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_batches_of_a_transaction_that_were_deleted(tmp_path, ended):
+    with open_bare(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        sender = Sender(log, transactional=True)
+        sender.send(b"deleted")
+        db._store.delete_records("t", 0, 1)
+        log.append(b"kept")
+        if ended:
+            sender.end(commit=False)
+    assert logdb.verify(tmp_path / "db").ok
