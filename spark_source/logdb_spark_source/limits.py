@@ -1,7 +1,4 @@
-"""How much one micro-batch takes, and one partition's share of it: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay.
-
-Knows offsets and a clock.  Does not know logs, nor Spark.
-"""
+"""The size of a micro-batch, and each partition's share of it: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -10,12 +7,12 @@ P = TypeVar("P")
 
 
 def pro_rata(start: Mapping[P, int], end: Mapping[P, int], offsets_max: int) -> dict[P, int]:
-    """Where a micro-batch of ``offsets_max`` offsets ends: each partition gives one, if it has any, and of the rest its share.
+    """The end of a micro-batch of ``offsets_max`` offsets: each partition with offsets gives one, and its share of the rest.
 
-    Where more partitions than ``offsets_max`` have something to give, the batch is larger: none of them starves.
+    If more partitions than ``offsets_max`` have offsets, the batch is larger, so that no partition starves.
 
     Args:
-        start, end: Of the same partitions; what ends before it starts has nothing to give.
+        start, end: Of the same partitions; a partition that ends before its start has no offsets.
         offsets_max: 1 or more.
     """
     sizes = {one: end[one] - start[one] for one in end if end[one] > start[one]}
@@ -24,11 +21,11 @@ def pro_rata(start: Mapping[P, int], end: Mapping[P, int], offsets_max: int) -> 
 
 
 def shares(sizes: Mapping[P, int], count: int) -> dict[P, int]:
-    """``count`` handed out by size: at least one to each, at most its size, and no other is off its share by more than one.
+    """Divide ``count`` by size: at least one to each, at most its size, no other off its exact share by more than one.
 
     Args:
         sizes: 1 or more each.
-        count: If that is fewer than there are sizes, each gets one.
+        count: If it is less than the number of sizes, each gets one.
     """
     rest, total = count - len(sizes), sum(sizes.values()) - len(sizes)
     if rest >= total:
@@ -37,15 +34,15 @@ def shares(sizes: Mapping[P, int], count: int) -> dict[P, int]:
         return dict.fromkeys(sizes, 1)
     given = {one: 1 + (size - 1) * rest // total for one, size in sizes.items()}
     missing = count - sum(given.values())
-    for one in sorted(sizes, key=lambda one: (sizes[one] - 1) * rest % total, reverse=True)[:missing]:  # what rounding took
+    for one in sorted(sizes, key=lambda one: (sizes[one] - 1) * rest % total, reverse=True)[:missing]:  # the remainder of rounding down
         given[one] += 1
     return given
 
 
 class Delay:
-    """Holds a batch back until there are ``offsets_min`` offsets for it, or ``delay_ms_max`` have passed since the last one.
+    """Delays a batch until it has ``offsets_min`` offsets, or ``delay_ms_max`` have passed since the last one.
 
-    The first one is not held back.
+    The first batch is not delayed.
     """
 
     def __init__(self, offsets_min: int, delay_ms_max: int, monotonic_ms: Callable[[], int]) -> None:
@@ -53,7 +50,7 @@ class Delay:
         self._last_ms: int | None = None
 
     def holds(self, count: int) -> bool:
-        """Whether a batch of so many offsets is to wait; if not, it counts as the last one."""
+        """Whether a batch of so many offsets has to wait; if not, it becomes the last one."""
         now = self._monotonic_ms()
         if self._last_ms is not None and count < self._offsets_min and now - self._last_ms < self._delay_ms_max:
             return True

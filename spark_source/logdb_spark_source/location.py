@@ -1,10 +1,9 @@
-"""Where the database is, in a form that travels in a plan: a directory, or the URLs of servers.
+"""The location of the database in a plan: a directory, or the URLs of servers.
 
-Knows how a process opens it, once, and again after a fork or where another directory has the name by now.  Does not know
-what is read.  Holds no secret: who to be at a server, LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD, say in each process,
-driver and executors.
+A process opens it once, and again after a fork or if another directory has the name.  It has no secret: driver and executors take
+credentials from LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD, in their environment.
 
-Threading: any number of threads.
+Threading: any thread.
 """
 
 import os
@@ -16,12 +15,12 @@ from urllib.parse import urlsplit
 import logdb
 from logdb.threads import renewed
 
-_CONNECT_TIMEOUT_MS = 30_000  # a server that starts again fails no task
+_CONNECT_TIMEOUT_MS = 30_000  # a restart of the server must not fail a task
 _Identity = tuple[int, int, int] | None
 
 
 class _Opened(NamedTuple):
-    """A handle, by which process it was opened, and what the catalogue's file was then."""
+    """A handle, the process that opened it, and the identity of the catalogue's file at that time."""
 
     database: logdb.Database
     pid: int
@@ -34,24 +33,24 @@ _lock = renewed(threading.Lock())
 
 @dataclass(frozen=True)
 class Location:
-    """A directory (``path``, absolute), or servers (``urls``, of one cluster); exactly one of them is given."""
+    """A directory (``path``, absolute), or servers (``urls``, of one cluster); exactly one of them."""
 
     path: str | None = None
     urls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.path is None) == (not self.urls):
-            raise ValueError(f"path={self.path!r} and urls={self.urls!r}: exactly one of them is to be given")
+            raise ValueError(f"path={self.path!r} and urls={self.urls!r}: give exactly one of them")
         if self.path is not None and not os.path.isabs(self.path):
-            raise ValueError(f"path={self.path!r}: it is to be absolute")
+            raise ValueError(f"path={self.path!r}: it has to be absolute")
         if any(part.username is not None or part.password is not None for part in map(urlsplit, self.urls)):
-            raise ValueError("a URL here holds no user and no password: it is written into plans and logs")
+            raise ValueError("the URL must not have a user or a password, because plans and logs show it")
 
     def __str__(self) -> str:
         return self.path if self.path is not None else ",".join(self.urls)
 
     def open(self) -> logdb.Database:
-        """The database, for reading; one handle for a place in each process, which nobody closes.
+        """The database, for reading; one handle per location and process, which callers do not close.
 
         Raises:
             NotADatabase, ServerUnavailable, AuthenticationFailed: as ``logdb.open``.
@@ -62,18 +61,18 @@ class Location:
                 return known.database
             if known is not None and known.pid == pid:
                 known.database.close()
-            database = self.open_anew()
+            database = self.open_new_handle()
             _opened[self] = _Opened(database, pid, identity)
             return database
 
-    def open_anew(self) -> logdb.Database:
-        """The database, for reading, by a handle that is the caller's to close."""
+    def open_new_handle(self) -> logdb.Database:
+        """The database, for reading, by a handle that the caller closes."""
         if self.path is not None:
             return logdb.open(self.path, mode="r")
         return logdb.open(self.urls, connect_timeout_ms=_CONNECT_TIMEOUT_MS)
 
     def _identity(self) -> _Identity:
-        """What tells a directory from another one that has its name later; None where there is nothing yet."""
+        """The identity of a directory, which another one of that name lacks; None if it does not exist yet."""
         if self.path is None:
             return None
         try:

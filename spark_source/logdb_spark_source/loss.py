@@ -1,7 +1,4 @@
-"""Offsets that were there once and are not any more: an error, or a warning where that was asked for.
-
-Knows the option failOnDataLoss.  Does not know how offsets are lost.
-"""
+"""Deleted offsets: an error, or with failOnDataLoss=false a warning."""
 
 import logging
 from typing import Protocol
@@ -12,25 +9,25 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(LogdbError):
-    """Records that were to be read are gone: retention has removed them, or the topic was deleted or made anew."""
+    """Records that a query needs are gone: retention has deleted them, or the topic was deleted or created again."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; with failOnDataLoss=false reading goes on with what there is")
+        super().__init__(f"{what}; with failOnDataLoss=false reading continues with the remaining records")
 
 
 class Lossy(Protocol):
-    """Whoever has the option."""
+    """An object with the option."""
 
     @property
     def fail_on_data_loss(self) -> bool: ...
 
 
 def lost(what: str, options: Lossy) -> None:
-    """Tell that something is gone.
+    """Report that records are gone.
 
     Raises:
         DataLoss: Unless failOnDataLoss is false.
     """
     if options.fail_on_data_loss:
         raise DataLoss(what)
-    logger.warning("%s; failOnDataLoss=false: going on with what there is", what)
+    logger.warning("%s; failOnDataLoss=false: continuing with the remaining records", what)

@@ -1,10 +1,8 @@
-"""What a sink notes beside its staged files: the last batch of a query that it has committed.
+"""The note beside a sink's staged files: the last batch of a query that the sink has committed.
 
-Knows a small file for each query.  Does not know databases.
-
-What counts is the offset that the database holds, which is committed with the records.  The note is compared with it, so
-that a database that has forgotten it (another one in its place, an older backup, a group that expired or was deleted) is
-noticed.  It is written after the commit, and not synced: it may lag behind, and is never ahead.
+The offset in the database counts, which is committed with the records.  The note is compared with it to detect a database that has
+lost it (another database, an older backup, a group that expired or was deleted).  The note is written after the commit, and not
+synced: it may be older than the commit, never newer.
 
     <name>.last     {"batch": 7}
 """
@@ -17,11 +15,11 @@ from urllib.parse import quote
 from logdb_spark_source.staging import SUFFIX, make_directory, named_errors, remove
 
 NOTHING = -1
-"""As a batch id: none is known."""
+"""As a batch id: none."""
 
 
 def last(directory: str, name: str) -> int:
-    """The last batch that is noted; a note that cannot be read is none."""
+    """The last noted batch; an unreadable note counts as none."""
     try:
         with open(path(directory, name), "rb") as file:
             return int(json.load(file)["batch"])
@@ -33,7 +31,7 @@ def note(directory: str, name: str, batch_id: int) -> None:
     """Note that ``batch_id`` is committed.
 
     Raises:
-        DiskFull, WriteFailed: as they say; the note before is still there.
+        DiskFull, WriteFailed: see ``logdb.errors``; the former note is unchanged.
     """
     where, unfinished = path(directory, name), os.path.join(directory, uuid.uuid4().hex + SUFFIX)
     with named_errors(where):
@@ -48,5 +46,5 @@ def note(directory: str, name: str, batch_id: int) -> None:
 
 
 def path(directory: str, name: str) -> str:
-    """The file of a query's note."""
+    """The path of a query's note."""
     return os.path.join(directory, f"{quote(name, safe='')}.last")

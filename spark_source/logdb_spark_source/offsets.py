@@ -1,7 +1,6 @@
-"""Where reading begins and ends: the forms in which Spark's Kafka source takes it, and the offsets they come to.
+"""The begin and end of reading: the forms of Spark's Kafka source, and the offsets that they mean.
 
-Knows earliest, latest, JSON of offsets and of timestamps, one timestamp for all.  Does not know which of several options
-counts (``options``), nor tasks.
+The forms: earliest, latest, JSON of offsets or of timestamps, one timestamp for all.  ``options`` decides which of several options counts.
 """
 
 import json
@@ -21,12 +20,12 @@ _OFFSETS = 'allowed are earliest, latest, or JSON such as {"topic":{"0":23,"1":-
 
 @dataclass(frozen=True)
 class Bound:
-    """Where all partitions begin, or end, to be read.
+    """The begin, or the end, of all partitions.
 
     Attributes:
-        option: The option that says it.
-        by: What ``value`` counts.
-        value: For every partition the same, or for each its own; an offset may be ``EARLIEST`` or ``LATEST``.
+        option: The option with the value.
+        by: The unit of ``value``.
+        value: One for all partitions, or one for each; an offset may be ``EARLIEST`` or ``LATEST``.
     """
 
     option: str
@@ -34,14 +33,14 @@ class Bound:
     value: int | Mapping[TopicPartition, int]
 
     def of(self, partition: TopicPartition) -> int:
-        """What is said of one partition."""
+        """The value of one partition."""
         return self.value if isinstance(self.value, int) else self.value[partition]
 
     def check_covers(self, partitions: Iterable[TopicPartition]) -> None:
-        """Where each partition has its own value, none is left out and none is too many.
+        """Check that the values of partitions are exactly those of ``partitions``.
 
         Raises:
-            InvalidConfig: naming them.
+            InvalidConfig: Names the missing or extra ones.
         """
         if isinstance(self.value, int):
             return
@@ -49,17 +48,17 @@ class Bound:
         if missing := sorted(wanted - self.value.keys()):
             raise InvalidConfig(self.option, named(self.value), f"name every partition that is read; missing: {named(missing)}")
         if strange := sorted(self.value.keys() - wanted):
-            raise InvalidConfig(self.option, named(self.value), f"name no others than are read; these are not: {named(strange)}")
+            raise InvalidConfig(self.option, named(self.value), f"name only partitions that are read; these are not: {named(strange)}")
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """Some partitions in a message."""
+    """Some partitions, for a message."""
     shown = [f"{one.topic}-{one.partition}" for one in partitions]
     return ", ".join(shown[:10]) + (f" and {len(shown) - 10} more" if len(shown) > 10 else "")
 
 
 def parse_offsets(option: str, text: str) -> Bound:
-    """A word that stands for all partitions, or JSON with an offset for each.
+    """A word for all partitions, or JSON with an offset for each.
 
     Raises:
         InvalidConfig: It is neither.
@@ -141,11 +140,11 @@ def _refuse(option: str, text: str, expected: str) -> Any:
 
 @dataclass(frozen=True)
 class Resolver:
-    """Finds the offsets of a database that bounds come to.
+    """Finds the offsets of a database that bounds mean.
 
     Attributes:
-        isolation_level: Of committed records, reading ends before what is undecided.
-        known_ends: Where reading ended when that was looked up once and for all; None: it is looked up each time.
+        isolation_level: With read_committed, reading ends at the last stable offset.
+        known_ends: The ends, if they are fixed; None: they are looked up each time.
     """
 
     database: logdb.Database
@@ -153,23 +152,23 @@ class Resolver:
     known_ends: Mapping[TopicPartition, int] | None = None
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where reading ends."""
+        """The ends of reading."""
         return {one: self._end(one) for one in partitions}
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs start now."""
+        """The present log start offsets."""
         return {one: self.database.log(*one).start_offset for one in partitions}
 
     def starting(
         self, bound: Bound, partitions: Iterable[TopicPartition], *, strategy: Literal["error", "latest"]
     ) -> dict[TopicPartition, int]:
-        """Where each partition begins to be read.
+        """The offset at which each partition begins.
 
         Args:
-            strategy: Where no record is as young as a timestamp: fail, or begin at the end.
+            strategy: If no record is as young as a timestamp: fail, or begin at the end.
 
         Raises:
-            InvalidConfig: Of ``strategy`` error, naming option and partition.
+            InvalidConfig: With ``strategy`` error; names option and partition.
         """
         found = {}
         for one in partitions:
@@ -177,16 +176,16 @@ class Resolver:
             if offset is None and strategy == "error":
                 what = f"{bound.of(one)} for {one.topic}-{one.partition}"
                 otherwise = "with startingOffsetsByTimestampStrategy=latest reading begins at the end"
-                raise InvalidConfig(bound.option, what, f"there is no record of that time or later; {otherwise}")
+                raise InvalidConfig(bound.option, what, f"no record has that time or a later one; {otherwise}")
             found[one] = self._end(one) if offset is None else offset
         return found
 
     def ending(self, bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each partition ends to be read: where no record is as young as a timestamp, at its end."""
+        """The offset at which each partition ends; the log end if no record is as young as a timestamp."""
         return {one: self._end(one) if (offset := self._offset(bound, one)) is None else offset for one in partitions}
 
     def _offset(self, bound: Bound, one: TopicPartition) -> int | None:
-        """The offset of a bound; None for a timestamp that no record has, or a later one."""
+        """The offset of a bound; None for a timestamp after the last record's."""
         wanted = bound.of(one)
         if bound.by == "timestamp_ms":
             offset = self.database.log(*one).offset_for_timestamp(wanted)

@@ -1,9 +1,8 @@
-"""The options of ``format("logdb")`` for reading: their names, their values, and which of them counts.
+"""The options of ``format("logdb")`` for reading: names, values, precedence.
 
-Knows what Spark's Kafka source takes, and what is our own.  Does not know the database: whether a topic exists is found
-by ``selection``, what an offset is by ``offsets``.
+They are those of Spark's Kafka source, and its own.  ``selection`` and ``offsets`` compare them with the database.
 
-Names are compared without case, as Spark's are.  Each error names the option and what is allowed.
+Names are compared without case, as Spark's are.  Each error has the option and its allowed values.
 """
 
 import difflib
@@ -42,7 +41,7 @@ READING = (
     *_ISOLATION,
     "columns",
 )
-"""Every option that reading takes."""
+"""All options for reading."""
 
 _SECRETS = ("user", "password", "token")
 _OF_A_BROKER = re.compile(r"kafka\.|kafkaConsumer\.|fetchOffset\.|groupIdPrefix$", re.IGNORECASE)
@@ -53,7 +52,7 @@ _DELAY_MS = 15 * 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What is to be read, from where, and how.  Attributes are the options of these names."""
+    """Source, range and manner of a read.  Attributes are the options of these names."""
 
     place: Location
     selection: Selection
@@ -72,10 +71,10 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "ReadOptions":
-        """Options as Spark hands them over.
+        """Parse Spark's options.
 
         Raises:
-            InvalidConfig: One is unknown, is missing, contradicts another or has a value that is not allowed.
+            InvalidConfig: One is unknown, missing, contradicts another or has an invalid value.
         """
         options = Given(given, READING)
         include_headers = options.flag("includeHeaders", default=False)
@@ -102,41 +101,41 @@ class ReadOptions:
         )
 
     def start_of_batch(self) -> Bound:
-        """Where a batch begins; earliest unless said otherwise.
+        """The begin of a batch; by default earliest.
 
         Raises:
-            InvalidConfig: It is to begin at the end.
+            InvalidConfig: It is latest.
         """
         bound = self.starting or Bound("startingOffsets", "offset", EARLIEST)
         _refuse_mark(bound, LATEST, "a batch cannot begin at latest (-1); allowed are earliest (-2), offsets and timestamps")
         return bound
 
     def end_of_batch(self) -> Bound:
-        """Where a batch ends; latest unless said otherwise.
+        """The end of a batch; by default latest.
 
         Raises:
-            InvalidConfig: It is to end at the begin.
+            InvalidConfig: It is earliest.
         """
         bound = self.ending or Bound("endingOffsets", "offset", LATEST)
         _refuse_mark(bound, EARLIEST, "a batch cannot end at earliest (-2); allowed are latest (-1), offsets and timestamps")
         return bound
 
     def start_of_stream(self) -> Bound:
-        """Where a stream without a checkpoint begins; latest unless said otherwise.
+        """The begin of a stream without a checkpoint; by default latest.
 
         Raises:
-            InvalidConfig: It is to end somewhere.
+            InvalidConfig: An end is given.
         """
         if self.ending is not None:
-            raise InvalidConfig(self.ending.option, "…", "a stream has no end: it is for batches only")
+            raise InvalidConfig(self.ending.option, "…", "only batches have an end")
         return self.starting or Bound("startingOffsets", "offset", LATEST)
 
 
 class Given:
-    """Options as they came: looked up without case, and read as what they are to be.
+    """Options as given: looked up without case, and parsed by type.
 
     Raises:
-        InvalidConfig: There is one that is not in ``known`` nor in ``also``, or it holds a secret.
+        InvalidConfig: One is neither in ``known`` nor in ``also``, or has a secret.
     """
 
     def __init__(self, given: Mapping[str, str], known: Sequence[str], *, also: Sequence[str] = ()) -> None:
@@ -148,7 +147,7 @@ class Given:
         by_lower = {name.lower(): name for name in known}
         for name in self._given.keys() - passed:
             if name in _SECRETS:
-                reason = "who to be is said by LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD, of driver and executors: plans are logged"
+                reason = "set LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD, for driver and executors, because plans are logged"
                 raise InvalidConfig(name, "…", reason)
             if name == "kafka.bootstrap.servers":
                 raise InvalidConfig(name, self._given[name], "format('logdb') has url=http://host:port, or path=directory, instead")
@@ -158,7 +157,7 @@ class Given:
                 raise InvalidConfig(name, self._given[name], f"{hint}there is no such option; options are {', '.join(known)}")
 
     def text(self, name: str) -> str | None:
-        """The value as it is; None: not given."""
+        """The value as given; None without one."""
         return self._given.get(name.lower())
 
     def among(self, names: Iterable[str]) -> list[str]:
@@ -166,7 +165,7 @@ class Given:
         return [name for name in names if name.lower() in self._given]
 
     def either(self, names: Sequence[str]) -> str:
-        """Which of the spellings of one option was given, the first if none was."""
+        """The spelling of an option that was given; the first if none was."""
         return (self.among(names) or list(names))[0]
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -204,14 +203,14 @@ class Given:
 
 
 def place_of(options: Given) -> Location:
-    """Where the database is, by the options ``path`` and ``url``.
+    """The location of the database, from the options ``path`` and ``url``.
 
     Raises:
-        InvalidConfig: Not exactly one of them is given, or it is not what it should be.
+        InvalidConfig: Both or none are given, or the value is invalid.
     """
     given = options.among(PLACE)
     if len(given) != 1:
-        raise InvalidConfig(" and ".join(given) or "path", None, "exactly one is to be given of path (a directory) and url (of a server)")
+        raise InvalidConfig(" and ".join(given) or "path", None, "give exactly one of path (a directory) and url (of a server)")
     name = given[0]
     value = (options.text(name) or "").strip()
     if name == "path":
@@ -220,7 +219,7 @@ def place_of(options: Given) -> Location:
     for url in urls or [value]:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            reason = "a URL without user and password: LOGDB_USER and LOGDB_PASSWORD of driver and executors say who to be"
+            reason = "a URL without user and password: set LOGDB_USER and LOGDB_PASSWORD for driver and executors"
             raise InvalidConfig(name, f"{parts.scheme}://…@{parts.hostname}", f"allowed is {reason}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidConfig(name, value, "allowed are http://host:port or https://host:port, several separated by commas")
@@ -228,16 +227,16 @@ def place_of(options: Given) -> Location:
 
 
 def directory_of(name: str, value: str) -> str:
-    """The directory that the option ``name`` says, absolute: as a path, or as a URI of the scheme file.
+    """The directory in the option ``name``, absolute: a path, or a URI of the scheme file.
 
     Raises:
-        InvalidConfig: It is none.
+        InvalidConfig: It is not a directory.
     """
     path = value
     if "://" in value or value.startswith("file:"):
         parts = urlsplit(value)
         if name == "path" and parts.scheme in ("http", "https"):
-            raise InvalidConfig(name, "…", "a server is named by the option url")
+            raise InvalidConfig(name, "…", "use the option url for a server")
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
             raise InvalidConfig(name, value, "allowed is a directory that driver and executors see, as /data/db or file:///data/db")
         path = parts.path
@@ -249,7 +248,7 @@ def directory_of(name: str, value: str) -> str:
 def _selection(options: Given) -> Selection:
     given = options.among(_SELECTION)
     if len(given) != 1:
-        raise InvalidConfig(" and ".join(given) or "subscribe", None, f"exactly one is to be given of {', '.join(_SELECTION)}")
+        raise InvalidConfig(" and ".join(given) or "subscribe", None, f"give exactly one of {', '.join(_SELECTION)}")
     option = given[0]
     value = (options.text(option) or "").strip()
     if option == "assign":
@@ -262,7 +261,7 @@ def _selection(options: Given) -> Selection:
     try:
         re.compile(value)
     except re.error as error:
-        raise InvalidConfig(option, value, f"allowed is a regular expression; this one is wrong: {error}") from None
+        raise InvalidConfig(option, value, f"allowed is a regular expression: {error}") from None
     if not value:
         raise InvalidConfig(option, value, "allowed is a regular expression that matches whole names of topics")
     return Selection(option=option, pattern=value)
@@ -273,7 +272,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _bound(options: Given, names: Sequence[str]) -> Bound | None:
-    """What counts of (one timestamp, timestamps by partition, offsets): the first that is given; all are checked."""
+    """The bound that counts of (one timestamp, timestamps by partition, offsets): the first given one; all are checked."""
     timestamp, by_timestamp, by_offset = (options.text(name) for name in names)
     found = [
         None if timestamp is None else parse_timestamp(names[0], timestamp),

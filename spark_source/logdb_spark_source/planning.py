@@ -1,7 +1,4 @@
-"""From offsets to tasks: what is to be read, cut or put together for as many tasks as are wanted.
-
-Knows counts of offsets.  Does not know records, nor where they are.
-"""
+"""From offsets to tasks: ranges are cut or joined to the wanted number of tasks."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -12,11 +9,11 @@ from pyspark.sql.datasource import InputPartition
 from logdb_spark_source.limits import shares
 
 ROWS_PER_TASK = 100_000
-"""Offsets below which a task of its own costs more than it saves: starting one takes as long as reading so many."""
+"""Fewer offsets than that are not worth a task of their own: starting one takes as long as reading so many."""
 
 
 class Range(NamedTuple):
-    """Offsets [``start``, ``end``) of one partition of the topic that has the id ``topic_id``."""
+    """Offsets [``start``, ``end``) of one partition of the topic with the id ``topic_id``."""
 
     topic: str
     topic_id: str
@@ -26,27 +23,27 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return self.end - self.start
 
 
 class Task(InputPartition):
-    """What one Spark task reads: ranges, one after the other."""
+    """The ranges of one Spark task, in order."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        super().__init__(tuple(tuple(one) for one in ranges))  # plain tuples pickle in a third of the bytes
+        super().__init__(tuple(tuple(one) for one in ranges))  # plain tuples pickle to a third of the bytes
 
     @property
     def ranges(self) -> list[Range]:
-        """In the order in which they are read."""
+        """In reading order."""
         return [Range(*one) for one in self.value or ()]
 
 
 def divide(ranges: Iterable[Range], *, count_min: int | None = None, records_max: int | None = None) -> list[Range]:
-    """Ranges, those without offsets left out, cut into pieces.
+    """The non-empty ranges, cut into pieces.
 
     Args:
-        count_min: Cut into so many, the largest into the most; fewer where there are not so many offsets.
+        count_min: The least number of pieces, more of the larger ranges; fewer if there are not so many offsets.
         records_max: Most offsets of a piece, 1 or more.
     """
     pieces = [one for one in ranges if one.size > 0]
@@ -65,10 +62,10 @@ def _cut(one: Range, count: int) -> list[Range]:
 
 
 def pack(ranges: Sequence[Range], *, count_min: int = 1, rows_per_task: int = ROWS_PER_TASK) -> list[Task]:
-    """Put ranges together into tasks of about ``rows_per_task`` offsets; larger ones stay alone, none is cut.
+    """Join ranges to tasks of about ``rows_per_task`` offsets; larger ranges stay alone, none is cut.
 
     Args:
-        count_min: Fewest tasks, where there are so many ranges.
+        count_min: The least number of tasks, if there are so many ranges.
     """
     total = sum(one.size for one in ranges)
     count = min(len(ranges), max(count_min, -(-total // rows_per_task)))

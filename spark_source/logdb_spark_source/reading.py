@@ -1,7 +1,4 @@
-"""What a task does: it reads its ranges as Arrow batches in Spark's columns.
-
-Knows what becomes of offsets that are not there any more.  Does not know how tasks came about.
-"""
+"""The work of a task: reads its ranges as Arrow batches in Spark's columns."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReader:
-    """How all tasks of a plan read; it travels to them."""
+    """How all tasks of a plan read; it is sent to them."""
 
     place: Location
     columns: tuple[str, ...]
@@ -32,8 +29,8 @@ class TaskReader:
         """All records of the task's ranges.
 
         Raises:
-            DataLoss: Some of their offsets are not there any more, and that is to fail.
-            CorruptionError: Where the log is damaged; it says where.
+            DataLoss: Some of their offsets were deleted, and failOnDataLoss is true.
+            CorruptionError: The log is damaged; the error has the position.
         """
         database = self.place.open()
         ids = {info.name: info.topic_id for info in database.topics(internal=True)} if task.ranges else {}
@@ -42,11 +39,11 @@ class TaskReader:
             if ids.get(one.topic) == one.topic_id:
                 yield from converter.batches(self._read(database, one), one.topic, one.partition)
             else:
-                what = "was deleted" if one.topic not in ids else "was deleted, and made anew"
+                what = "was deleted" if one.topic not in ids else "was deleted and created again"
                 lost(f"topic {one.topic!r} {what} since offsets [{one.start}, {one.end}) of partition {one.partition} were planned", self)
 
     def _read(self, database: logdb.Database, one: Range) -> "Iterator[pyarrow.RecordBatch]":
-        """The records of one range; from where the log starts by now, if that has moved and loss is not to fail."""
+        """The records of one range; without failOnDataLoss from the present log start, if that has moved into it."""
         names = log_columns(self.columns)
         wanted = names if "offset" in names else [*names, "offset"]
         offset = one.start
@@ -59,19 +56,19 @@ class TaskReader:
                     offset = batch.column("offset")[-1].as_py() + 1
             except OffsetOutOfRange as gone:
                 start = min(max(gone.start_offset, offset + 1), one.end)
-                lost(f"offsets [{offset}, {start}) of {one.topic}-{one.partition} are not there any more: {gone}", self)
+                lost(f"offsets [{offset}, {start}) of {one.topic}-{one.partition} were deleted: {gone}", self)
                 offset = start
             except (UnknownTopic, UnknownPartition) as gone:
-                lost(f"offsets [{offset}, {one.end}) of {one.topic}-{one.partition} are not there any more: {gone}", self)
+                lost(f"offsets [{offset}, {one.end}) of {one.topic}-{one.partition} were deleted: {gone}", self)
                 return
             else:
                 return
 
     def _check(self, log: logdb.Log, one: Range, offset: int) -> None:
-        """Raises where ``offset`` is deleted, though its segment may still be there, or where the log ends before what was planned."""
+        """Raise if ``offset`` was deleted, even if its segment still exists, or if the log ends before the planned end."""
         start = log.start_offset
         if offset < start:
             raise OffsetOutOfRange(one.topic, one.partition, offset, start, log.end_offset)
         end = log.readable_end_offset(self.isolation_level)
         if end < one.end:
-            lost(f"{one.topic}-{one.partition} ends at offset {end}, but had been seen to end at {one.end} or later", self)
+            lost(f"{one.topic}-{one.partition} ends at offset {end}, but ended at {one.end} or later before", self)

@@ -1,7 +1,4 @@
-"""Running a program on Spark: what ``logdb spark run`` does.
-
-Knows what a program finds around it, and how Spark's errors are said in a sentence.  Does not know what it does.
-"""
+"""``logdb spark run``: runs a program with a Spark session, and shortens Spark's errors to a sentence."""
 
 import os
 import re
@@ -24,15 +21,15 @@ def run(program: str, arguments: Sequence[str] = (), *, master: str | None = Non
 
     Args:
         program: A Python file.
-        arguments: What it finds in ``sys.argv[1:]``.
-        master, config: As those of ``session``; they win over what the program asks for.
+        arguments: Its ``sys.argv[1:]``.
+        master, config: As for ``session``; they win over the program's own.
 
     Returns:
-        Where Spark failed it: the line of the program and what was wrong; otherwise None.
+        After a failure of Spark: the line of the program and the error; otherwise None.
 
     Raises:
-        JavaMissing: There is none that Spark can use.
-        SystemExit, and whatever else the program raises.
+        JavaMissing: There is no Java that Spark can use.
+        SystemExit, and any other exception of the program.
     """
     from pyspark.errors import PySparkException
 
@@ -49,7 +46,7 @@ def run(program: str, arguments: Sequence[str] = (), *, master: str | None = Non
 
 @contextmanager
 def _as_main(program: str, arguments: Sequence[str]) -> Iterator[None]:
-    """What a program expects of the interpreter: its arguments, and its own directory to import from."""
+    """The interpreter state that a program expects: its arguments, and its own directory to import from."""
     argv, sys.argv = sys.argv, [program, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
     try:
@@ -66,6 +63,6 @@ def _line_of(program: str, trace: TracebackType | None) -> str:
 
 
 def _sentence(text: str) -> str:
-    """What is wrong, out of a message of Spark's, which goes on with the stacks of two languages."""
+    """The error in a message of Spark, without the stacks of two languages."""
     ours = _OURS.findall(text)
     return f"{ours[-1][0]}: {ours[-1][1]}" if ours else text.strip().partition("\n")[0]

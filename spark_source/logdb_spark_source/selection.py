@@ -1,7 +1,4 @@
-"""Which partitions are read: assign, subscribe or subscribePattern.
-
-Knows the three ways to say it.  Does not know offsets.
-"""
+"""The partitions to read: assign, subscribe or subscribePattern."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from logdb.model import TopicPartition
 
 
 class Partitions(NamedTuple):
-    """The partitions there are to read, and the id of each topic."""
+    """The partitions to read, and the id of each topic."""
 
     all: tuple[TopicPartition, ...]
     topic_ids: dict[str, str]
@@ -21,7 +18,7 @@ class Partitions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What ``option`` says: the ``topics`` subscribed to, a ``pattern`` of their names, or ``assigned`` partitions."""
+    """The value of ``option``: ``topics``, a ``pattern`` of their names, or ``assigned`` partitions."""
 
     option: str
     topics: tuple[str, ...] = ()
@@ -29,16 +26,16 @@ class Selection:
     assigned: tuple[TopicPartition, ...] = ()
 
     def names(self, topic: str) -> bool:
-        """Whether a topic of that name is selected; a pattern is searched for in it, as Spark's Kafka source does."""
+        """Whether a topic of that name is selected; a pattern may match any part of it, as in Spark's Kafka source."""
         if self.pattern is not None:
             return re.search(self.pattern, topic) is not None
         return topic in self.topics or any(topic == one.topic for one in self.assigned)
 
     def partitions(self, database: logdb.Database) -> Partitions:
-        """Those there are now, by topic and number.
+        """The present partitions, by topic and number.
 
         Raises:
-            InvalidConfig: A topic or a partition that is named does not exist.
+            InvalidConfig: A named topic or partition does not exist.
         """
         found = {info.name: info for info in database.topics(internal=True) if self._wanted(info)}
         if self.pattern is None:
@@ -55,8 +52,8 @@ class Selection:
     def _check(self, found: dict[str, logdb.TopicInfo], database: logdb.Database) -> None:
         for name in self.topics or [one.topic for one in self.assigned]:
             if name not in found:
-                there = ", ".join(sorted(info.name for info in database.topics())) or "no topics yet"
-                raise InvalidConfig(self.option, name, f"there is no such topic at {database.path}; there are: {there}")
+                there = ", ".join(sorted(info.name for info in database.topics())) or "none yet"
+                raise InvalidConfig(self.option, name, f"there is no such topic at {database.path}; its topics: {there}")
         for one in self.assigned:
             count = found[one.topic].partition_count
             if one.partition >= count:

@@ -1,13 +1,10 @@
-"""Record batches on their way from Spark's tasks to the driver: one private file for each try of a task.
+"""Staged files: record batches on their way from Spark's tasks to the driver, one private file for each attempt of a task.
 
-Knows files, where the batches of which partition lie in them, and their checksums.  Does not know what batches hold, nor
-when they are committed.
+A staged file has only batches, back to back; its ``Staged``, which the task sends to the driver through Spark, has their partitions,
+positions and checksums.  So a file counts only if its task's attempt does, and every byte is checked against a checksum that came
+another way.  Files are not synced: after a power cut Spark runs the tasks again.
 
-A staged file is nothing but batches, back to back; what lies where is said by its ``Staged``, which the task hands to the
-driver by way of Spark.  So a file counts only if its task's try does, and none of its bytes is believed without the
-checksum that came another way.  Files are not synced: after a power cut Spark runs the tasks again.
-
-    <random>.staged     mode 0600; removed when the batch is committed or aborted, or else when it is a week old
+    <random>.staged     mode 0600; removed when the batch is committed or aborted, otherwise when it is a week old
 """
 
 import contextlib
@@ -26,21 +23,21 @@ from logdb.model import Buffer, TopicPartition
 
 SUFFIX = ".staged"
 REAP_AGE_S = 7 * 24 * 3_600
-GROUP_SIZE_BYTES = 1 << 20  # what is appended at once, about; a log at level fsync syncs as much at once
+GROUP_SIZE_BYTES = 1 << 20  # per append, about; a log at level fsync syncs as much at once
 
 
 class StagedFileMissing(LogdbError):
-    """What a task has staged is not to be found by the driver; nothing of the batch was committed."""
+    """The driver cannot find a task's staged file; no record of the batch was committed."""
 
     def __init__(self, path: str, written_on: str) -> None:
         host = socket.gethostname()
-        why = "it was removed" if written_on == host else f"it was written on {written_on}, and the directory is to be shared by both"
+        why = "it was removed" if written_on == host else f"it was written on {written_on}, and both machines have to share the directory"
         super().__init__(f"{host} finds no staged file {path}: {why}; the option stagingPath names another directory")
         self.path, self.written_on, self.host = path, written_on, host
 
 
 class Piece(NamedTuple):
-    """Whole batches of one partition that lie together in a staged file."""
+    """Contiguous whole batches of one partition in a staged file."""
 
     partition: TopicPartition
     position: int
@@ -49,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """What one try of a task has written; ``pieces`` in the order of its rows, none where there were no rows.
+    """The output of one attempt of a task; ``pieces`` in the order of its rows, empty without rows.
 
     ``host``: the machine that wrote it.
     """
@@ -66,7 +63,7 @@ class Staged(NamedTuple):
 
 
 class StagingFile:
-    """The file of one try of a task; made with the first batches.  Threading: one thread."""
+    """The file of one attempt of a task; created with the first batches.  Threading: one thread."""
 
     def __init__(self, directory: str) -> None:
         self._directory, self._path = directory, os.path.join(directory, uuid.uuid4().hex + SUFFIX)
@@ -78,7 +75,7 @@ class StagingFile:
         """Write whole batches, uint8[n], borrowed for the call.
 
         Raises:
-            DiskFull, WriteFailed: The directory takes no file, or no more of it.
+            DiskFull, WriteFailed: The directory or the disk refuses the bytes.
         """
         size_bytes = len(batches)
         with named_errors(self._path, size_bytes):
@@ -96,12 +93,12 @@ class StagingFile:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def close(self) -> Staged:
-        """End it; returns what the driver needs to know of it."""
+        """Close the file; returns its description for the driver."""
         self._close()
         return Staged(self._path, socket.gethostname(), tuple(self._pieces), self._record_count)
 
     def discard(self) -> None:
-        """The try has failed: remove the file."""
+        """The attempt has failed: remove the file."""
         if self._fd >= 0:
             self._close()
             remove(self._path)
@@ -113,10 +110,10 @@ class StagingFile:
 
 
 def make_directory(path: str) -> None:
-    """Make the directory that files are staged in, unless it is there; nobody else is to put files into the place of ours.
+    """Create the directory of staged files if it is missing; check that other users cannot replace files in it.
 
     Raises:
-        WriteFailed: It is another user's, or everybody may remove what it holds.
+        WriteFailed: It belongs to another user, or everybody may remove its files.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.stat(path)
@@ -128,7 +125,7 @@ def make_directory(path: str) -> None:
 
 @contextlib.contextmanager
 def named_errors(path: str, size_bytes: int = 0) -> Iterator[None]:
-    """Turn what a change of the file ``path`` raises into DiskFull or WriteFailed."""
+    """Map errors of changing the file ``path`` to DiskFull or WriteFailed."""
     try:
         yield
     except OSError as error:
@@ -141,11 +138,11 @@ def named_errors(path: str, size_bytes: int = 0) -> Iterator[None]:
 
 
 def check_there(files: Iterable[Staged]) -> None:
-    """See, before anything is begun, that all files are there, and whole.
+    """Check first that all files exist, with their sizes.
 
     Raises:
-        StagedFileMissing: One is not: the directory is not shared, or somebody cleaned it.
-        CorruptionError: One is shorter or longer than it was written.
+        StagedFileMissing: One is missing: the directory is not shared, or was cleaned.
+        CorruptionError: One has another size than was written.
     """
     for staged in files:
         if not staged.pieces:
@@ -160,14 +157,14 @@ def check_there(files: Iterable[Staged]) -> None:
 
 
 def gathered(files: Iterable[Staged]) -> Iterator[tuple[TopicPartition, bytearray]]:
-    """The batches of all files, partition by partition, in the order of the files; about ``GROUP_SIZE_BYTES`` at once.
+    """The batches of all files, partition by partition, in the order of the files; about ``GROUP_SIZE_BYTES`` at a time.
 
     Yields:
         A partition and whole batches, uint8[n], the caller's.
 
     Raises:
-        CorruptionError: A checksum does not fit.
-        StagedFileMissing: A file is gone.
+        CorruptionError: A checksum does not match.
+        StagedFileMissing: A file was removed.
     """
     pieces: dict[TopicPartition, list[tuple[Staged, Piece]]] = {}
     for staged in files:
@@ -197,20 +194,20 @@ def _read(staged: Staged, piece: Piece) -> bytes:
 
 
 def discard(files: Iterable[Staged]) -> None:
-    """Remove files that are of no use any more."""
+    """Remove files that are no longer needed."""
     for staged in files:
         if staged.pieces:
             remove(staged.path)
 
 
 def remove(path: str) -> None:
-    """Remove a file if that can be; what is left is reaped by age."""
+    """Remove a file if possible; otherwise it is removed when it is a week old."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def reap(directory: str) -> None:
-    """Remove staged files that are a week old: those of tasks that were killed, of tries that did not count, of drivers that died."""
+    """Remove staged files that are a week old: those of killed tasks, of failed attempts, of dead drivers."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(directory):
             if entry.name.endswith(SUFFIX) and time.time() - entry.stat().st_mtime > REAP_AGE_S:

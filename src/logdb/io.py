@@ -1,9 +1,7 @@
-"""The one object through which the library touches files, the clock and the machine.
+"""The one object through which the library calls files, the clock and the machine.
 
-Knows the operating system.  Does not know a single format.  ``logdb.open(io=…)``
-takes another object with the same methods, so that a test can break the disk,
-drop what was not synced, count the calls or stop the clock.  LMDB does its own
-I/O; its files are modelled, not injected (docs/durability.md).
+``logdb.open(io=…)`` takes another object with the same methods, so that a test can break the disk, drop unsynced writes, count the
+calls or stop the clock.  LMDB does its own I/O; its files are modelled, not injected (docs/durability.md).
 
 Every method may raise OSError; ``disk`` turns it into an error of ``errors``.
 Threading: methods may be called from any thread at once, but two threads never
@@ -30,18 +28,18 @@ _F_FULLFSYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone leaves 
 
 
 def mode_in(directory: str, mode: int) -> int:
-    """The mode of a new file or directory: it is closed to whom the directory that it is made in is closed to.
+    """The mode of a new file or directory: without the rights that its directory denies to others.
 
-    So all that is made in a directory with ``security.json``, by whichever part of the library, is its owner's only.
+    So only the owner may access anything made in a directory with ``security.json``.
     """
     try:
         return mode & (os.stat(directory or ".").st_mode | 0o700)
     except OSError:
-        return mode  # what makes it says why it cannot
+        return mode  # the creation itself will raise the error
 
 
 class DirectoryNotOpened(OSError):
-    """A directory could not be opened in order to be synced: unlike a sync that failed, this says nothing of what the disk holds."""
+    """A directory could not be opened for its sync: unlike a failed sync, this does not concern the disk's content."""
 
 
 class IO:
@@ -74,12 +72,12 @@ class IO:
         return os.fstat(fd).st_size
 
     def file_id(self, fd: int) -> tuple[int, int]:
-        """What tells an open file from another one of the same name."""
+        """Device and inode of an open file."""
         found = os.fstat(fd)
         return found.st_dev, found.st_ino
 
     def path_id(self, path: str) -> tuple[int, int] | None:
-        """The ``file_id`` of what has a name now; None where nothing has."""
+        """The ``file_id`` of the file that has a name now; None without one."""
         try:
             found = os.stat(path)
         except FileNotFoundError:
@@ -87,7 +85,7 @@ class IO:
         return found.st_dev, found.st_ino
 
     def path_version(self, path: str) -> tuple[int, ...] | None:
-        """What changes when a name is given to another file, or its file is written to; None where nothing has the name."""
+        """A value that changes when a name is given to another file, or its file is written to; None without a file."""
         try:
             found = os.stat(path)
         except FileNotFoundError:
@@ -103,7 +101,7 @@ class IO:
             os.posix_fallocate(fd, position, size_bytes)
 
     def fdatasync(self, fd: int) -> None:
-        """Return once the file's data, and what is needed to read it back, is on the disk."""
+        """Return when the file's data, and the metadata to read it back, are on the disk."""
         if _F_FULLFSYNC is not None:  # pragma: no cover
             fcntl.fcntl(fd, _F_FULLFSYNC)
         else:
@@ -125,12 +123,12 @@ class IO:
         return os.pwrite(target, data, position) if data else 0
 
     def drop_cache(self, fd: int) -> None:
-        """Ask the kernel to forget its clean pages of a file, so that the next read is the disk's."""
+        """Ask the kernel to drop its clean pages of a file, so that the next read comes from the disk."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def lock(self, fd: int) -> bool:
-        """Take the exclusive flock of a file without waiting; False if someone else holds it."""
+        """Take the exclusive flock of a file without waiting; False if another process holds it."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -138,7 +136,7 @@ class IO:
         return True
 
     def unlock(self, fd: int) -> None:
-        """Give the flock up, also where a child process has inherited the descriptor and not closed it yet."""
+        """Release the flock, also if a child process has inherited the descriptor and not closed it yet."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
     # ------------------------------------------------------------ directories
@@ -147,18 +145,18 @@ class IO:
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        try:  # for os.path.lexists, what cannot be looked at is not there
+        try:  # os.path.lexists returns False for an unreadable path
             os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
     def mkdir(self, path: str, *, apart: bool = False) -> None:
-        """Make a directory; ``apart``: it is not closed to others because the one that it is made in is (``mode_in``)."""
+        """Make a directory; ``apart``: its mode does not depend on its parent's (``mode_in``)."""
         os.mkdir(path, 0o777 if apart else mode_in(os.path.dirname(path), 0o777))
 
     def mode(self, path: str) -> int:
-        """The kind of a file or directory and who may do what with it, as in ``os.stat``."""
+        """The mode of a file or directory, as in ``os.stat``."""
         return os.stat(path).st_mode
 
     def chmod(self, path: str, mode: int) -> None:
@@ -178,7 +176,7 @@ class IO:
         os.unlink(path)
 
     def fsync_dir(self, path: str) -> None:
-        """Return once the directory's entries are on the disk; raises DirectoryNotOpened where fsync was not even called."""
+        """Return when the directory's entries are on the disk; raises DirectoryNotOpened if fsync was not even called."""
         try:
             fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -186,7 +184,7 @@ class IO:
         try:
             os.fsync(fd)
         finally:
-            with contextlib.suppress(OSError):  # the entries are synced by then, or are not: closing says nothing of them
+            with contextlib.suppress(OSError):  # the entries are synced by then, or the sync has failed: the close adds nothing
                 self.close(fd)
 
     def device(self, path: str) -> int:
@@ -200,24 +198,24 @@ class IO:
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """A clock that never goes back, for waiting and ageing."""
+        """A clock that never goes back, for waits and ages."""
         return time.monotonic_ns() // 1_000_000
 
     def boot_id(self) -> str:
-        """A name for this start of the machine: the same before and after means the page cache survived."""
+        """The id of this boot of the machine: the same before and after means that the page cache survived."""
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read().strip().decode()
-        return ""  # unknown, hence never equal: recovery then assumes a power cut
+        return ""  # unknown, so it equals none: recovery then assumes a power cut
 
 
 _WRITE_SIZE_BYTES = 64 << 10
 
 
 def pwrite_all(io: IO, fd: int, view: Buffer, position: int) -> None:
-    """Write all of ``view`` at ``position``, a piece at a time, going on after short writes.
+    """Write all of ``view`` at ``position``, piece by piece, continuing after short writes.
 
-    Larger pieces are several times slower where the file system takes large folios for them, and memory is fragmented.
-    A caller that tries again after an error may start over: the same bytes go to the same place.
+    Larger pieces are several times slower if the file system takes large folios for them, and memory is fragmented.
+    After an error a caller may start over: the same bytes go to the same position.
     """
     rest = memoryview(view).cast("B")
     while rest:

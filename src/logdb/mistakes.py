@@ -1,7 +1,7 @@
-"""A caller's mistakes, told where they were made: which argument, what it was, what is allowed.
+"""A caller's mistakes: raised by the method called, with the argument's name, its value, and what is allowed.
 
-Knows annotations.  Does not know what a call does.  Nothing of this is on the path of a record: ``checked_call`` is for calls that
-look something up, change something, or go to a server.
+``checked_call`` checks arguments by their annotations; it is for calls that look up, change, or go to a server, never for a call
+per record.
 """
 
 import functools
@@ -54,18 +54,18 @@ OF_THE_CALL = (
     errors.NotAuthorized,
     errors.NotADatabase,
 )
-"""Errors whose message says all: what was asked for is not there, or not allowed.  Where they were found is of no use to a caller."""
+"""Errors whose message explains the mistake completely, so that the traceback inside the library is of no use to a caller."""
 
 
 def checked_call(method: Callable[P, R]) -> Callable[P, R]:
-    """A method whose arguments are checked by their annotations; the traceback of ``OF_THE_CALL`` ends with it.
+    """A method whose arguments are checked by their annotations; the traceback of an ``OF_THE_CALL`` error ends with it.
 
     Raises:
-        TypeError: An argument is of another type; it names it, its value, and what is allowed.
+        TypeError: An argument has another type; the message has its name, its value, and the allowed types.
     """
     code: types.CodeType = method.__code__
     positional = code.co_varnames[: code.co_argcount]
-    allowed: dict[str, tuple[type, ...]] = {}  # by name of the argument; made by the first call, for imports are to be quick
+    allowed: dict[str, tuple[type, ...]] = {}  # by argument; filled by the first call, to keep imports quick
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,13 +83,13 @@ def checked_call(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def wrong_type(name: str, value: object, kinds: tuple[type, ...]) -> TypeError:
-    """What to raise where an argument is of none of these types."""
+    """The error for an argument that has none of these types."""
     words = " or ".join(_WORDS.get(kind, kind.__name__) for kind in kinds)
     return TypeError(f"{name}={reprlib.repr(value)}: allowed is {words}")
 
 
 def explained(error: Exception, method: Callable[..., object], **given: object) -> Exception:
-    """What to raise where ``method`` has met an error: one that names the argument of a wrong type, if there is one."""
+    """The error to raise after ``error`` in ``method``: that of an argument with a wrong type, if there is one."""
     for name, value in given.items():
         if (kinds := _types(method.__annotations__.get(name))) and not _is_one(value, kinds):
             return wrong_type(name, value, kinds).with_traceback(None)
@@ -98,12 +98,12 @@ def explained(error: Exception, method: Callable[..., object], **given: object) 
 
 def _is_one(value: object, kinds: tuple[type, ...]) -> bool:
     if isinstance(value, bool | str):
-        return type(value) in kinds  # neither a number, nor a sequence
+        return type(value) in kinds  # a bool is not a number, a str is not a sequence
     return isinstance(value, kinds) or (int in kinds and hasattr(value, "__index__"))  # numpy's numbers, too
 
 
 def _types(annotation: Any) -> tuple[type, ...]:
-    """The types that an annotation names; none: it does not say, in a way that is not looked at, or any value is true or false."""
+    """The types that an annotation names; empty: it does not restrict the value, or in a way that is not checked."""
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         found = [_types(part) for part in get_args(annotation)]

@@ -1,7 +1,4 @@
-"""The nouns that all layers share: topic partitions, metadata, topic configs.
-
-Knows names, ranges and defaults.  Does not know files, batches or threads.
-"""
+"""Values that all layers share: topic partitions, metadata, topic configs with their ranges and defaults."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,7 +19,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 class Signal(Protocol):
-    """What a log sets when it has grown; a ``threading.Event`` is one.  Appenders call it: it is to be quick."""
+    """Called when a log has grown, by the thread that appends, so it must be quick; ``threading.Event`` is one."""
 
     def set(self) -> None: ...
 
@@ -38,14 +35,14 @@ class TopicPartition(NamedTuple):
 
 
 Partition = TypeVar("Partition", bound=tuple[str, int])
-"""A partition as an application may name it: keys of a mapping, whose type says which of the two they are."""
+"""A partition as an application may name it: a key of a mapping, because its type tells it from a topic's name."""
 
 
 def partition_of(given: object) -> TopicPartition:
     """The partition that an application named.
 
     Raises:
-        TypeError: It is no pair of a topic's name and a number.
+        TypeError: It is not a pair of a topic's name and a number.
     """
     match given:
         case (str(topic), int(partition)):
@@ -54,7 +51,7 @@ def partition_of(given: object) -> TopicPartition:
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record lies."""
+    """Where an acknowledged record is stored."""
 
     topic: str
     partition: int
@@ -63,16 +60,16 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who an idempotent producer is; a larger epoch fences all smaller ones.  Source: KIP-98."""
+    """An idempotent producer; a larger epoch fences all smaller ones.  Source: KIP-98."""
 
     producer_id: int
     producer_epoch: int
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that was begun on a partition, and not ended: from ``first_offset`` on nothing is stable.
+    """A transaction that is open on a partition: the last stable offset is at most ``first_offset``.
 
-    ``started_ms``: when its first batch came, in ms since 1970; after a restart, at the latest.
+    ``started_ms``: when its first batch was appended, in ms since 1970; after a restart, an upper bound.
     """
 
     producer_id: int
@@ -82,9 +79,9 @@ class OpenTransaction(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted on a partition: none of its batches in [first_offset, last_offset] counts.
+    """A transaction that was aborted on a partition: its batches in [first_offset, last_offset] are invisible at ``read_committed``.
 
-    ``last_offset`` is that of the marker; ``last_stable_offset`` the log's once the marker was written.
+    ``last_offset``: of the marker.  ``last_stable_offset``: the log's when the marker was written.
     """
 
     producer_id: int
@@ -94,7 +91,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset to go on from, the leader epoch of the record before it (-1: unknown), a note."""
+    """A committed position: the next offset to read, the leader epoch of the record before it (-1: unknown), a note."""
 
     offset: int
     leader_epoch: int = -1
@@ -102,7 +99,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def check_topic_name(name: object) -> str:
-    """Return ``name`` if Kafka would allow it as a topic's.
+    """Return ``name`` if Kafka allows it as a topic's name.
 
     Raises:
         InvalidTopic: with the reason.
@@ -121,10 +118,10 @@ def check_topic_name(name: object) -> str:
 
 
 def check_topic_id(topic_id: object) -> str:
-    """Return ``topic_id`` if it can be one: names of directories are made of it.
+    """Return ``topic_id`` if it is valid: it becomes part of directory names.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It is invalid.
     """
     if not isinstance(topic_id, str) or re.fullmatch(r"[0-9A-Za-z_-]{1,64}", topic_id) is None:
         raise ValueError(f"topic id {topic_id!r}: allowed are 1 to 64 of a-z A-Z 0-9 _ -")
@@ -143,7 +140,7 @@ def parse_span_ms(text: str) -> int:
     """Milliseconds of a time span with a unit: 500ms, 1.5s, 5m, 12h, 7d, 2w.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a time span.
     """
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?) ?([a-z]+)", text.strip().lower(), re.ASCII)
     if found is None or found[2] not in _SPANS_MS:
@@ -155,7 +152,7 @@ def parse_size_bytes(text: str) -> int:
     """Bytes of a size with a unit: 800B, 64kB (1,000 bytes each), 64KiB (1,024).
 
     Raises:
-        ValueError: It is none; 64M could be either.
+        ValueError: It is not a size; 64M is ambiguous.
     """
     found = re.fullmatch(r"(\d{1,15}) ?([a-z]+)", text.strip().lower(), re.ASCII)
     if found is None or found[2] not in _SIZES_BYTES:
@@ -164,11 +161,11 @@ def parse_size_bytes(text: str) -> int:
 
 
 def _with_unit(name: str, value: object) -> str:
-    """What a config's value would be as the number that Kafka takes; empty where it has no unit."""
+    """A config's value as a plain number, for an error's hint; empty if it has no unit."""
     parse = {"ms": parse_span_ms, "bytes": parse_size_bytes}.get(name.rpartition(".")[2])
     if parse is None or not isinstance(value, str):
         return ""
-    for text in (value, f"{value}iB"):  # 1G is 1GiB, as people say it
+    for text in (value, f"{value}iB"):  # 1G means 1GiB
         try:
             return f": {text} is {parse(text)}"
         except ValueError:
@@ -246,8 +243,8 @@ def _key(default: ConfigValue, kind: tuple[Callable[[object], ConfigValue], str]
     return _Key(default, kind[0], kind[1], meaning)
 
 
-# Kafka's keys and defaults, but for: compression.type, durability, flush.ms and retention.ms (embedded stores
-# do not forget), and smaller segments than Kafka allows.
+# Kafka's keys and defaults, except compression.type, durability, flush.ms and retention.ms (an embedded store keeps records
+# forever), and segments may be smaller than Kafka allows.
 TOPIC_CONFIGS: Mapping[str, _Key] = {
     "cleanup.policy": _key("delete", _policies(), "what becomes of old records"),
     "compression.type": _key("none", _one_of(*COMPRESSION_TYPES, "producer"), "codec of batches the library builds"),
@@ -280,12 +277,12 @@ TOPIC_CONFIGS: Mapping[str, _Key] = {
 
 
 SERVED_TOPIC_DEFAULTS: Mapping[str, ConfigValue] = {"retention.ms": 604_800_000}
-"""What a topic gets that is created through a server, and says nothing: Kafka's seven days.  The library's clients say that they want
-no more than what the server was told (``Database.create_topic``)."""
+"""Configs of a topic that a server's client creates without naming them: Kafka's seven days.  Clients of this library
+send the request to use the server's own defaults instead (``Database.create_topic``)."""
 
 
 def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """Parse topic configs; strings are taken as Kafka's tools write them.
+    """Parse topic configs; strings have the format of Kafka's tools.
 
     Returns:
         The given keys with parsed values; defaults are not filled in.
@@ -307,7 +304,7 @@ def check_config(given: Mapping[str, object]) -> dict[str, ConfigValue]:
 
 
 class LogConfig(NamedTuple):
-    """The configs one partition's log works by, parsed, with defaults filled in."""
+    """The configs of one partition's log, parsed, with defaults filled in."""
 
     durability: Durability = "interval"
     compression_type: str = "none"
@@ -355,7 +352,7 @@ class LogConfig(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition, as ``describe_topic`` and ``logdb topics --describe`` show it; below ``clean_offset`` it was compacted."""
+    """One partition, as in ``describe_topic`` and ``logdb topics --describe``; it is compacted below ``clean_offset``."""
 
     partition: int
     start_offset: int
@@ -368,7 +365,7 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """One topic; ``config`` holds only the keys that were set, ``partitions`` is empty but for ``describe_topic``."""
+    """One topic; ``config`` has only the keys that were set, ``partitions`` is empty except from ``describe_topic``."""
 
     name: str
     topic_id: str
@@ -383,9 +380,9 @@ class TopicInfo(NamedTuple):
 
 
 class ExpiredRecords(NamedTuple):
-    """What retention removes of one partition: the offsets in [start_offset, new_start_offset), whole segments.
+    """What retention deletes of one partition: the offsets [start_offset, new_start_offset), in whole segments.
 
-    ``size_bytes`` is theirs on the disk.
+    ``size_bytes``: of these segments.
     """
 
     topic: str
@@ -400,17 +397,16 @@ EventKind: TypeAlias = Literal["topic_created", "topic_altered", "partitions_add
 
 
 class TopicEvent(NamedTuple):
-    """What became of a topic; ``topic`` is how it was afterwards (before it was deleted), without its partitions."""
+    """One change of a topic; ``topic`` is its state afterwards (for a deletion, before), without its partitions."""
 
     kind: EventKind
     topic: TopicInfo
 
 
 class Changes(NamedTuple):
-    """What became of topics since a position; ``position`` is where to go on from.
+    """The changes of topics since a position, and the next position.
 
-    ``complete`` is false where the position is not known any more: then there are no events, and a look at all topics tells
-    what they would have.
+    ``complete`` is false if the position is too old: then there are no events, and the caller has to list all topics again.
     """
 
     events: tuple[TopicEvent, ...]

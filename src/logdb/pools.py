@@ -1,4 +1,4 @@
-"""Threads for calls that may wait: the library's, with errors by name.
+"""A pool of threads for calls that may wait, with errors of ``logdb.errors``.
 
 Threading: any thread.
 """
@@ -11,17 +11,17 @@ from logdb.errors import Closed, ThreadUnavailable
 
 
 class Pool(ThreadPoolExecutor):
-    """As many threads as are needed, up to a number; where the system gives no more, those that there are take turns."""
+    """As many threads as needed, up to a number; if the system starts no more, the present ones take turns."""
 
     def __init__(self, thread_count: int, name: str) -> None:
         super().__init__(thread_count, thread_name_prefix=name)
         self._name = name
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Have a thread call a function.
+        """Call a function in a thread.
 
         Raises:
-            ThreadUnavailable: There is no thread, and the system gave none: the function is not called.
+            ThreadUnavailable: The pool has no thread, and the system could not start one: the function is not called.
             Closed: The pool was shut down.
         """
         try:
@@ -29,10 +29,10 @@ class Pool(ThreadPoolExecutor):
         except RuntimeError as error:
             raise Closed(f"{self._name}: {error}") from error
 
-    def _adjust_thread_count(self) -> None:  # of the library's, with its locks held
+    def _adjust_thread_count(self) -> None:  # overrides the library's, with its locks held
         try:
             super()._adjust_thread_count()
         except (RuntimeError, MemoryError) as error:
             if not self._threads:
-                self._work_queue.get_nowait()  # what was to be called: without a thread nothing else is in there
+                self._work_queue.get_nowait()  # the call that needs a thread; without threads the queue has no other
                 raise ThreadUnavailable(self._name, str(error)) from error

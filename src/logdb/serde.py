@@ -1,7 +1,7 @@
 """Serializers and deserializers for keys and values: string, json, avro.
 
-Knows these formats.  Does not know records or clients: whatever has ``serialize`` and ``deserialize`` does as well,
-and so does a callable.  None is passed by: it is a missing key, or a tombstone.
+Any object with ``serialize`` and ``deserialize``, and any callable, may take their place.  None is never passed to one: it is a
+missing key, or a tombstone.
 
     db.producer(key_serializer=serde.string, value_serializer=serde.json)
     db.consumer("orders", key_deserializer=serde.string, value_deserializer=serde.avro(schema))
@@ -18,7 +18,7 @@ from logdb.model import Buffer
 
 @runtime_checkable
 class Serde(Protocol):
-    """One format, both ways."""
+    """A format, in both directions."""
 
     def serialize(self, value: Any) -> Buffer: ...
 
@@ -37,7 +37,7 @@ class String:
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
-        "".encode(encoding)  # an unknown one is an error here, not at the first record
+        "".encode(encoding)  # raises for an unknown encoding here, not at the first record
         self._encoding = encoding
 
     def serialize(self, value: str) -> bytes:
@@ -48,7 +48,7 @@ class String:
 
 
 class Json:
-    """Whatever JSON can say, as compact UTF-8; NaN and infinities, which it cannot, are refused both ways."""
+    """Any JSON value as compact UTF-8; NaN and infinities are not JSON and raise in both directions."""
 
     def serialize(self, value: Any) -> bytes:
         return _json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -58,16 +58,16 @@ class Json:
 
 
 class Avro:
-    """Avro's binary encoding of one schema, without the schema: both sides have to know it.
+    """Avro's binary encoding of one schema, without the schema: writers and readers have to agree on it.
 
     Needs the package fastavro (``pip install fastavro``).
 
     Args:
-        schema: As in an ``.avsc`` file, parsed from JSON: what the bytes were, or are, written with.
-        reader_schema: What is wanted by the reader, if that is a later or earlier version of it.
+        schema: The schema that the bytes are written with, parsed from an ``.avsc`` file.
+        reader_schema: The schema that the reader wants, if it is another version.
 
     Raises:
-        SerializationError: It is no schema, or fastavro is not installed.
+        SerializationError: It is not a schema, or fastavro is not installed.
 
     Source: Avro 1.11, "Binary Encoding" and "Schema Resolution".
     """
@@ -103,11 +103,11 @@ string, json, avro = String(), Json(), Avro
 
 
 def serializing(serializer: Serializer | None, what: str) -> Callable[[Any], Buffer | None] | None:
-    """What turns a key or a value (``what``) into bytes; None where bytes are what is given.
+    """The function that turns a key or a value (``what``) into bytes; None if no serializer is given.
 
     Raises:
-        SerializationError: from what is returned, whatever the serializer raised.
-        TypeError: ``serializer`` is neither one of this module nor a callable.
+        SerializationError: Raised by the returned function for any error of the serializer.
+        TypeError: ``serializer`` is neither of this module nor callable.
     """
     if serializer is None:
         return None
@@ -115,7 +115,7 @@ def serializing(serializer: Serializer | None, what: str) -> Callable[[Any], Buf
 
 
 def deserializing(deserializer: Deserializer | None, what: str) -> Callable[[Any], Any] | None:
-    """The way back; raises as ``serializing``."""
+    """The same for a deserializer."""
     if deserializer is None:
         return None
     return _guarded(_callable(deserializer.deserialize if isinstance(deserializer, Serde) else deserializer, f"{what}_deserializer"), what)

@@ -1,11 +1,10 @@
-"""Threads that cannot be started, and locks in a forked child.
+"""Starting threads, and locks in a forked child.
 
-A start that fails is an error by name, of the function that wanted the thread: nothing is noted of a thread that does not
-run, so the next call tries again.
+A failed start is ThreadUnavailable of the call that needed the thread; no state of it remains, so the next call tries again.
 
-A forked child has the locks of its parent as they were, held by threads that it does not have.  A handle of the parent's
-refuses work in the child, but a lock may come before the refusal.  So every lock of the library that a child can meet is
-``renewed``: it is free in the child, unless the thread that forked holds it.  tests/unit/test_threads.py finds those that are not.
+A forked child has the parent's locks as they were at the fork, held by threads that it lacks.  A handle of the parent refuses work in
+the child, but may take a lock before it refuses.  So every lock of the library that a child can meet is ``renewed``: free in the
+child, unless the forking thread holds it.  tests/unit/test_threads.py finds locks that are not.
 
 Threading: all functions, from any thread.
 """
@@ -28,7 +27,7 @@ def started(name: str, run: Callable[[], object]) -> threading.Thread:
     """A daemon thread that runs a function.
 
     Raises:
-        ThreadUnavailable: The system gave none.
+        ThreadUnavailable: The system could not start it.
     """
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
@@ -39,15 +38,15 @@ def started(name: str, run: Callable[[], object]) -> threading.Thread:
 
 
 def renewed(primitive: P) -> P:
-    """Have a lock, condition or event of ``threading`` be free in a forked child; returns it."""
+    """Make a lock, condition or event of ``threading`` free in forked children; returns it."""
     _renewed.add(primitive)
     return primitive
 
 
 def renew(primitives: Iterable[Any]) -> None:
-    """In a forked child: have these be free, unless the thread that forked holds them."""
+    """In a forked child: free these, except those that the forking thread holds."""
     for primitive in primitives:
-        lock = getattr(primitive, "_lock", primitive)  # of a condition
+        lock = getattr(primitive, "_lock", primitive)  # a condition has its lock there
         if not (isinstance(lock, _RLock) and lock._is_owned()):  # type: ignore[attr-defined]  # as threading itself does it
             primitive._at_fork_reinit()
 

@@ -342,7 +342,7 @@ def test_automatic_commits_say_once_that_a_topic_is_gone(stopped, caplog):
         before = None
         for offset in (1, 1, 2, 2):
             consumer.seek(T[0], offset)
-            consumer._commits.send_if_due(consumer._feed.positions)
+            consumer._commits.send_if_due(consumer._collector.positions)
             before = before or written(stopped)
         assert stopped._session.fetch_offsets("g")[T[0]].offset == 2, "those of the other topic are committed"
         assert written(stopped) == before + 1, "and only where they moved"

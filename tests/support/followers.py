@@ -29,9 +29,9 @@ def catch_up(leader: logdb.Log, follower: logdb.Log, size_bytes: int = 1 << 20, 
         pass
 
 
-def batches_of(log: logdb.Log) -> bytes:
-    """The batches of a whole log, as they lie in it."""
-    parts, offset = [], log.start_offset
+def batches_of(log: logdb.Log, offset: int | None = None) -> bytes:
+    """The batches of a log from an offset, or from its start on, as they lie in it."""
+    parts, offset = [], log.start_offset if offset is None else offset
     while True:
         batches, offset = log.read_batches(offset)
         if not batches:

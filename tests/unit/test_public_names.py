@@ -99,5 +99,5 @@ def test_serve_takes_what_open_returns(tmp_path):
         logdb.serve(None)
     with logdb.open(tmp_path / "db") as db, logdb.serve(db, http="127.0.0.1:0") as server:
         assert isinstance(server, logdb.Server)
-        with logdb.open(server.addresses[0]) as remote, pytest.raises(logdb.errors.LocalOnly, match="serving looks into the files"):
+        with logdb.open(server.addresses[0]) as remote, pytest.raises(logdb.errors.LocalOnly, match="serving needs the files"):
             logdb.serve(remote)

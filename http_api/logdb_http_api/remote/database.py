@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from logdb.access.security_requests import SubmittedCredentialStore
 from logdb.client.addresses import path_of
 from logdb.client.database import Database
-from logdb.client.opening import Place
+from logdb.client.opening import StrPath
 from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table.view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
@@ -92,9 +92,9 @@ def open_urls(
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
-    ca_file: Place | None = None,
-    cert_file: Place | None = None,
-    key_file: Place | None = None,
+    ca_file: StrPath | None = None,
+    cert_file: StrPath | None = None,
+    key_file: StrPath | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
     connect_timeout_ms: int | None = None,
@@ -129,7 +129,7 @@ def open_urls(
     return RemoteDatabase(session)
 
 
-def _context(ca_file: Place | None, cert_file: Place | None, key_file: Place | None) -> ssl.SSLContext | None:
+def _context(ca_file: StrPath | None, cert_file: StrPath | None, key_file: StrPath | None) -> ssl.SSLContext | None:
     """Whom to trust and what to show, where anything is said of it.
 
     Raises:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from logdb import codec
 from logdb.access.security_requests import DeleteUsers, RevokeTokens
-from logdb.client.consumer.pace import SELDOM_MS
+from logdb.client.consumer.subscription import CHECK_INTERVAL_MS_MAX
 from logdb.errors import (
     InvalidTransactionState,
     LogdbError,
@@ -69,7 +69,7 @@ class RemoteSession(Session):
     """See ``requests.session.Session``."""
 
     io = IO()
-    look_interval_ms_max = SELDOM_MS
+    look_interval_ms_max = CHECK_INTERVAL_MS_MAX
     clock: Callable[[], int] | None = None
 
     def __init__(self, connections: Connections, *, batch_size: int, clock: Callable[[], int] | None = None) -> None:

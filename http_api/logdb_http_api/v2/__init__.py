@@ -1,1 +1,1 @@
-"""REST v2: Confluent's REST Proxy as its clients know it."""
+"""REST v2: the API of Confluent's REST Proxy."""

@@ -1,10 +1,9 @@
-"""Consumer instances, as Kafka's REST API v2 has them: subscribe, read records, commit, seek.
+"""Routes for consumer instances in Kafka's REST API v2: subscribe, read records, commit, seek.
 
-Knows the routes and the shapes of their JSON.  Does not know how instances are kept (``v2_instances``), what they can be
-told (``v2_options``), nor how values are embedded (``v2_formats``).
+``instances`` keeps the instances, ``options`` has their options, ``formats`` embeds keys and values.
 
-Source: Confluent's kafka-rest, ``ConsumersResource``, ``KafkaConsumerManager``.  Where it waits in any case, this answers
-as soon as there is a record; where it passes over what is not JSON, this stays before it.
+Source: Confluent's kafka-rest, ``ConsumersResource``, ``KafkaConsumerManager``.  Differences: a read answers as soon as there is
+a record, and stays before a value that is not JSON instead of skipping it.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ from logdb_http_api.v2.routes import control, finished, in_control, read_size_by
 T = TypeVar("T")
 
 INSTANCE = "/consumers/{group}/instances/{instance}"
-OWN = ()  # whoever made it may: nobody else can reach it
+OWN = ()  # only the principal that made an instance can reach it
 IN_GROUP = ("Read Group",)
 WAIT_MS = 1_000
 COUNT_MAX, _FEW = 10_000, 100
@@ -80,7 +79,7 @@ def _taken(shape: Any, *, required: bool = True) -> Body:
 
 
 async def _body(request: Request, *names: str) -> dict[str, Any]:
-    """What the body's object says, with no fields but these; empty if there is no body.
+    """The fields of the body's object; empty without a body.
 
     Raises:
         ApiError: 400, 415, 422.
@@ -101,7 +100,7 @@ async def _list(request: Request, kind: type[T], body: Mapping[str, Any], name: 
     """A list of objects in the body.
 
     Raises:
-        ApiError: It is none, is too long, or has numbers that cannot be; 422.
+        ApiError: It is not a list, is too long, or has invalid numbers; 422.
     """
     given = body.get(name)
     if isinstance(given, list) and len(given) > COUNT_MAX:
@@ -136,18 +135,18 @@ def _instance(request: Request) -> Instance:
     """The instance, for this request.
 
     Raises:
-        ApiError: The client has none of that name; 404.
+        ApiError: This principal has no instance of that name; 404.
     """
     asking.set(request.session)
     return request.door.instances.get(_id(request, request.path("instance")))
 
 
 async def _used(request: Request, *partitions: Position | Instant | TopicPartition) -> Instance:
-    """The instance, for whoever may still be in its group, and describe the topics of what they name.
+    """The instance, if the principal may read its group, and describe the topics in the body.
 
     Raises:
-        ApiError: They have none of that name; 404.
-        NotAuthorized: as it says.
+        ApiError: This principal has no instance of that name; 404.
+        NotAuthorized: The principal may not.
     """
     instance = _instance(request)
     await _need(request, {one.topic for one in partitions})
@@ -155,7 +154,7 @@ async def _used(request: Request, *partitions: Position | Instant | TopicPartiti
 
 
 async def _used_partitions(request: Request) -> tuple[Instance, list[TopicPartition]]:
-    """The instance, as ``_used``, and the partitions that the body names."""
+    """The instance, as ``_used``, and the partitions in the body."""
     _instance(request)
     partitions = await _list(request, TopicPartition, await _body(request, "partitions"), "partitions")
     return await _used(request, *partitions), partitions
@@ -167,7 +166,7 @@ async def _need(request: Request, topics: Iterable[str]) -> None:
 
 
 def _origin(request: Request) -> str:
-    """Where the client finds this server, as it says itself."""
+    """The server's URL as the client knows it."""
     return f"{request.http.scheme}://{request.http.headers.get('Host') or request.address()}"  # HTTP/1.0 has no Host
 
 
@@ -187,9 +186,7 @@ async def create(request: Request) -> web.StreamResponse:
     path = f"/consumers/{quote(group_id, safe='')}/instances/{quote(name, safe='')}"
     made = _told(request, {"instance_id": name, "base_uri": f"{_origin(request)}{path}"})
     instance_id = _id(request, name)
-    session = request.door.access.session(
-        instance_id.principal, request.session.host, request.session.credential
-    )  # it outlives the request
+    session = request.door.access.session(instance_id.principal, request.session.host, request.session.credential)  # outlives the request
     request.door.instances.add(instance_id, session, config, reading)
     return made
 
@@ -197,7 +194,7 @@ async def create(request: Request) -> web.StreamResponse:
 @routes.delete(INSTANCE, "Delete a consumer instance", needs=OWN, status=204)
 @telling
 async def delete(request: Request) -> web.StreamResponse:
-    """It goes whatever its principal may still do; who may not leave the group any more is missed there in time."""
+    """Deletion needs no permission; if the principal may not leave the group any more, the member's session times out."""
     asking.set(request.session)
     with contextlib.suppress(NotAuthorized):
         await request.door.instances.remove(_id(request, request.path("instance")))
@@ -239,13 +236,13 @@ async def subscribe(request: Request) -> web.StreamResponse:
     return no_content()
 
 
-@routes.get(INSTANCE + "/subscription", "The topics that are subscribed to", needs=IN_GROUP, gives=in_control({"topics": [str]}))
+@routes.get(INSTANCE + "/subscription", "The subscribed topics", needs=IN_GROUP, gives=in_control({"topics": [str]}))
 @telling
 async def subscription(request: Request) -> web.StreamResponse:
     return _told(request, {"topics": list((await _used(request)).consumer.subscription())})
 
 
-@routes.delete(INSTANCE + "/subscription", "Read nothing any more", needs=IN_GROUP, status=204)
+@routes.delete(INSTANCE + "/subscription", "Unsubscribe", needs=IN_GROUP, status=204)
 @telling
 async def unsubscribe(request: Request) -> web.StreamResponse:
     await _unsubscribe(await _used(request))
@@ -274,7 +271,7 @@ async def assign(request: Request) -> web.StreamResponse:
     return no_content()
 
 
-@routes.get(INSTANCE + "/assignments", "The partitions that are read now", needs=IN_GROUP, gives=in_control(_PARTITIONS))
+@routes.get(INSTANCE + "/assignments", "The assigned partitions", needs=IN_GROUP, gives=in_control(_PARTITIONS))
 @telling
 async def assignments(request: Request) -> web.StreamResponse:
     return _told(request, {"partitions": [one._asdict() for one in (await _used(request)).consumer.assignment()]})
@@ -302,7 +299,7 @@ async def records(request: Request) -> web.StreamResponse:
             406,
             40601,
             "The requested embedded data format does not match the deserializer for this consumer instance: "
-            f"Accept is {content_type}, the instance reads {wanted}",
+            f"Accept is {content_type}, the instance has {wanted}",
         )
     timeout_ms = request.number("timeout", -1, -1, request.door.limits.wait_ms_max)
     if timeout_ms <= 0:
@@ -310,7 +307,7 @@ async def records(request: Request) -> web.StreamResponse:
     elif longest is not None:
         timeout_ms = min(timeout_ms, longest)
     found = Answer(wanted, read_size_bytes(request))
-    if request.is_head:  # it takes no records: the next GET is to have them
+    if request.is_head:  # it takes no records: the next GET gets them
         return web.Response(content_type=content_type)
     with request.waiting():
         body = await instance.use(instance.read(found, timeout_ms, lambda: finished(request, found)))
@@ -322,14 +319,14 @@ async def records(request: Request) -> web.StreamResponse:
 
 @routes.post(
     INSTANCE + "/offsets",
-    "Commit: what is given, or all that was read",
+    "Commit the given offsets, or the present positions",
     needs=("Read Group", "Read Topic"),
     body=_taken({"offsets?": [_POSITION]}, required=False),
     gives=in_control([object]),
 )
 @telling
 async def commit(request: Request) -> web.StreamResponse:
-    """``offset`` is that of the last record that is done; what is committed is the one behind it, as in Confluent's."""
+    """``offset`` is that of the last processed record; the offset behind it is committed, as in Confluent's."""
     instance, body = _instance(request), await _body(request, "offsets")
     offsets: dict[tuple[str, int], int | OffsetAndMetadata] | None = None
     if "offsets" in body:
@@ -341,7 +338,7 @@ async def commit(request: Request) -> web.StreamResponse:
 
 @routes.get(
     INSTANCE + "/offsets",
-    "What the group has committed of partitions; the request has a body",
+    "Committed offsets of partitions; the request has a body",
     needs=("Describe Group", "Describe Topic"),
     body=_taken(_PARTITIONS),
     gives=in_control({"offsets": [{**_POSITION, "metadata": str}]}),
@@ -350,7 +347,7 @@ async def commit(request: Request) -> web.StreamResponse:
 async def committed(request: Request) -> web.StreamResponse:
     instance, body = _instance(request), await _body(request, "partitions")
     if not body:
-        raise ApiError(404, 40402, 'Partition not found. The body is to say which: {"partitions": [{"topic": …, "partition": …}]}')
+        raise ApiError(404, 40402, 'Partition not found. Name partitions in the body: {"partitions": [{"topic": …, "partition": …}]}')
     told = []
     for partition in await _list(request, TopicPartition, body, "partitions"):
         found = await instance.use(instance.consumer.committed(partition))
@@ -364,7 +361,7 @@ async def committed(request: Request) -> web.StreamResponse:
 
 @routes.post(
     INSTANCE + "/positions",
-    "Go on from offsets, or from times",
+    "Seek to offsets, or to times",
     needs=("Read Group", "Describe Topic"),
     body=_taken({"offsets?": [_POSITION], "timestamps?": [_INSTANT]}),
     status=204,
@@ -387,7 +384,7 @@ async def seek(request: Request) -> web.StreamResponse:
 
 @routes.post(
     INSTANCE + "/positions/beginning",
-    "Go on from the first record there is",
+    "Seek to the first record",
     needs=("Read Group", "Describe Topic"),
     body=_taken(_PARTITIONS),
     status=204,
@@ -401,7 +398,7 @@ async def seek_to_beginning(request: Request) -> web.StreamResponse:
 
 @routes.post(
     INSTANCE + "/positions/end",
-    "Go on with what is appended from now on",
+    "Seek to the end",
     needs=("Read Group", "Describe Topic"),
     body=_taken(_PARTITIONS),
     status=204,

@@ -1,7 +1,6 @@
-"""What errors are called in Kafka's REST API v2.
+"""Errors of Kafka's REST API v2: statuses, codes and the begin of Confluent's messages.
 
-Knows classes, statuses, codes and the sentence that Confluent's messages begin with.  Does not know what raises them.
-What is not here is called as everywhere at the door where the asker can mend it, and a Kafka error otherwise.
+An error without an entry here has the code of the whole door if the client can correct it, otherwise it is a Kafka error.
 
 Source: Confluent's kafka-rest, ``Errors``; rest-utils, ``KafkaExceptionMapper``.
 """
@@ -23,7 +22,7 @@ KAFKA_ERROR, RETRIABLE_KAFKA_ERROR = 50002, 50003
 
 
 class Name(NamedTuple):
-    """How an error is told."""
+    """Status, code and begin of the message of an error."""
 
     status: int
     code: int
@@ -46,7 +45,7 @@ _OF_RECORDS: dict[type[LogdbError], int] = {errors.AuthenticationFailed: 40101, 
 
 
 def told(error: LogdbError) -> Exception:
-    """The error as v2 tells it, or itself where there is nothing special about it."""
+    """The error in v2's form, or itself if v2 has no special form for it."""
     for kind, (status, code, sentence) in _NAMES.items():
         if isinstance(error, kind):
             return ApiError(status, code, f"{sentence}{error}")
@@ -61,7 +60,7 @@ def code_of_record(error: LogdbError) -> int:
 
 
 def telling(handler: Handler) -> Handler:
-    """A handler whose errors are told as in v2, in its type unless the client wants plain JSON."""
+    """A handler whose errors have v2's form, in its media type unless the client accepts only plain JSON."""
 
     @functools.wraps(handler)
     async def handle(request: Request) -> web.StreamResponse:

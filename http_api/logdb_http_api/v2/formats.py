@@ -1,10 +1,9 @@
-"""Records as JSON of Kafka's REST API v2: what a produce request brings, what a read answers.
+"""Records as JSON of Kafka's REST API v2: the bodies of produce requests and of reads.
 
-Knows the media types, which of them a client takes, and how keys and values are embedded: base64 in ``binary``, as they
-are in ``json``.  Does not know topics, consumers or routes.
+Has the media types, and embeds keys and values: as base64 in ``binary``, as JSON in ``json``.
 
-Records go by in one pass, once through the C of ``json`` or ``binascii``.  A JSON value that is read is checked and then
-answered as it lies, so that numbers keep all their digits.
+All records are converted in one pass, in the C code of ``json`` or ``binascii``.  A JSON value in an answer is checked and then
+copied as stored, so that numbers keep all their digits.
 
 Source: Confluent's kafka-rest, ``Versions``, ``NoSchemaRecordSerializer``, ``ProduceRequest``.
 """
@@ -28,10 +27,10 @@ BINARY = "application/vnd.kafka.binary.v2+json"
 JSON = "application/vnd.kafka.json.v2+json"
 WITH_SCHEMA = {f"application/vnd.kafka.{name}.v2+json": name for name in ("avro", "jsonschema", "protobuf")}
 CONTROL = (V2, PLAIN)
-ANY = (*CONTROL, BINARY, JSON, *WITH_SCHEMA)  # of consumers: many clients send one type with all they ask
+ANY = (*CONTROL, BINARY, JSON, *WITH_SCHEMA)  # for consumers: many clients send one type with every request
 NO_REGISTRY = "Schema Registry must be configured when using schemas: this server has none, it takes binary and json."
 
-_MEMORY_FACTOR = 4  # base64 is a third longer, and is there three times: piece by piece, in a row, as bytes
+_MEMORY_FACTOR = 4  # base64 is a third longer, and exists three times: in pieces, in a row, as bytes
 _PRODUCE_FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
 _RECORD_FIELDS = frozenset({"key", "value", "partition"})
 
@@ -51,16 +50,16 @@ READING = {
 # ---------------------------------------------------------------- JSON
 
 
-# Makes no numbers: nobody looks at them.
+# Does not convert numbers, which are only checked.
 _check = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=documents.refuse_constant).decode
-# What JSONEncoder(separators=(",", ":"), allow_nan=False) makes anew for each value, which takes three times as long:
+# JSONEncoder(separators=(",", ":"), allow_nan=False) makes this for each value, which takes three times as long:
 # markers, default, encoder, indent, key_separator, item_separator, sort_keys, skipkeys, allow_nan.
 _chunks = c_make_encoder(None, None, encode_basestring, None, ":", ",", False, False, False)
 _escaped_chunks = c_make_encoder(None, None, encode_basestring_ascii, None, ":", ",", False, False, False)
 
 
 def parse(body: Buffer) -> Any:
-    """The body as JSON; raises ApiError (400) where it is none, is too deep, or (413) would take too much memory."""
+    """The body as JSON; raises ApiError: 400 if it is not JSON, or too deep, 413 if it would take too much memory."""
     return documents.parse(body, surrogates=True)
 
 
@@ -68,20 +67,20 @@ def parse(body: Buffer) -> Any:
 
 
 def accepted(header: str | None, offered: Sequence[str], there_is: Sequence[str] = ()) -> str:
-    """The one of ``offered`` that an Accept header likes best; among equals the first.
+    """The type of ``offered`` that an Accept header prefers; among equals the first.
 
     Args:
-        there_is: Those that are not refused later, if that are not all.
+        there_is: Those that are not refused later; None: all.
 
     Raises:
-        ApiError: It likes none; 406.
+        ApiError: It accepts none; 406.
     """
     if not header:
         return offered[0]
     wishes = dict(map(_wish, header.split(",")))
     best = max(offered, key=lambda kind: _liking(wishes, kind))
     if _liking(wishes, best) <= 0:
-        raise ApiError(406, 406, f"HTTP 406 Not Acceptable: Accept is {header[:200]!r}, there is {', '.join(there_is or offered)}")
+        raise ApiError(406, 406, f"HTTP 406 Not Acceptable: Accept is {header[:200]!r}, available are {', '.join(there_is or offered)}")
     return best
 
 
@@ -102,7 +101,7 @@ def _liking(wishes: Mapping[str, float], kind: str) -> float:
 
 
 class Rows(NamedTuple):
-    """The records of a produce request, column by column; ``partitions``: what each record asks for, None: by its key."""
+    """The records of a produce request, column by column; ``partitions``: as each record says, None: by its key."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -110,17 +109,17 @@ class Rows(NamedTuple):
 
 
 def from_base64(value: Any) -> bytes:
-    """Bytes as JSON has them; raises ValueError or TypeError where they are none."""
-    if len(value) % 4:  # which strict mode lets pass where too much of it is padding
-        raise ValueError(f"{len(value)} characters are no multiple of 4")
+    """Decode base64; raises ValueError or TypeError."""
+    if len(value) % 4:  # strict mode accepts these if enough of it is padding
+        raise ValueError(f"{len(value)} characters are not a multiple of 4")
     return a2b_base64(value, strict_mode=True)
 
 
 def to_json(value: Any) -> bytes:
-    """A value as it is stored: JSON without spaces, in UTF-8."""
+    """A value as stored: JSON without spaces, in UTF-8."""
     try:
         return "".join(_chunks(value, 0)).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can say and UTF-8 cannot
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON allows and UTF-8 does not
         return "".join(_escaped_chunks(value, 0)).encode()
 
 
@@ -132,8 +131,8 @@ def produced(content_type: str, body: Buffer) -> Rows:
     """The records of a produce request.
 
     Raises:
-        ApiError: The type is none that is embedded (415), the body no produce request (400, 413, 422), a value none of its type
-            (400), or one that needs a schema (422).
+        ApiError: An unknown media type (415), an invalid produce request (400, 413, 422), a value of the wrong type (400), or one
+            that needs a schema (422).
     """
     if content_type not in PRODUCED:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {content_type}, wanted is {' or '.join(_EMBEDDED)}")
@@ -142,7 +141,7 @@ def produced(content_type: str, body: Buffer) -> Rows:
         raise ApiError(422, 422, f"the body {wrong}")
     records = request.get("records")
     if not isinstance(records, list) or not records:
-        raise ApiError(422, 422, f"records is to be a list of at least one record (was {_kind(records)})")
+        raise ApiError(422, 422, f"records must be a list of at least one record (was {_kind(records)})")
     for at, record in enumerate(records):
         if not isinstance(record, dict) or not record.keys() <= _RECORD_FIELDS:
             raise ApiError(422, 422, f"records[{at}] {documents.wrong_fields(record, sorted(_RECORD_FIELDS))}")
@@ -174,7 +173,7 @@ def _column(content_type: str, records: Iterable[Mapping[str, Any]], name: str) 
 
 
 def _refuse_schema(name: str, request: Mapping[str, Any], records: Iterable[Mapping[str, Any]]) -> NoReturn:
-    """Say what a request lacks for a format that needs schemas; if nothing, then this server lacks the registry."""
+    """Raise for a format with schemas: the schema that the request lacks, or that this server has no registry."""
     for code, part in ((42201, "key"), (42202, "value")):
         if request.get(f"{part}_schema") is None and request.get(f"{part}_schema_id") is None:
             if any(record.get(part) is not None for record in records):
@@ -191,12 +190,12 @@ def _refuse_schema(name: str, request: Mapping[str, Any], records: Iterable[Mapp
 
 
 def base64_text(data: bytes | None) -> str:
-    """Bytes as a JSON string."""
+    """Bytes as a base64 string."""
     return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'
 
 
 def json_text(data: bytes | None) -> str:
-    """JSON as it lies; raises ValueError or RecursionError where it is none."""
+    """JSON as stored; raises ValueError or RecursionError if it is not JSON."""
     if data is None:
         return "null"
     text = str(data, "utf-8")
@@ -209,14 +208,14 @@ READ = tuple(_READ)
 
 
 class Answer:
-    """Records on their way out, within a bound; the first is taken however large it is, or nobody could get past it.
+    """Records of an answer, within a bound; the first one is taken at any size, or no read could pass it.
 
     Attributes:
-        memory_bytes_max: What it takes, while it is made, if its records are none that come alone.
-        size_bytes: Of keys and values so far, as they lie in the log.
+        memory_bytes_max: Memory for the answer, except for a single large record.
+        size_bytes: Of keys and values so far, as stored.
         full: The next record does not fit, or cannot be embedded.
         refused: Why the very first record cannot be embedded.
-        firsts: The first offset that was taken of each partition.
+        firsts: The first offset taken of each partition.
     """
 
     def __init__(self, content_type: str, size_bytes_max: int) -> None:
@@ -231,7 +230,7 @@ class Answer:
         return len(self._texts)
 
     def add(self, records: Iterable[Record]) -> Record | None:
-        """Take records; returns the one that was looked at and left out, None if there is none."""
+        """Take records; returns the first one that does not fit, None if all do."""
         texts, embed, size_bytes_max = self._texts, self._embed, self._size_bytes_max
         topic, partition = "", -1
         for record in records:

@@ -1,10 +1,9 @@
-"""Consumers that live at the server while their clients come and go by HTTP: the instances of REST v2.
+"""Consumer instances of REST v2: consumers at the server that outlive a client's HTTP connection.
 
-Knows whose an instance is, how many there may be, when one was used last, and how a read takes records that it gives back
-if its client goes away.  Does not know routes, nor the shapes of requests.
+Keeps the owners of instances, their number and idle time; a read gives back its records if its client goes away.
 
-An instance can only be reached by the principal that made it.  Its calls are carried out one after the other, each from the address,
-and by what was shown, of the request that makes it; a read that waits holds neither a thread nor the turn of other calls.
+Only the principal that made an instance can reach it.  Its calls run one after the other, each with the address and the credentials of
+the request that makes it; a waiting read holds neither a thread nor the turn of other calls.
 """
 
 import asyncio
@@ -35,17 +34,17 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 Mode: TypeAlias = Literal["topics", "a pattern", "partitions"]
 
-HEARTBEAT_MS = 3_000  # between two looks at the group, by a read that waits
-_ASK_MS = 50  # between two looks at logs that another process writes, which do not tell when they have grown
+HEARTBEAT_MS = 3_000  # between two checks of the group by a waiting read
+_ASK_MS = 50  # between two checks of logs that another process writes, and which do not report growth
 _SWEEP_S = 1.0
 
 
 asking: contextvars.ContextVar[AuthorizedSession | None] = contextvars.ContextVar("asking", default=None)
-"""The session of the request in whose context something is done; None: nobody asks, its time is over."""
+"""The session of the present request, by context; None: no request."""
 
 
 class _InTurn(AsyncConsumer):
-    """A consumer whose session goes on for who asks."""
+    """A consumer that uses the session of the present request."""
 
     def __init__(self, sync: Consumer, threads: Threads, session: AuthorizedSession) -> None:
         super().__init__(sync, threads)
@@ -61,7 +60,7 @@ class _InTurn(AsyncConsumer):
 
 
 class Id(NamedTuple):
-    """What an instance is found by."""
+    """The key of an instance."""
 
     principal: Principal
     group_id: str
@@ -72,9 +71,9 @@ class Reading(NamedTuple):
     """How an instance reads.
 
     Attributes:
-        content_type: What its keys and values are embedded as.
-        size_bytes_min: A read waits for so many; 0: for the first record.
-        timeout_ms: How long a read waits at most; None: as long as it asks for.
+        content_type: The embedded format of its keys and values.
+        size_bytes_min: A read waits for so many bytes; 0: for the first record.
+        timeout_ms: The longest wait of a read; None: as the read asks.
     """
 
     content_type: str
@@ -83,10 +82,10 @@ class Reading(NamedTuple):
 
 
 class Instance:
-    """One consumer, and what its client said of it.
+    """One consumer with the state of its instance.
 
     Attributes:
-        consumer: Carries out calls in threads, in turn.
+        consumer: Runs calls in threads, one after the other.
         mode: What it was told to read; None: nothing yet.
     """
 
@@ -101,14 +100,14 @@ class Instance:
         self._giving_back: set[asyncio.Task[None]] = set()
 
     def idle_ms(self) -> int:
-        """How long nobody has asked anything of it."""
+        """The time since the last call."""
         return 0 if self._busy_count else self._monotonic_ms() - self._used_ms
 
     async def use(self, call: Awaitable[R]) -> R:
-        """Carry out a call of the consumer; meanwhile the instance is not idle.
+        """Run a call of the consumer; meanwhile the instance is not idle.
 
         Raises:
-            ApiError: It was deleted meanwhile; 404.
+            ApiError: The instance was deleted meanwhile; 404.
         """
         self._busy_count += 1
         try:
@@ -124,33 +123,33 @@ class Instance:
             self._used_ms = self._monotonic_ms()
 
     async def _hold_back(self) -> None:
-        """Wait for as long as the quotas of its principal say, or until it is closed."""
+        """Wait as long as the quotas of its principal demand, or until it is closed."""
         if delay_ms := self._session.take_throttle_ms():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), delay_ms / 1000)
 
     def check_mode(self, mode: Mode) -> None:
-        """See that it reads nothing yet, or what is told so: topics, those of a pattern, or partitions.
+        """Check that it reads nothing yet, or the same kind: topics, a pattern, or partitions.
 
         Raises:
-            ApiError: It does not; 409.
+            ApiError: It reads another kind; 409.
         """
         if self.mode not in (None, mode):
             exclusive = "Subscription to topics, partitions and pattern are mutually exclusive"
             raise ApiError(409, 40903, f"Illegal state: {exclusive}: the consumer reads {self.mode}, unsubscribe it first")
 
     async def read(self, found: Answer, timeout_ms: int, finish: Callable[[], Awaitable[R]]) -> R:
-        """Take records into ``found``, wait for ``size_bytes_min``, or for one, until ``timeout_ms`` are over, and ``finish``.
+        """Take records into ``found`` until it has ``size_bytes_min``, or one record, or ``timeout_ms`` are over; then ``finish``.
 
-        What was taken is given back if that fails, or the task is cancelled.
+        After a failure, or a cancellation, the records are given back.
 
         Returns:
-            What ``finish`` does.
+            The result of ``finish``.
 
         Raises:
-            ApiError: It was told to read nothing (409), or was deleted (404).
+            ApiError: It has no subscription or assignment (409), or was deleted (404).
             SerializationError: The first record cannot be embedded; it stays the next one.
-            whatever ``Consumer.poll`` and ``finish`` raise.
+            exceptions of ``Consumer.poll`` and ``finish``.
         """
         if self.mode is None:
             raise ApiError(409, 40903, "Illegal state: Consumer is not subscribed to any topics or assigned any partitions")
@@ -172,7 +171,7 @@ class Instance:
             self._waiting.discard(wake)
 
     async def _give_back(self, found: Answer) -> None:
-        """Once a thread that may be at it still has ended."""
+        """Wait until the thread of a running call has ended."""
         with contextlib.suppress(Closed):
             await self.consumer.in_turn(functools.partial(_give_back, self._sync, found))
 
@@ -181,7 +180,7 @@ class Instance:
             wake.clear()
             if await self._take(found) or deadline.left_ms <= 0:
                 return
-            unwatch = self._sync.watch(wake)  # what is read now, and what the group was asked now
+            unwatch = self._sync.watch(wake)  # the partitions and the group as of now
             try:
                 if await self._take(found):
                     return
@@ -192,7 +191,7 @@ class Instance:
             raise not_found()
 
     def _look_again_ms(self) -> float:
-        """After how long there may be more of which nobody tells."""
+        """The time after which there may be more records without a notification."""
         try:
             self._session.check_open(writable=True)
         except ReadOnly:
@@ -200,7 +199,7 @@ class Instance:
         return inf if self.mode == "partitions" else HEARTBEAT_MS
 
     async def _take(self, found: Answer) -> bool:
-        """Take what there is; returns whether that will do."""
+        """Take the available records; returns whether they are enough."""
         owner = owner_of(self._session)
         await self._memory.take(found.memory_bytes_max, owner)
         try:
@@ -210,7 +209,7 @@ class Instance:
         return found.full or (len(found) > 0 and found.size_bytes >= self.reading.size_bytes_min)
 
     async def close(self) -> None:
-        """Commit, if it is to, and leave the group; reads that wait, or are held back, end."""
+        """Commit, if automatic commits are on, and leave the group; waiting reads end."""
         self._closed.set()
         for wake in self._waiting:
             wake.set()
@@ -219,12 +218,12 @@ class Instance:
 
 
 def _take(consumer: Consumer, found: Answer) -> None:
-    """What there is now; the consumer's position is behind what was taken."""
+    """Take the available records; the consumer's position is behind them."""
     try:
         left_out = found.add(cast(Iterator[Record], iter(consumer)))  # there are no deserializers
     except LogdbError:
         for partition, position in consumer.positions().items():
-            consumer.seek(partition, position.offset)  # iteration that has failed would pass over the failure
+            consumer.seek(partition, position.offset)  # iteration would skip the failed record
         if not len(found):
             raise
         found.full = True
@@ -240,11 +239,11 @@ def _give_back(consumer: Consumer, found: Answer) -> None:
         try:
             consumer.seek(partition, offset)
         except (NotAssigned, Closed):
-            continue  # another member reads it, from what was committed
+            continue  # another member reads it, from the committed offset
 
 
 def not_found(which: str = "it") -> ApiError:
-    """There is no such instance: it was never made, was deleted, was left alone for too long, or is somebody else's."""
+    """The instance does not exist: never made, deleted, expired, or made by another principal."""
     return ApiError(404, 40403, f"Consumer instance not found. {which} was deleted, expired, or never made by this principal")
 
 
@@ -266,7 +265,7 @@ class Instances:
         """Make an instance.
 
         Raises:
-            ApiError: There is one of that name (409), or there are too many (503).
+            ApiError: One of that name exists (409), or there are too many (503).
         """
         if self._stopped:
             raise ApiError(503, DRAINING, "the server is draining")
@@ -280,7 +279,7 @@ class Instances:
         ):
             if count >= count_max:
                 raise ApiError(
-                    503, 50301, f"{whose} has {count} consumer instances, {count_max} are allowed: delete one, or come back later"
+                    503, 50301, f"{whose} has {count} consumer instances, {count_max} are allowed: delete one, or try again later"
                 )
         self._all[name] = Instance(session, config, reading, self._threads, self._memory)
         if self._sweeper is None:
@@ -290,7 +289,7 @@ class Instances:
         """The instance.
 
         Raises:
-            ApiError: There is none; 404.
+            ApiError: It does not exist; 404.
         """
         instance = self._all.get(name)
         if instance is None or self._has_expired(name, instance):
@@ -304,7 +303,7 @@ class Instances:
         await instance.close()
 
     def sweep(self) -> None:
-        """Close what was left alone for too long."""
+        """Close idle instances."""
         for name, instance in list(self._all.items()):
             self._has_expired(name, instance)
 
@@ -322,7 +321,7 @@ class Instances:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_again) if self._all else None
 
     async def close(self) -> None:
-        """Close all of them, and take no new ones."""
+        """Close all of them, and accept no new ones."""
         self._stopped = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -333,7 +332,7 @@ class Instances:
 
 
 async def _end(name: Id, instance: Instance) -> None:
-    """Close an instance that nobody asked to be closed; what fails shows in the log."""
+    """Close an instance without a request; a failure is logged."""
     asking.set(None)
     try:
         await instance.close()

@@ -1,6 +1,4 @@
-"""What a consumer instance of REST v2 can be told: its options, and the patterns of topics it may subscribe to.
-
-Knows names, defaults and ranges.  Does not know instances.
+"""The options of a consumer instance of REST v2, and the patterns of topics for subscriptions.
 
 Source: Confluent's kafka-rest, ``CreateConsumerInstanceRequest``; ``isolation.level`` and ``enable.auto.commit`` are
 Strimzi's.
@@ -45,7 +43,7 @@ _FORMATS = {"binary": BINARY, "json": JSON}
 
 
 class Options(NamedTuple):
-    """An instance as it is to be made."""
+    """The options of a new instance."""
 
     name: str
     config: ConsumerConfig
@@ -56,7 +54,7 @@ def parse(given: Mapping[str, Any], group_id: str) -> Options:
     """The options of a request; names are some of ``ALL``.
 
     Raises:
-        ApiError: One of them has a value that it does not take; 422.
+        ApiError: An invalid value; 422.
     """
     options = {_ALIASES.get(name, name): value for name, value in given.items()}
     name = options.get("name", f"rest-consumer-{uuid.uuid4()}")
@@ -107,25 +105,25 @@ def _number(options: Mapping[str, Any], name: str, least: int, most: int, code: 
 
 
 def invalid(what: str, code: int = 42204) -> ApiError:
-    """An option has a value that it does not take."""
+    """The error for an invalid value of an option."""
     bounds = ". It does not abide by the constraints" if code == 40001 else ""
     return ApiError(422, code, f"Invalid consumer configuration{bounds}: {what}")
 
 
 # ---------------------------------------------------------------- patterns
 
-_PATTERN_MEMORY_BYTES = 64 << 10  # of the compiled pattern; RE2 refuses what needs more
+_PATTERN_MEMORY_BYTES = 64 << 10  # of the compiled pattern; RE2 refuses a larger one
 
 
 def pattern(text: Any) -> "re.Pattern[str]":
-    """A pattern of topic names, compiled by RE2: the time it takes is linear in the length of a name, whatever the pattern is.
+    """A pattern of topic names, compiled by RE2: its time is linear in the length of a name, for every pattern.
 
     Raises:
-        ApiError: It is none, looks around or refers back, or is too large; 422.
+        ApiError: It is not a pattern, has look-arounds or back references, or is too large; 422.
 
     Source: https://github.com/google/re2/wiki/Syntax.
     """
-    import re2  # few requests come with a pattern
+    import re2  # few requests have a pattern
 
     if not isinstance(text, str) or not 1 <= len(text) <= PATTERN_LENGTH_MAX:
         raise ApiError(422, 422, f"topic_pattern is {text!r:.80}, wanted is a regular expression of 1 to {PATTERN_LENGTH_MAX} characters")
@@ -137,4 +135,4 @@ def pattern(text: Any) -> "re.Pattern[str]":
         reason = str(error.args[0], "utf-8", "replace")
     except UnicodeEncodeError as error:
         reason = str(error)
-    raise ApiError(422, 422, f"topic_pattern {text!r} cannot be matched: {reason}")
+    raise ApiError(422, 422, f"topic_pattern {text!r} is not supported: {reason}")

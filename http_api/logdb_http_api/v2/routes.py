@@ -1,7 +1,6 @@
-"""Topics, partitions and records, as Kafka's REST API v2 has them.
+"""Routes for topics, partitions and records in Kafka's REST API v2.
 
-Knows the routes and the shapes of their JSON.  Does not know how values are embedded (``v2_formats``), nor consumers
-(``v2_consumers``).
+``formats`` embeds keys and values, ``consumers`` has the routes of consumer instances.
 
 Source: Confluent's kafka-rest, ``resources/v2``; the stateless read and ``/status/ready`` are Redpanda's.
 """
@@ -27,7 +26,7 @@ from logdb_http_api.v2 import formats as v2_formats
 from logdb_http_api.v2.errors import code_of_record, telling
 from logdb_http_api.v2.formats import CONTROL, Answer, Rows, accepted
 
-BROKER_ID = 0  # the one there is
+BROKER_ID = 0  # the only one
 _READ_BYTES = 4 << 20
 _OFF_LOOP_BYTES = 64 << 10
 _FAULTS = (RecordTooLarge, InvalidRecord, InvalidTimestamp)  # of one record: the others can be appended without it
@@ -38,19 +37,19 @@ PARTITION = {"partition": int, "leader": int, "replicas": [{"broker": int, "lead
 _RESULT = {"partition": int | None, "offset": int | None, "error_code": int | None, "error": str | None}
 _PRODUCED = {"offsets": [_RESULT], "key_schema_id": None, "value_schema_id": None}
 _READING = (
-    Parameter("offset", Number(0), "Where to begin."),
+    Parameter("offset", Number(0), "The first offset to read."),
     Parameter("timeout", Number(0), "Milliseconds to wait for the first record."),
     Parameter("max_bytes", Number(1), "Of keys and values."),
 )
 
 
 def in_control(shape: Any) -> dict[str, Any]:
-    """What ``control`` answers, for the description of a route."""
+    """The answer of ``control``, for the description of a route."""
     return dict.fromkeys(CONTROL, shape)
 
 
 def control(request: Request, value: Any, offered: Sequence[str] = CONTROL) -> web.Response:
-    """JSON about something, not of records."""
+    """A JSON answer without records."""
     return answer(value, content_type=accepted(request.http.headers.get("Accept"), offered))
 
 
@@ -107,7 +106,7 @@ async def partition(request: Request) -> web.StreamResponse:
 
 @routes.get(
     "/topics/{topic}/partitions/{partition}/offsets",
-    "Where a partition begins and ends",
+    "The begin and end of a partition",
     needs=("Describe Topic",),
     gives=in_control({"beginning_offset": int, "end_offset": int}),
 )
@@ -133,7 +132,7 @@ def _partition(info: PartitionInfo) -> dict[str, Any]:
 
 
 def config_text(value: Any) -> str:
-    """A config as Kafka writes it."""
+    """A config in Kafka's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -175,7 +174,7 @@ async def _produce(request: Request, partition: int | None) -> web.StreamRespons
 
 
 class Results:
-    """What became of each record of a request, as JSON."""
+    """The result of each record of a request, as JSON."""
 
     def __init__(self, count: int) -> None:
         self._texts = [""] * count
@@ -199,14 +198,14 @@ class Results:
 def append(
     session: Session, topic: str, partition: int | None, content_type: str, body: Buffer, rows: Rows | None = None
 ) -> tuple[int, bytes]:
-    """Append the records of a produce request, each partition's at once; returns the status, and the answer.
+    """Append the records of a produce request, each partition's in one call; returns the status and the answer.
 
     Args:
-        rows: The records of ``body``, where it was parsed before.
-        partition: Where all of them go; None: where each asks for, or its key, or all that have neither to the same.
+        rows: The parsed records of ``body``; None: parse it.
+        partition: Of all records; None: each record's own, or by its key, or one for all that have neither.
 
     Raises:
-        UnknownTopic, UnknownPartition, ApiError: Nothing was appended.
+        UnknownTopic, UnknownPartition, ApiError: No record was appended.
     """
     count = session.partition_count(topic)
     if partition is not None and partition >= count:
@@ -222,7 +221,7 @@ def append(
 
 
 def _by_partition(rows: Rows, fixed: int | None, count: int) -> dict[int, list[int]]:
-    """Which rows go to which partition."""
+    """The rows of each partition."""
     chosen: dict[int, list[int]] = {}
     any_partition = random.randrange(count)  # noqa: S311 -- spreads requests, keeps no secret
     for row, (wanted, key) in enumerate(zip(rows.partitions, rows.keys, strict=True)):
@@ -239,7 +238,7 @@ def _by_partition(rows: Rows, fixed: int | None, count: int) -> dict[int, list[i
 
 
 def _append(log: PartitionLog, rows: Rows, chosen: list[int], results: Results) -> None:
-    """Append rows to a partition at once; one by one if one of them is refused, so that it alone is left out."""
+    """Append rows to a partition in one call; one by one if one of them is refused, so that only that one is left out."""
     try:
         offsets = log.append_many([rows.values[row] for row in chosen], [rows.keys[row] for row in chosen])
     except LogdbError as error:
@@ -256,16 +255,16 @@ def _append(log: PartitionLog, rows: Rows, chosen: list[int], results: Results) 
 
 
 def read_size_bytes(request: Request) -> int:
-    """How many bytes of keys and values a read is to answer: ``max_bytes``, as far as that is allowed."""
+    """The limit of keys and values in bytes: ``max_bytes``, up to the door's limit."""
     wanted = request.number("max_bytes", -1, -1)
     return min(wanted if wanted > 0 else _READ_BYTES, request.door.limits.read_bytes_max)
 
 
 async def finished(request: Request, found: Answer) -> bytes:
-    """The body, in memory that is the request's.
+    """Reserve the memory for the answer, for the time of the request.
 
     Raises:
-        ApiError: There is none; 503.
+        ApiError: There is not enough; 503.
     """
     body = found.body() if found.size_bytes < _OFF_LOOP_BYTES else await request.call(found.body)
     await request.take_memory(len(body))
@@ -274,14 +273,14 @@ async def finished(request: Request, found: Answer) -> bytes:
 
 @routes.get(
     "/topics/{topic}/partitions/{partition}/records",
-    "Read records of a partition from an offset on",
+    "Read records of a partition from an offset",
     needs=("Read Topic",),
     takes=_READING,
     gives=v2_formats.READING,
 )
 @telling
 async def records(request: Request) -> web.StreamResponse:
-    """``offset``: where to begin; ``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
+    """``offset``: the first to read; ``timeout``: ms to wait for the first record; ``max_bytes``: of keys and values."""
     content_type = accepted(request.http.headers.get("Accept"), v2_formats.READ)
     offset, timeout_ms = request.number("offset", 0), request.patience_ms(request.number("timeout", 0, 0, request.door.limits.wait_ms_max))
     found = Answer(content_type, read_size_bytes(request))

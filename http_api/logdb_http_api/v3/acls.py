@@ -1,8 +1,6 @@
-"""ACLs, as Kafka's REST API v3 has them: search, create, delete.
+"""Routes for ACLs in Kafka's REST API v3: search, create, delete.
 
-Knows the routes and the shapes of their JSON.  Does not know what an ACL means, nor who may change one: the session does.
-
-Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``, ``AclsResource``.  Words may be written in small letters, as there.
+Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``, ``AclsResource``.  As there, words may be in lower case.
 """
 
 from collections.abc import Mapping
@@ -35,7 +33,7 @@ routes = Routes()
 
 
 class _Field(NamedTuple):
-    """How a field of an ACL is spelled here; ``words``: what may stand there, None: any text."""
+    """The spelling of an ACL's field; ``words``: its values, None: any text."""
 
     name: str
     words: Mapping[str, str] | None
@@ -44,10 +42,10 @@ class _Field(NamedTuple):
 
 _FIELDS = {
     "resource_type": _Field("resource_type", _TYPES, "ANY, TOPIC, GROUP, CLUSTER or TRANSACTIONAL_ID."),
-    "name": _Field("resource_name", None, "The resource's name; all, where there is none."),
-    "pattern_type": _Field("pattern_type", _PATTERNS, "ANY, MATCH (whatever concerns that name), LITERAL or PREFIXED."),
-    "principal": _Field("principal", None, "Whose they are, such as User:alice; all, where there is none."),
-    "host": _Field("host", None, "From where; all, where there is none."),
+    "name": _Field("resource_name", None, "The resource's name; without it, all."),
+    "pattern_type": _Field("pattern_type", _PATTERNS, "ANY, MATCH (all that apply to that name), LITERAL or PREFIXED."),
+    "principal": _Field("principal", None, "The principal, such as User:alice; without it, all."),
+    "host": _Field("host", None, "The client's address; without it, all."),
     "operation": _Field("operation", _OPERATIONS, "ANY, ALL, READ, DESCRIBE_CONFIGS, …"),
     "permission": _Field("permission", _PERMISSIONS, "ANY, ALLOW or DENY."),
 }
@@ -61,7 +59,7 @@ _DELETED = tuple(Parameter(one.name, str, one.said, required=one.words is not No
 
 @routes.get(
     ACLS,
-    "The ACLs that are searched for",
+    "Search ACLs",
     needs=("Describe Cluster",),
     takes=_SEARCHED,
     gives=shapes.all_of(shapes.ACL),
@@ -100,7 +98,7 @@ async def create_batch(request: Request) -> web.StreamResponse:
 
 @routes.delete(
     ACLS,
-    "Delete the ACLs that are searched for",
+    "Delete ACLs by a search",
     needs=("Alter Cluster",),
     takes=_DELETED,
     gives=shapes.one({"data": [shapes.ACL]}),
@@ -108,7 +106,7 @@ async def create_batch(request: Request) -> web.StreamResponse:
 )
 @of_cluster
 async def delete(request: Request) -> web.StreamResponse:
-    """What was deleted.  The four words have to be given: what was forgotten does not mean all."""
+    """The deleted ACLs.  The four words are required, so that a forgotten one does not mean all."""
     gone = await request.call(request.session.security.delete_acls, [_filter(request, required=True)])
     return answer({"data": [_shown(request, acl) for acl in gone]})
 
@@ -132,10 +130,10 @@ def _url(request: Request, query: Mapping[str, str]) -> str:
 
 
 def _acl(entry: Mapping[str, Any]) -> Acl:
-    """The ACL that an object says.
+    """The ACL in an object.
 
     Raises:
-        ApiError, InvalidSecurity: It says none.
+        ApiError, InvalidSecurity: It is invalid.
     """
     given = {name: _value(one, text(dict(entry), one.name)) for name, one in _FIELDS.items()}
     try:
@@ -145,16 +143,16 @@ def _acl(entry: Mapping[str, Any]) -> Acl:
 
 
 def _filter(request: Request, *, required: bool) -> AclFilter:
-    """The filter that the query says.
+    """The filter in the query.
 
     Args:
-        required: What is left out is an error where it is a word.
+        required: A missing word is an error.
     """
     given: dict[str, Any] = {}
     for name, one in _FIELDS.items():
         said = request.query(one.name) or None
         if said is None and required and one.words is not None:
-            raise ApiError(400, 400, f"Bad Request: {one.name} is to be given; {_ANY} is all")
+            raise ApiError(400, 400, f"Bad Request: {one.name} is required; {_ANY} means all")
         if said is None or (one.words is not None and said.upper() == _ANY):
             continue
         if one.words is _PATTERNS and said.upper() == _MATCH:
@@ -165,10 +163,10 @@ def _filter(request: Request, *, required: bool) -> AclFilter:
 
 
 def _value(field: _Field, said: str) -> Any:
-    """What a field says in logdb's words.
+    """A field's value in logdb's spelling.
 
     Raises:
-        ApiError: Nothing that it may; 400.
+        ApiError: It is not one of the allowed words; 400.
     """
     if field.words is not None:
         if said.upper() not in field.words:

@@ -1,6 +1,4 @@
-"""Records as JSON of Kafka's REST API v3: what is produced, and the report on it.
-
-Knows how keys, values, headers and times are embedded.  Does not know topics, partitions' logs or routes.
+"""Records as JSON of Kafka's REST API v3: produce requests and their reports.
 
     {"partition_id": 1, "headers": [{"name": "h", "value": "Zm9v"}], "timestamp": "2021-02-05T19:14:42Z",
      "key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": {"a": 1}}}
@@ -27,23 +25,23 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 Row: TypeAlias = tuple[int | None, bytes | None, bytes | None, Headers, int | None, str]
-"""A record that is to be appended: partition (None: the key chooses), key, value, headers, its time in ms since 1970 (None: the
-server's), and the end of the report on it."""
+"""A record to append: partition (None: the key chooses), key, value, headers, its time in ms since 1970 (None: the server's), and
+the end of its report."""
 
 
 _NOTHING = (None, "")
 _EMBEDDED: dict[Any, Callable[[Any], bytes]] = {"BINARY": from_base64, "JSON": to_json, "STRING": str.encode}
-_WANTED: dict[Any, str] = {"BINARY": "a base64 string", "JSON": "JSON", "STRING": "a string that UTF-8 can say"}
+_WANTED: dict[Any, str] = {"BINARY": "a base64 string", "JSON": "JSON", "STRING": "a string in valid UTF-8"}
 
 
 def row(record: Any, more: frozenset[str] = frozenset()) -> Row:
     """A record of a request.
 
     Args:
-        more: Fields that it may have beside those of a record.
+        more: Fields allowed beside those of a record.
 
     Raises:
-        ApiError: It is none.
+        ApiError: It is invalid.
         RecursionError: It is too deep.
     """
     if type(record) is not dict:
@@ -67,7 +65,7 @@ def row(record: Any, more: frozenset[str] = frozenset()) -> Row:
 
 
 def _embedded(part: Any, name: str) -> tuple[bytes | None, str]:
-    """Key or value, and what is reported of it."""
+    """Decode a key or a value; returns also its part of the report."""
     if type(part) is not dict:
         raise malformed(name, part, "an object of type and data")
     kind, data = part.get("type"), part.get("data")
@@ -75,7 +73,7 @@ def _embedded(part: Any, name: str) -> tuple[bytes | None, str]:
     if embed is None:
         raise _no_type(name, kind)
     if data is None or len(part) > 2:
-        require_fields(part, name, "type", "data")  # a misspelled "data" is no deletion
+        require_fields(part, name, "type", "data")  # a misspelled "data" must not mean a deletion
     if data is None:
         return None, f',"{name}":{{"type":"{kind}","size":0}}'
     try:
@@ -104,7 +102,7 @@ def _header(given: Any) -> tuple[str, bytes | None]:
         with contextlib.suppress(ValueError, TypeError):
             name.encode()
             return name, None if value is None else from_base64(value)
-    raise malformed("a header", given, "an object of name, a string that UTF-8 can say, and value, base64")
+    raise malformed("a header", given, "an object of name, a string in valid UTF-8, and value, base64")
 
 
 def _timestamp_ms(given: Any) -> int:
@@ -121,12 +119,12 @@ def _timestamp_ms(given: Any) -> int:
 
 
 def report_begin(cluster_id: str, topic: str, partition: int) -> str:
-    """How reports on records of a partition go on, up to the offset."""
+    """The common part of the reports on records of a partition, before the offset."""
     return f',"cluster_id":"{cluster_id}","topic_name":"{topic}","partition_id":{partition},"offset":'
 
 
 def timestamp_text(timestamp_ms: int | None) -> str:
-    """The part of a report that says when; None: the log knows."""
+    """The time in a report; None: the log's."""
     if timestamp_ms is None:
         return ',"timestamp":null'
     at = _EPOCH + timestamp_ms * _MS
@@ -135,5 +133,5 @@ def timestamp_text(timestamp_ms: int | None) -> str:
 
 
 def refusal(error: ApiError) -> str:
-    """What a report says of a record that was not appended, without its braces."""
+    """The report on a record that was not appended, without its braces."""
     return f'"error_code":{error.code},"message":{json.dumps(str(error))}'

@@ -1,6 +1,4 @@
-"""Consumer groups, as Kafka's REST API v3 has them: who is in them, what they read, how far behind they are.
-
-Knows the routes and the shapes of their JSON.  Does not know how members find together: the session does.
+"""Routes for consumer groups in Kafka's REST API v3: members, assignments, lags.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``, ``ConsumerGroupsResource``, ``ConsumersResource``,
 ``ConsumerAssignmentsResource``, ``ConsumerLagsResource``, ``ConsumerGroupLagSummariesResource``.
@@ -35,7 +33,7 @@ routes = Routes()
 
 
 class _Administration(Administration):
-    """What a database offers for groups, for whoever has this session."""
+    """The administration methods of a database, for a session."""
 
     def __init__(self, session: AuthorizedSession) -> None:
         self._asking = session
@@ -64,7 +62,7 @@ def _described_groups(session: AuthorizedSession) -> list[GroupInfo]:
     for summary in session.groups():
         try:
             found.append(session.describe_group(summary.group_id))
-        except (UnknownGroup, NotAuthorized):  # it has gone meanwhile; who may list all groups need not be told of each
+        except (UnknownGroup, NotAuthorized):  # it was deleted meanwhile; a principal that may list all groups need not see each
             continue
     return found
 
@@ -139,7 +137,7 @@ def _consumer(request: Request, group_id: str, member: MemberInfo) -> dict[str, 
     )
 
 
-@routes.get(ASSIGNMENTS, "What a member reads", needs=("Describe Group",), gives=shapes.all_of(shapes.ASSIGNMENT))
+@routes.get(ASSIGNMENTS, "The assignments of a member", needs=("Describe Group",), gives=shapes.all_of(shapes.ASSIGNMENT))
 @of_cluster
 async def assignments(request: Request) -> web.StreamResponse:
     info, member = await _member_found(request)
@@ -154,7 +152,7 @@ async def assignments(request: Request) -> web.StreamResponse:
 
 @routes.get(
     ASSIGNMENTS + _ONE_PARTITION,
-    "A partition that a member reads",
+    "An assignment of a member",
     needs=("Describe Group",),
     gives=shapes.one(shapes.ASSIGNMENT),
 )
@@ -171,12 +169,12 @@ def _partition_of(request: Request) -> TopicPartition:
 
 
 def _assigned(info: GroupInfo, member: MemberInfo) -> Sequence[TopicPartition]:
-    """Sorted; empty where the group does not speak the consumers' protocol."""
+    """Sorted; empty if the group does not use the consumers' protocol."""
     if info.protocol_type != PROTOCOL_TYPE:
         return ()
     try:
         return sorted(Assignment.decode(member.assignment).partitions)
-    except InvalidMessage:  # its leader is another program
+    except InvalidMessage:  # the leader is another program with its own format
         return ()
 
 
@@ -199,7 +197,7 @@ def _assignment(request: Request, group_id: str, member: MemberInfo, partition: 
 # ---------------------------------------------------------------- how far behind
 
 
-@routes.get(GROUP + "/lag-summary", "How far a group is behind, in all", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG_SUMMARY))
+@routes.get(GROUP + "/lag-summary", "The lag of a group, summed up", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG_SUMMARY))
 @of_cluster
 async def lag_summary(request: Request) -> web.StreamResponse:
     found, group_id = await _lags(request), request.path("consumer_group_id")
@@ -226,7 +224,7 @@ async def lag_summary(request: Request) -> web.StreamResponse:
     return answer(summary)
 
 
-@routes.get(GROUP + "/lags", "How far a group is behind in each partition", needs=_LAG_NEEDS, gives=shapes.all_of(shapes.LAG))
+@routes.get(GROUP + "/lags", "The lag of a group in each partition", needs=_LAG_NEEDS, gives=shapes.all_of(shapes.LAG))
 @of_cluster
 async def lags(request: Request) -> web.StreamResponse:
     found, group_id = await _lags(request), request.path("consumer_group_id")
@@ -234,7 +232,7 @@ async def lags(request: Request) -> web.StreamResponse:
     return await request.call(collection, request, "KafkaConsumerLagList", ("consumer-groups", group_id, "lags"), data)
 
 
-@routes.get(GROUP + "/lags" + _ONE_PARTITION, "How far a group is behind in a partition", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG))
+@routes.get(GROUP + "/lags" + _ONE_PARTITION, "The lag of a group in a partition", needs=_LAG_NEEDS, gives=shapes.one(shapes.LAG))
 @of_cluster
 async def lag(request: Request) -> web.StreamResponse:
     wanted = _partition_of(request)
@@ -245,7 +243,7 @@ async def lag(request: Request) -> web.StreamResponse:
 
 
 async def _lags(request: Request) -> list[GroupOffset]:
-    """Partitions of which the group has committed an offset, and that are still there."""
+    """Existing partitions with a committed offset of the group."""
     administration = _Administration(request.session)
     found = await request.call(administration.group_offsets, request.path("consumer_group_id"))
     return [one for one in found if one.lag is not None]
@@ -256,7 +254,7 @@ def _lag_of(one: GroupOffset) -> int:
 
 
 def _reader(one: GroupOffset) -> tuple[str, str | None, str]:
-    """Consumer, instance and client that read a partition; empty where nobody does."""
+    """Consumer, instance and client that read a partition; empty without one."""
     return ("", None, "") if one.member is None else (one.member.member_id, one.member.group_instance_id, one.member.client_id)
 
 

@@ -1,14 +1,13 @@
-"""Producing by Kafka's REST API v3: one record, a stream of them, a batch.
+"""Routes for producing in Kafka's REST API v3: one record, a stream of records, a batch.
 
-Knows routes, and how records reach their partitions: what has come of a partition goes to its log in one call.  Does not know how
-records are written in JSON (``v3_formats``), nor where one ends (``json_stream``).
+``formats`` decodes records, ``json_stream`` splits a stream.  Records that arrive together are appended with one call per partition.
 
-A stream is one request: JSON objects one behind the other, of which each gets its report, in the same order.  What came in one
-piece is appended, then reported on, before the next is looked at: a client that does not read its reports is not read from
-either, and what is held of a stream is a piece of it, or the one record that has not come as a whole.  What ends a stream
-before its end, such as text that is no JSON, is the last report.
+A stream is one request: JSON objects one after the other, each with a report, in the same order.  The records of one piece are
+appended and reported before the next piece is read: so a client that does not read its reports is slowed down, and the
+server's memory for a stream is one piece, or one incomplete record.  An error that ends a stream, such as text that is not JSON,
+is the last report.
 
-    POST …/records         200, and a report for each record, whatever has become of it
+    POST …/records         200, and a report for each record, appended or not
     POST …/records:batch   207, {"successes": […], "failures": […]}
 
 Source: Confluent's kafka-rest, ``ProduceAction``, ``ProduceBatchAction``, ``StreamingResponse``.
@@ -41,8 +40,8 @@ ENTRY_COUNT_MAX, ID_LENGTH_MAX = 10_000, 80
 _FAULTS = (RecordTooLarge, InvalidRecord, InvalidTimestamp)  # of one record: the others can be appended without it
 _SUCCESS, _SEPARATOR = '{"error_code":200', "\r\n"
 _SMALL_LENGTH = 64 << 10
-_PIECE_BYTES = 128 << 10  # appended and reported on at once; more of it falls out of the processor's cache
-_BESIDE = frozenset(("id",))  # fields of an entry that are none of a record
+_PIECE_BYTES = 128 << 10  # appended and reported at once; a larger one falls out of the processor's cache
+_BESIDE = frozenset(("id",))  # fields of an entry beside those of a record
 
 logger = logging.getLogger(__name__)
 routes = Routes()
@@ -53,7 +52,7 @@ routes = Routes()
 
 @routes.post(
     RECORDS,
-    "Append records, each to the partition of its key; a report for each",
+    "Append records, each to the partition of its key; answers with a report for each",
     needs=("Write Topic",),
     body=shapes.RECORD,
     gives=shapes.REPORTS,
@@ -87,10 +86,10 @@ async def produce(request: Request) -> web.StreamResponse:
 
 
 async def _next(request: Request, pieces: AsyncIterator[bytes]) -> bytes:
-    """The next piece of a body, empty at its end; not before the quotas of whoever asks allow it.
+    """The next piece of a body, empty at its end; waits as long as the principal's quotas demand.
 
     Raises:
-        ApiError: It does not come, or the server is draining.
+        ApiError: It did not arrive in time, or the server is draining.
     """
     drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with request.waiting(), request.door.drained_by(drained):
@@ -119,7 +118,7 @@ async def _report(request: Request, response: web.StreamResponse, reports: str) 
 
 
 def _last_words(error: Exception) -> str:
-    """The report on what ends a stream."""
+    """The report on the error that ends a stream."""
     if isinstance(error, LogdbError):
         error = told(error)
     if not isinstance(error, ApiError):
@@ -129,7 +128,7 @@ def _last_words(error: Exception) -> str:
 
 
 class _Stream:
-    """Pieces of a request's body in, reports out."""
+    """Turns pieces of a request's body into reports."""
 
     def __init__(self, request: Request) -> None:
         self._records = _Records(request, _SUCCESS)
@@ -137,13 +136,13 @@ class _Stream:
         self.ended = False
 
     async def hold(self, request: Request) -> None:
-        """Count what has come of a large record among what all requests hold."""
+        """Count the received part of a large record in the memory of all requests."""
         request.give_memory_back()
         if self._objects.held_length > _SMALL_LENGTH:
             await request.take_memory(self._objects.held_length)
 
     def take(self, piece: bytes, *, last: bool = False) -> str:
-        """Append what is whole in a piece; returns the reports."""
+        """Append the complete records of a piece; returns the reports."""
         if self.ended:
             return ""
         reports = self._records.append(self._objects.feed(piece, last=last), row)
@@ -159,7 +158,7 @@ class _Stream:
 
 @routes.post(
     RECORDS + ":batch",
-    "Append a batch of records; tells which were and which were not",
+    "Append a batch of records; answers with successes and failures",
     needs=("Write Topic",),
     body=shapes.BATCH,
     gives=shapes.BATCH_REPORT,
@@ -182,7 +181,7 @@ def _append_batch(request: Request, body: dict[str, Any]) -> web.Response:
 
 
 def _entries(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries of a batch, each with an id of its own."""
+    """The entries of a batch, each with its own id."""
     entries = body.get("entries")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise malformed("entries", entries, "a list of objects")
@@ -208,7 +207,7 @@ def _entry_row(entry: Any) -> Row:
 # ---------------------------------------------------------------- to the logs
 
 _Chosen: TypeAlias = tuple[list[int], list[Row]]
-"""Rows for one partition: the places of their reports, and what they are."""
+"""Rows of one partition: the places of their reports, and the records."""
 
 
 class _Records:
@@ -218,10 +217,10 @@ class _Records:
         """May wait for a disk.
 
         Args:
-            begin: What reports begin with.
+            begin: The begin of all reports.
 
         Raises:
-            NotAuthorized, UnknownTopic: Nothing can be appended at all.
+            NotAuthorized, UnknownTopic: No record can be appended.
         """
         self._session: AuthorizedSession = request.session
         self._begin = begin
@@ -233,7 +232,7 @@ class _Records:
         self._logs: dict[int, PartitionLog] = {}
 
     def append(self, records: Sequence[Any], parse: Callable[[Any], Row]) -> list[str | ApiError]:
-        """Append records, those of a partition together; returns a report for each: how it goes on, or why it was not appended."""
+        """Append records, those of a partition together; returns for each the rest of its report, or the error."""
         reports: list[Any] = [None] * len(records)
         rows: dict[int, _Chosen] = {}
         any_partition = random.randrange(self._count)  # noqa: S311 -- spreads pieces, keeps no secret
@@ -259,9 +258,7 @@ class _Records:
             if 0 <= partition < self._count:
                 self._append(self._log(partition), places, found, now_ms, reports)
             else:
-                _refuse(
-                    places, reports, ApiError(404, 40402, f"Partition not found: {self._topic} has {self._count}, {partition} is none.")
-                )
+                _refuse(places, reports, ApiError(404, 40402, f"Partition not found: {self._topic} has {self._count}, not {partition}."))
         return reports
 
     def _now_ms(self) -> int:
@@ -275,7 +272,7 @@ class _Records:
         return log
 
     def _append(self, log: PartitionLog, places: Sequence[int], rows: Sequence[Row], now_ms: int, reports: list[Any]) -> None:
-        """Append rows to a partition at once; by halves if one of them is refused, so that it alone is left out."""
+        """Append rows to a partition in one call; by halves if one of them is refused, so that only that one is left out."""
         _, keys, values, headers, times, tails = zip(*rows, strict=True)
         stamped = [now_ms if at_ms is None else at_ms for at_ms in times]
         try:

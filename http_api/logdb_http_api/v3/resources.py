@@ -1,23 +1,20 @@
-"""What every resource of Kafka's REST API v3 has: its kind, its address, its name, and the names of its errors.
-
-Knows URLs, Confluent's resource names (``crn:///kafka=…/topic=…``), how bodies are checked, and how v3 calls what went wrong.
-Does not know which resources there are.
+"""Common parts of all resources of Kafka's REST API v3: kind, URL, resource name (``crn:///kafka=…/topic=…``), checks of bodies, errors.
 
     status  error_code  meaning
-    400     400         the body is not JSON, or not of the shape that is wanted
-    400     40002       what Kafka's broker would refuse: a name, a config, a number of partitions, what exists already
-    401     40101       nobody knows who asks
-    403     40301       who asks may not
+    400     400         the body is not JSON, or has the wrong shape
+    400     40002       refused as by Kafka's broker: a name, a config, a number of partitions, an existing name
+    401     40101       not authenticated
+    403     40301       not authorized
     404     404         no such cluster, broker, config, replica, group, consumer
-    404     40402       a record for a partition that there is not
-    404     40403       no such topic, or partition
-    413     413         a record larger than the topic takes
-    415     415         the body is said to be something else than JSON
-    422     422         a body that is empty, a record that needs a schema, a batch that is none; the message begins with v2's code
-    500     50002       everything else that the asker cannot mend
-    500     50003       everything else that may go well if it is tried again
+    404     40402       a record for an unknown partition
+    404     40403       unknown topic or partition
+    413     413         a record larger than the topic accepts
+    415     415         the body has another content type than JSON
+    422     422         an empty body, a record that needs a schema, an invalid batch; the message begins with v2's code
+    500     50002       every other error that the client cannot correct
+    500     50003       every other error after which a retry may succeed
 
-Everything else that the asker can mend is called as everywhere at the door.
+Other errors that the client can correct have the codes of the whole door.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``, ``StatusCodeException``, ``RestConstraintViolationExceptionMapper``;
 rest-utils, ``KafkaExceptionMapper``.
@@ -65,7 +62,7 @@ _NAMES: dict[type[LogdbError], tuple[int, int]] = {
 
 
 def told(error: LogdbError) -> ApiError:
-    """The error as v3 tells it."""
+    """The error in v3's form."""
     for kind, (status, code) in _NAMES.items():
         if isinstance(error, kind):
             return ApiError(status, code, str(error))
@@ -76,17 +73,17 @@ def told(error: LogdbError) -> ApiError:
 
 
 def unprocessable(code: int, message: str) -> ApiError:
-    """What v2 has a code of its own for, as v3 tells it."""
+    """An error with a code of its own in v2, in v3's form."""
     return ApiError(422, 422, f"Error: {code} : {message}")
 
 
 def not_found(kind: str, name: object) -> ApiError:
-    """There is no such thing."""
+    """The error for an unknown resource."""
     return ApiError(404, 404, f"{kind} {name} cannot be found.")
 
 
 def of_cluster(handler: Handler) -> Handler:
-    """A handler for this cluster alone, whose errors are told as in v3."""
+    """A handler for this cluster, whose errors have v3's form."""
 
     @functools.wraps(handler)
     async def handle(request: Request) -> web.StreamResponse:
@@ -104,7 +101,7 @@ def of_cluster(handler: Handler) -> Handler:
 
 
 def url(request: Request, *parts: object) -> str:
-    """The address of what lies below ``/v3/clusters``, as the client reaches it."""
+    """The URL of ``/v3/clusters``, as the client knows it."""
     path = "".join(f"/{quote(str(part), safe='-._~:')}" for part in parts)
     return f"{request.http.url.origin()}{ROOT}{path}"
 
@@ -118,8 +115,8 @@ def resource(request: Request, kind: str, parts: Iterable[object], name: str, /,
     """One resource.
 
     Args:
-        parts: Of its address below the cluster.
-        name: Of the resource within the cluster, ``/topic=t``.
+        parts: Of its URL below the cluster.
+        name: Its name within the cluster, ``/topic=t``.
     """
     cluster_id = request.door.access.database_id
     metadata = {"self": url(request, cluster_id, *parts), "resource_name": f"crn:///kafka={cluster_id}{name}"}
@@ -127,7 +124,7 @@ def resource(request: Request, kind: str, parts: Iterable[object], name: str, /,
 
 
 def collection(request: Request, kind: str, parts: Iterable[object], data: Iterable[Any]) -> web.Response:
-    """All resources of a kind, on one page; ``data`` is made as it is written: call this in a thread where it may be much."""
+    """All resources of a kind, on one page; ``data`` is made while it is written: call this in a thread if there may be many."""
     metadata = {"self": url(request, request.door.access.database_id, *parts), "next": None}
     begin = to_text({"kind": kind, "metadata": metadata}).removesuffix("}")
     return web.Response(body=f'{begin},"data":[{",".join(map(to_text, data))}]}}'.encode(), content_type="application/json")
@@ -137,13 +134,13 @@ def collection(request: Request, kind: str, parts: Iterable[object], data: Itera
 
 
 async def read_object(request: Request, *names: str, size_bytes_max: int | None = None) -> dict[str, Any]:
-    """The body as a JSON object, with no fields but these.
+    """The body as a JSON object with only these fields.
 
     Args:
         size_bytes_max: None: the door's limit for calls.
 
     Raises:
-        ApiError: It is none (400), empty (422), or said to be something else (415).
+        ApiError: It is invalid (400), empty (422), or has another content type (415).
     """
     require_json(request)
     if not request.http.can_read_body:
@@ -155,24 +152,24 @@ async def read_object(request: Request, *names: str, size_bytes_max: int | None 
 
 
 def require_fields(value: object, where: str, *names: str) -> None:
-    """Raise unless a value is an object with no fields but these; 400.  What is misspelled does not mean the default."""
+    """Raise unless a value is an object with only these fields; 400.  A misspelled field must not mean the default."""
     if wrong := documents.wrong_fields(value, names):
         raise ApiError(400, 400, f"Bad Request: {where} {wrong}")
 
 
 def require_json(request: Request) -> None:
-    """Raise unless the body is said to be JSON; 415."""
+    """Raise unless the content type is JSON; 415."""
     if request.http.content_type != "application/json":
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: the body is {request.http.content_type}, wanted is application/json")
 
 
 def malformed(where: str, value: object, wanted: str) -> ApiError:
-    """A part of a body that is not what it is to be."""
+    """The error for an invalid part of a body."""
     return ApiError(400, 400, f"Bad Request: {where} is {value!r:.80}, wanted is {wanted}")
 
 
 def whole(body: dict[str, Any], name: str, default: int | None = None) -> int | None:
-    """A whole number of a body, ``default`` where there is none."""
+    """A whole number of a body, by default ``default``."""
     value = body.get(name)
     if value is None:
         return default
@@ -182,7 +179,7 @@ def whole(body: dict[str, Any], name: str, default: int | None = None) -> int | 
 
 
 def flag(body: dict[str, Any], name: str) -> bool:
-    """true or false; false where there is none."""
+    """true or false, by default false."""
     value = body.get(name)
     if value not in (None, True, False) or type(value) is int:
         raise malformed(name, value, "true or false")
@@ -190,7 +187,7 @@ def flag(body: dict[str, Any], name: str) -> bool:
 
 
 def text(body: dict[str, Any], name: str) -> str:
-    """A string that has to be there."""
+    """A required string."""
     value = body.get(name)
     if not isinstance(value, str):
         raise malformed(name, value, "a string")
@@ -198,7 +195,7 @@ def text(body: dict[str, Any], name: str) -> str:
 
 
 def objects(body: dict[str, Any], name: str, *names: str) -> list[dict[str, Any]]:
-    """A list of objects with no fields but ``names``, empty where there is none."""
+    """A list of objects with only the fields ``names``, by default empty."""
     value = body.get(name)
     if value is None:
         return []

@@ -1,11 +1,9 @@
-"""Clusters, brokers, topics, configs, partitions and replicas, as Kafka's REST API v3 has them.
+"""Routes for clusters, brokers, topics, configs, partitions and replicas in Kafka's REST API v3.
 
-Knows the routes and the shapes of their JSON.  Does not know what all resources have in common (``v3_resources``), nor
-records (``v3_records``), nor groups (``v3_groups``).
+``resources`` has the common parts; ``records``, ``groups`` and ``acls`` have their own routes.
 
-There is one cluster, whose id is that of the database, and one broker in it, which has the only replica of each partition.
-Configs are those of topics: a broker has none that could be changed, so that these lists are empty, as are those of
-replicas that move.
+There is one cluster, with the database's id, and one broker in it, with the only replica of each partition.  Only topics have
+configs: the lists of a broker's configs, and of moving replicas, are empty.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml`` and ``resources/v3``.
 """
@@ -52,8 +50,8 @@ OFFSET_TYPE = "earliest_and_latest"
 
 routes = Routes()
 
-_OPERATIONS = Parameter("include_authorized_operations", bool, "Tell what who asks may do with a topic.")
-_OFFSET_TYPE = Parameter("offset_type", Literal["earliest_and_latest"], "Both is what there is.")
+_OPERATIONS = Parameter("include_authorized_operations", bool, "Include the operations that the principal may perform on a topic.")
+_OFFSET_TYPE = Parameter("offset_type", Literal["earliest_and_latest"], "The only value.")
 
 _OF_NEW_TOPIC = ("topic_name", "partitions_count", "replication_factor", "replicas_assignments", "configs", "validate_only")
 
@@ -125,7 +123,7 @@ def _broker(request: Request) -> dict[str, Any]:
 
 @routes.get(
     CLUSTER + "/broker-configs",
-    "Configs of all brokers: there are none that could be changed",
+    "Configs of all brokers: none can be changed",
     needs=(),
     gives=shapes.all_of(shapes.CONFIG),
 )
@@ -134,7 +132,7 @@ async def cluster_configs(request: Request) -> web.StreamResponse:
     return collection(request, "KafkaClusterConfigList", ("broker-configs",), [])
 
 
-@routes.get(BROKER + "/configs", "Configs of a broker: there are none that could be changed", needs=(), gives=shapes.all_of(shapes.CONFIG))
+@routes.get(BROKER + "/configs", "Configs of a broker: none can be changed", needs=(), gives=shapes.all_of(shapes.CONFIG))
 @of_cluster
 async def broker_configs(request: Request) -> web.StreamResponse:
     _check_broker(request)
@@ -143,7 +141,7 @@ async def broker_configs(request: Request) -> web.StreamResponse:
 
 @routes.get(
     BROKER + "/partition-replicas",
-    "The replicas that a broker has",
+    "The replicas of a broker",
     needs=("Describe Topic",),
     gives=shapes.all_of(shapes.REPLICA),
 )
@@ -175,7 +173,7 @@ def _all_topics(request: Request) -> web.Response:
 
 @routes.post(
     TOPICS,
-    "Create a topic, or see whether it could be",
+    "Create a topic, or check whether it can be created",
     needs=("Create Topic",),
     body=shapes.NEW_TOPIC,
     gives=shapes.one(shapes.TOPIC),
@@ -197,7 +195,7 @@ async def create_topic(request: Request) -> web.StreamResponse:
 
 
 def _partition_count(body: dict[str, Any]) -> int:
-    """How many partitions a new topic is to have; that this broker has them all is the only way to place replicas."""
+    """The number of partitions of a new topic; the only valid placement of replicas is on this broker."""
     factor = whole(body, "replication_factor", 1)
     if factor != 1:
         raise ApiError(*REFUSED, f"Replication factor: {factor} larger than available brokers: 1.")
@@ -220,7 +218,7 @@ async def topic(request: Request) -> web.StreamResponse:
 @routes.add(
     "PATCH",
     TOPIC,
-    "Give a topic more partitions",
+    "Add partitions to a topic",
     needs=("Alter Topic",),
     body=shapes.GROWN_TOPIC,
     gives=shapes.one(shapes.TOPIC),
@@ -233,7 +231,7 @@ async def grow_topic(request: Request) -> web.StreamResponse:
     name = request.path("topic_name")
     present = await request.call(request.session.partition_count, name)
     if count == present:
-        raise InvalidPartitions(name, count, f"it has {present} already")
+        raise InvalidPartitions(name, count, f"it already has {present}")
     return answer(_topic(request, await request.change(request.session.alter_topic, name, partitions=count)))
 
 
@@ -270,7 +268,7 @@ def _topic(request: Request, info: TopicInfo) -> dict[str, Any]:
 
 
 def _authorized_operations(request: Request, name: str) -> list[str]:
-    """What who asks may do with a topic, in Kafka's spelling."""
+    """The operations that the principal may perform on a topic, in Kafka's spelling."""
     allowed = [operation for operation in OPERATIONS["Topic"] if operation != "All" and request.session.may(operation, "Topic", name)]
     return [spelled(one) for one in allowed]
 
@@ -344,7 +342,7 @@ async def set_config(request: Request) -> web.StreamResponse:
     return no_content()
 
 
-@routes.delete(CONFIGS + "/{name}", "Let a config of a topic go back to its default", needs=("AlterConfigs Topic",), status=204)
+@routes.delete(CONFIGS + "/{name}", "Reset a config of a topic to its default", needs=("AlterConfigs Topic",), status=204)
 @of_cluster
 async def reset_config(request: Request) -> web.StreamResponse:
     await request.change(request.session.alter_topic, request.path("topic_name"), config={_config_name(request): None})
@@ -376,7 +374,7 @@ def _change(entry: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _new_value(entry: dict[str, Any]) -> Any:
-    """What a config is set to, None: the default.  It has to be said: a body that forgets it resets nothing."""
+    """The new value of a config, None: the default.  It is required: a forgotten value must not reset the config."""
     if "value" not in entry:
         raise malformed("value", None, "a word or a number; null is the default")
     return entry["value"]
@@ -387,7 +385,7 @@ def _new_value(entry: dict[str, Any]) -> Any:
 
 @routes.get(
     TOPICS + "/-/partitions/-/reassignment",
-    "Replicas that move: none",
+    "Moving replicas: none",
     needs=("Describe Topic",),
     gives=shapes.all_of(shapes.REPLICA),
 )
@@ -398,7 +396,7 @@ async def all_reassignments(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITIONS + "/-/reassignment",
-    "Replicas of a topic that move: none",
+    "Moving replicas of a topic: none",
     needs=("Describe Topic",),
     gives=shapes.all_of(shapes.REPLICA),
 )
@@ -410,7 +408,7 @@ async def reassignments(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITION + "/reassignment",
-    "How a partition's replicas move: they do not",
+    "Moving replicas of a partition: none",
     needs=("Describe Topic",),
     gives=shapes.one(shapes.REPLICA),
 )
@@ -441,7 +439,7 @@ async def partition(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITION + "/offset",
-    "Where a partition begins and ends",
+    "The begin and end of a partition",
     needs=("Describe Topic",),
     takes=(_OFFSET_TYPE,),
     gives=shapes.one(shapes.OFFSETS),
@@ -469,7 +467,7 @@ async def offsets(request: Request) -> web.StreamResponse:
 
 @routes.get(
     PARTITION + "/replicas",
-    "The replicas of a partition: the one there is",
+    "The replicas of a partition: one",
     needs=("Describe Topic",),
     gives=shapes.all_of(shapes.REPLICA),
 )

@@ -1,6 +1,4 @@
-"""The shapes of Kafka's REST API v3, for the description of its routes.
-
-Knows what fields resources have.  Does not know routes, nor how a resource is made.
+"""The JSON shapes of Kafka's REST API v3, for the description of its routes.
 
 Source: Confluent's kafka-rest, ``api/v3/openapi.yaml``.
 """

@@ -260,7 +260,7 @@ class Broker:
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
         if partitions is not None and name in INTERNAL_TOPICS:
-            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
+            raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
         return self._metadata.alter_topic(name, config=config, partitions=partitions, go_on=go_on)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:

@@ -1,11 +1,10 @@
-"""The ``logdb`` command: what a shell can do with a database.
+"""The ``logdb`` command: a database from the shell.
 
-Knows arguments, tables, JSON and exit codes.  Does not know file formats, but
-for ``dump``, which reads files without opening a database.
+Parses arguments, and prints tables, JSON and exit codes.  Verbs call the public API; only ``dump`` reads files by itself.
 
-Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call; 130 Ctrl-C; 143 SIGTERM, but 0 from what
+Exit codes: 0 done; 1 failed, or damage found; 2 a wrong or refused call; 130 Ctrl-C; 143 SIGTERM, but 0 from a call that
 runs until it is stopped (``serve``, ``--follow``).
-Data goes to stdout, words to stderr.
+Data goes to stdout, messages to stderr.
 """
 
 import gc
@@ -32,10 +31,10 @@ KAFKA_TOOLS = {
 
 
 def main() -> None:
-    """Run the command of ``sys.argv``, and exit; what the script ``logdb`` calls."""
+    """Run the command of ``sys.argv``, and exit; the entry point of the script ``logdb``."""
     gc.set_threshold(_GC_COUNT)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is open yet: end at once, without a word (``app.run`` takes over)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is open yet: end at once, without a message (later ``app.run`` handles it)
     try:
         from logdb.cli import app
     except ModuleNotFoundError as error:

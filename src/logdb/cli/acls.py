@@ -1,6 +1,6 @@
-"""``logdb acls``: who may do what with which topics, groups and transactional ids.
+"""``logdb acls``: which principals may do which operations on topics, groups and transactional ids.
 
-Two ways to say the same: verbs (``acls add --allow-principal User:alice --operation Read --topic orders``), and the flags of
+Two forms: verbs (``acls add --allow-principal User:alice --operation Read --topic orders``), and the flags of
 kafka-acls (``acls --add …``), which also print as that tool does.  Works on the directory, also beside a server, and through one.
 """
 
@@ -25,7 +25,7 @@ _PATTERNS: dict[str, PatternType] = {"literal": "Literal", "prefixed": "Prefixed
 
 
 class PrincipalName(Kind):
-    """``User:alice``; a name alone is a user's."""
+    """``User:alice``; a name alone means a user."""
 
     name = "principal"
 
@@ -38,7 +38,7 @@ class PrincipalName(Kind):
 
 
 class OperationName(Kind):
-    """An operation, however it is written: Read, READ, describe-configs, DescribeConfigs."""
+    """An operation in any spelling: Read, READ, describe-configs, DescribeConfigs."""
 
     name = "operation"
 
@@ -54,7 +54,7 @@ PRINCIPAL, OPERATION = PrincipalName(), OperationName()
 
 
 class Given(NamedTuple):
-    """What the options say."""
+    """The options of one call."""
 
     allow_principals: Sequence[Principal]
     deny_principals: Sequence[Principal]
@@ -75,18 +75,18 @@ class Given(NamedTuple):
 def options(function: Function) -> Function:
     """The options of kafka-acls, for the group and for its verbs."""
     several = [
-        ("--allow-principal", "allow_principals", PRINCIPAL, "Whom to allow, such as User:alice; User:* is everybody."),
-        ("--deny-principal", "deny_principals", PRINCIPAL, "Whom to deny, whatever else allows them."),
-        ("--principal", "principals", PRINCIPAL, "Of whom, to list and to remove."),
-        ("--allow-host", "allow_hosts", str, "The addresses to allow them from.  [default: all]"),
-        ("--deny-host", "deny_hosts", str, "The addresses to deny them from.  [default: all]"),
+        ("--allow-principal", "allow_principals", PRINCIPAL, "The principal to allow, such as User:alice; User:* for all."),
+        ("--deny-principal", "deny_principals", PRINCIPAL, "The principal to deny; a denial outweighs every permission."),
+        ("--principal", "principals", PRINCIPAL, "The principal whose ACLs to list or remove."),
+        ("--allow-host", "allow_hosts", str, "The address to allow it from.  [default: all]"),
+        ("--deny-host", "deny_hosts", str, "The address to deny it from.  [default: all]"),
         ("--operation", "operations", OPERATION, "What: Read, Write, Describe, …  [default: All]"),
-        ("--topic", "topics", TOPIC, "With which topics; * for all."),
-        ("--group", "groups", str, "With which groups; * for all."),
-        ("--transactional-id", "transactional_ids", str, "With which transactional ids; * for all."),
+        ("--topic", "topics", TOPIC, "A topic; * for all."),
+        ("--group", "groups", str, "A group; * for all."),
+        ("--transactional-id", "transactional_ids", str, "A transactional id; * for all."),
     ]
     flags = [
-        ("--cluster", "With the whole: its name is kafka-cluster."),
+        ("--cluster", "The cluster; its name is kafka-cluster."),
         ("--producer", "What a producer needs: Write, Describe, Create of topics; Write, Describe of transactional ids."),
         ("--consumer", "What a consumer needs: Read, Describe of topics; Read of groups."),
         ("--idempotent", "IdempotentWrite of the cluster."),
@@ -99,7 +99,7 @@ def options(function: Function) -> Function:
         type=click.Choice([*_PATTERNS, "any", "match"], case_sensitive=False),
         default="literal",
         show_default=True,
-        help="Whether a name is a whole one or the begin of one; to list and remove also any, and match: whatever concerns it.",
+        help="Whether a name is complete or a prefix; to list and remove also any, and match: all ACLs that apply to it.",
     )(function)
     for flag, field, kind, text in reversed(several):
         function = click.option(flag, field, type=kind, multiple=True, help=text)(function)
@@ -110,7 +110,7 @@ def options(function: Function) -> Function:
 
 
 def resources(given: Given) -> Iterator[tuple[ResourceType, str]]:
-    """The resources that are named."""
+    """The resources that the options name."""
     yield from (("Topic", name) for name in given.topics)
     yield from (("Group", name) for name in given.groups)
     yield from (("TransactionalId", name) for name in given.transactional_ids)
@@ -119,7 +119,7 @@ def resources(given: Given) -> Iterator[tuple[ResourceType, str]]:
 
 
 def operations(given: Given, resource_type: ResourceType) -> Sequence[Operation]:
-    """What is to be allowed, or denied, of a resource of a type."""
+    """The operations to allow, or deny, on a type of resource."""
     if resource_type == "Cluster" and given.idempotent:
         return ("IdempotentWrite", *given.operations)
     found: list[Operation] = []
@@ -131,18 +131,18 @@ def operations(given: Given, resource_type: ResourceType) -> Sequence[Operation]
 
 
 def wanted(given: Given) -> list[Acl]:
-    """The ACLs that the options say.
+    """The ACLs that the options describe.
 
     Raises:
-        click.UsageError: They don't say whom or what, or cannot be.
+        click.UsageError: A principal or a resource is missing, or an option is invalid.
     """
     if given.pattern not in _PATTERNS:
         raise click.UsageError(f"--resource-pattern-type {given.pattern} is for list and remove")
     if not (given.allow_principals or given.deny_principals):
-        raise click.UsageError("whom? Give --allow-principal or --deny-principal")
+        raise click.UsageError("name a principal: --allow-principal or --deny-principal")
     named = list(resources(given))
     if not named:
-        raise click.UsageError("what? Give --topic, --group, --transactional-id or --cluster")
+        raise click.UsageError("name a resource: --topic, --group, --transactional-id or --cluster")
     whom: list[tuple[Permission, Principal, str]] = [
         *(("Allow", *one) for one in product(given.allow_principals, given.allow_hosts or [ANY])),
         *(("Deny", *one) for one in product(given.deny_principals, given.deny_hosts or [ANY])),
@@ -159,7 +159,7 @@ def wanted(given: Given) -> list[Acl]:
 
 
 def matching(given: Given, acls: Sequence[Acl]) -> list[Acl]:
-    """Those of the ACLs that the options mean; all where they say nothing."""
+    """The ACLs that match the options; all without options."""
     whom = [
         *(AclFilter(principal=one) for one in given.principals),
         *(AclFilter(principal=one, permission="Allow") for one in given.allow_principals),
@@ -171,7 +171,7 @@ def matching(given: Given, acls: Sequence[Acl]) -> list[Acl]:
 
 
 def _what(given: Given) -> list[AclFilter]:
-    """The operations and resources that the options mean."""
+    """The operations and resources in the options."""
     pattern, match = _PATTERNS.get(given.pattern), given.pattern == "match"
     bundles = given.producer or given.consumer or given.idempotent
     filters = [
@@ -204,7 +204,7 @@ def show(session: Session, acls: Sequence[Acl]) -> None:
         columns = ("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "HOST", "OPERATION")
         table(columns, [_order(acl) for acl in acls])
     else:
-        say("no ACLs: only super users may do anything, once authentication is on")
+        say("no ACLs: once authentication is on, only super users are allowed anything")
 
 
 def print_as_kafka(title: str, acls: Sequence[Acl]) -> None:
@@ -222,7 +222,7 @@ def print_as_kafka(title: str, acls: Sequence[Acl]) -> None:
 
 
 def add_all(session: Session, given: Given) -> None:
-    """Add the ACLs that the options say."""
+    """Add the ACLs that the options describe."""
     added = wanted(given)
 
     with secured.first(session) as admin:
@@ -237,14 +237,14 @@ def add_all(session: Session, given: Given) -> None:
 
 
 def list_all(session: Session, given: Given) -> None:
-    """Show the ACLs that the options mean."""
+    """Show the ACLs that match the options."""
     with secured.opened(session) as admin:
         found = admin.acls()
     show(session, matching(given, found))
 
 
 def remove_all(session: Session, given: Given, *, execute: bool) -> None:
-    """Remove the ACLs that the options mean, or say what would be removed."""
+    """Remove the ACLs that match the options, or say which would be removed."""
     with secured.opened(session) as admin:
         gone = matching(given, admin.acls())
         if execute and gone:
@@ -254,14 +254,14 @@ def remove_all(session: Session, given: Given, *, execute: bool) -> None:
     for acl in () if session.kafka else gone:
         say(f"{'removed' if execute else 'would remove'}: {_sentence(acl)}")
     if not gone:
-        say("no ACL is meant by that")
+        say("no ACL matches the options")
     elif not execute:
-        say(f"nothing was done; --yes removes {counted(len(gone), 'ACL')}")
+        say(f"nothing was removed; --yes removes {counted(len(gone), 'ACL')}")
 
 
 def _sentence(acl: Acl) -> str:
     """``User:alice from * may Read topics that begin with 'orders'``."""
-    resource = f"{acl.resource_type} {acl.name!r}" + (" and what begins so" if acl.pattern_type == "Prefixed" else "")
+    resource = f"{acl.resource_type} {acl.name!r}" + (" and names that begin so" if acl.pattern_type == "Prefixed" else "")
     return f"{acl.principal} from {acl.host} {'may' if acl.permission == 'Allow' else 'may not'} {acl.operation} {resource}"
 
 
@@ -281,7 +281,7 @@ def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.group(
-    short_help="Add, list, remove ACLs: who may do what.",
+    short_help="Add, list, remove ACLs.",
     invoke_without_command=True,
     epilog="The flags of kafka-acls work too: --add, --list, --remove with the options of the verbs, and --force; they print as it does.",
 )
@@ -295,9 +295,9 @@ def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
 @pass_session
 @click.pass_context
 def acls(context: click.Context, session: Session, /, execute: bool, **given: Any) -> None:
-    """Add, list and remove ACLs: who may do what.
+    """Add, list and remove ACLs: permissions of principals.
 
-    Once authentication is on, whoever is allowed nothing may do nothing; one ACL that denies weighs more than all that allow.
+    Once authentication is on, a principal without ACLs may do nothing; one ACL that denies outweighs all that allow.
     """
     actions: list[str] = context.meta.get(ACTIONS, [])
     if context.invoked_subcommand is not None:
@@ -305,7 +305,7 @@ def acls(context: click.Context, session: Session, /, execute: bool, **given: An
             raise click.UsageError("give either a verb or a flag of kafka-acls, not both")
         return
     if len(actions) > 1 or (session.kafka and not actions):
-        raise click.UsageError("exactly one of --add, --list, --remove is needed")
+        raise click.UsageError("give exactly one of --add, --list, --remove")
     if actions == ["add"]:
         add_all(session, Given(**given))
     elif actions == ["remove"]:
@@ -322,7 +322,7 @@ def acls(context: click.Context, session: Session, /, execute: bool, **given: An
 @options
 @pass_session
 def add(session: Session, /, **given: Any) -> None:
-    """Allow or deny somebody something."""
+    """Allow or deny operations to a principal."""
     add_all(session, Given(**given))
 
 
@@ -331,14 +331,14 @@ def add(session: Session, /, **given: Any) -> None:
 @options
 @pass_session
 def list_acls(session: Session, /, **given: Any) -> None:
-    """List ACLs; those that the options name, or all."""
+    """List ACLs that match the options; without options, all."""
     list_all(session, Given(**given))
 
 
 @acls.command()
 @common
 @options
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Remove; otherwise only show what would go.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Remove; otherwise only show the ACLs.")
 @pass_session
 def remove(session: Session, /, execute: bool, **given: Any) -> None:
     """Remove ACLs; shows them first, and removes with --yes."""

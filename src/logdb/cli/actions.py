@@ -1,7 +1,4 @@
-"""Flags in place of verbs and names: what Kafka's tools take as ``--describe --group g`` is ``describe g`` here, and both work.
-
-Knows that exactly one verb is given.  Does not know what it does.
-"""
+"""Flags in place of verbs and names: ``--describe --group g`` of Kafka's tools is ``describe g`` here, and both forms work."""
 
 import functools
 from collections.abc import Callable
@@ -20,20 +17,20 @@ class ActionFlags:
     """The flags of one of Kafka's tools that are verbs here."""
 
     def __init__(self, tool: str, *names: str, describing: tuple[str, ...] = ()) -> None:
-        """``describing``: parameters that say of what ``--describe`` is meant, where they are given alone."""
+        """``describing``: parameters that, given alone, choose the content of ``--describe``."""
         self._tool, self._names, self._describing = tool, names, describing
 
     def options(self, function: Function) -> Function:
-        """Let a command take the flags; they are hidden, and none is an argument of ``function``."""
+        """Add the flags to a command; they are hidden, and ``function`` does not get them."""
         for name in reversed(self._names):
             function = click.option(f"--{name}", is_flag=True, expose_value=False, callback=_note, hidden=True)(function)
         return function
 
     def given(self, context: click.Context, *, required: bool) -> str | None:
-        """The flag that was given, without its dashes; None where a verb was, or nothing and that is allowed.
+        """The given flag, without its dashes; None if a verb was given, or nothing and that is allowed.
 
         Raises:
-            click.UsageError: There are several, or a verb besides, or none of either where one is ``required``.
+            click.UsageError: There are several, or also a verb, or neither although one is ``required``.
         """
         actions: list[str] = context.meta.get(_GIVEN, [])
         verb, others = context.invoked_subcommand, _others(context)
@@ -43,12 +40,12 @@ class ActionFlags:
             raise click.UsageError(f"{others[0].opts[0]} belongs behind the verb: {context.info_name} {verb} {others[0].opts[0]} …")
         describes = bool(others) and {one.name for one in others} <= set(self._describing)
         if len(actions) > 1 or (verb is None and not actions and (required or (others and not describes))):
-            raise click.UsageError(f"exactly one of {', '.join(f'--{name}' for name in self._names)} is needed")
+            raise click.UsageError(f"give exactly one of {', '.join(f'--{name}' for name in self._names)}")
         return actions[0] if actions else "describe" if describes and verb is None else None
 
 
 def _others(context: click.Context) -> list[click.Parameter]:
-    """The hidden flags that were given, but for those that stand for verbs."""
+    """The hidden flags that were given, except those that are verbs."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return [
         parameter
@@ -59,11 +56,11 @@ def _others(context: click.Context) -> list[click.Parameter]:
 
 
 def names(metavar: str, *flags: str, kind: Kind | None = None, one: bool = False) -> Callable[[Function], Function]:
-    """Let a command take names as arguments, and by the flags with which Kafka's tools say them.
+    """Let a command take names as arguments, and by the flags of Kafka's tools.
 
     Args:
-        metavar: How the help shows them; in brackets where none need be given.
-        one: There is one, and the function gets it as ``name``; otherwise all as ``names``.
+        metavar: Their form in the help; in brackets if they are optional.
+        one: Exactly one, which the function gets as ``name``; otherwise it gets all as ``names``.
     """
 
     def decorate(function: Function) -> Function:
@@ -75,7 +72,7 @@ def names(metavar: str, *flags: str, kind: Kind | None = None, one: bool = False
             if not one:
                 return function(*args, names=given, **options)
             if len(given) > 1:
-                raise click.UsageError(f"one {metavar} is wanted, given are {', '.join(given)}")
+                raise click.UsageError(f"give one {metavar}, not {', '.join(given)}")
             return function(*args, name=given[0], **options)
 
         with_flags = click.option(*flags, "more_names", type=kind, multiple=True, hidden=True)(with_names)

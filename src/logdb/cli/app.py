@@ -1,8 +1,4 @@
-"""The command itself: its verbs, its help, and what becomes of errors.
-
-Knows which module holds which verb, and imports it when it is called.  Does
-not know what a verb does.
-"""
+"""The command itself: its verbs, its help, and the messages of errors.  A verb's module is imported when the verb is called."""
 
 import difflib
 import importlib
@@ -64,10 +60,10 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 
-# What it is that needs a package of an extra.
+# The feature that needs a package of an extra.
 _EXTRAS = {"aiohttp": "a server", "pyspark": "Spark"}
 
-# kcat's modes, where kcat's users expect them: first
+# kcat's modes, which kcat's users expect as the first argument
 MODES = {
     "-C": ["consume", "--follow"],
     "-G": ["consume", "--follow", "--group"],
@@ -84,11 +80,11 @@ logdb consume clicks --follow"""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a call as Ctrl-C does, so that what is open is closed."""
+    """SIGTERM: ends a call as Ctrl-C does, so that everything is closed."""
 
 
 class Root(click.Group):
-    """``logdb``: verbs are imported when they are called."""
+    """``logdb``: imports a verb's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -111,7 +107,7 @@ class Root(click.Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         try:
             return super().make_context(*args, **extra)
-        except KeyboardInterrupt as interrupt:  # which click would call a failure
+        except KeyboardInterrupt as interrupt:  # click would treat it as a failure
             sys.exit(_code_of(interrupt, follows=False))
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -131,24 +127,24 @@ class Root(click.Group):
         with formatter.section(heading("First steps")):
             for line in FIRST_STEPS.splitlines():
                 formatter.write(f"  {click.style('$', fg='bright_black')} {line}\n")
-        click.Command.format_options(self, ctx, formatter)  # the group's own would list the verbs once more
+        click.Command.format_options(self, ctx, formatter)  # the group's own method would list the verbs again
         with formatter.section(heading("Exit codes")):
             formatter.write("  0 done · 1 failed, or damage found · 2 a wrong or refused call · 130 Ctrl-C · 143 SIGTERM\n")
 
     def invoke(self, ctx: click.Context) -> None:
         session = ctx.ensure_object(Session)
-        as_json = session.as_json or "--json" in ctx.args  # a verb whose options are wrong does not come to say so
+        as_json = session.as_json or "--json" in ctx.args  # after an error in its options the verb did not set it
         try:
             with logs.words():
                 super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            _drop_output()  # whoever reads has had enough: that is no failure
+            _drop_output()  # the reader of the output has closed it: no failure
         except KeyboardInterrupt as interrupt:
             session.exit_code = _code_of(interrupt, follows=session.follows)
         except click.ClickException as error:
             if not as_json:
-                raise  # click shows how the verb is used
+                raise  # click shows the usage of the verb
             _show(error, error.format_message(), as_json=True)
             session.exit_code = error.exit_code
         except LogdbError as error:
@@ -168,19 +164,19 @@ class Root(click.Group):
 
 
 def _code_of(interrupt: KeyboardInterrupt, *, follows: bool) -> int:
-    """The exit code after a signal; ``follows``: SIGTERM is how the call ends."""
+    """The exit code after a signal; ``follows``: the call normally ends by SIGTERM."""
     if isinstance(interrupt, Terminated):
         return 0 if follows else 128 + signal.SIGTERM
     return 128 + signal.SIGINT
 
 
 def _said(error: OSError) -> str:
-    """What the system says, and of which file, without its number."""
+    """The system's message with the file name, without the error number."""
     return ": ".join(map(str, (part for part in (error.strerror, error.filename, error.filename2) if part))) or str(error)
 
 
 def _show(error: Exception, message: str, *, as_json: bool) -> None:
-    """Say on stderr what went wrong: in words, or for a program with the class and the numbers of the error."""
+    """Print the error to stderr: as text, or as JSON with its class and its numbers."""
     notes = list(getattr(error, "__notes__", ()))
     if not as_json:
         warn("; ".join([message, *notes]))
@@ -191,7 +187,7 @@ def _show(error: Exception, message: str, *, as_json: bool) -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still in Python's buffer go nowhere, or its exit would fail once more."""
+    """Discard Python's output buffer, or the exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -201,11 +197,11 @@ def _drop_output() -> None:
 @root
 @click.version_option(package_name="logdb", message="logdb %(version)s")
 def cli() -> None:
-    """The root of all verbs; its help is written by ``Root``."""
+    """The root of all verbs; ``Root`` writes its help."""
 
 
 def arguments(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments with the verb in front, and whether the command was called as one of Kafka's tools.
+    """The arguments with the verb first, and whether the command was called by the name of one of Kafka's tools.
 
     ``kafka-topics.sh --list`` becomes ``topics --list``, ``logdb -C -t t`` becomes ``consume -t t``.
     """
@@ -224,12 +220,12 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def run(argv: Sequence[str]) -> None:
     """Run one call and exit the process."""
     args, kafka = arguments(argv)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # it is not ignored, as of a shell's background jobs
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # not ignored, as for background jobs of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
     try:
         cli.main(args=args, prog_name="logdb", obj=Session(kafka=kafka))
-    finally:  # all is closed: what comes now ends Python's own end, without a word
+    finally:  # everything is closed: later signals end Python without a message
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""``logdb snapshot``, ``logdb backup`` and ``logdb restore``: copies of a database, and back."""
+"""``logdb snapshot``, ``logdb backup`` and ``logdb restore``: copies of a database."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from logdb.errors import DirectoryLocked, ReadOnly
 
 @contextlib.contextmanager
 def opened(session: Session) -> Iterator["logdb.Database"]:
-    """Open to write, which recovers; what cannot be written to (a snapshot, a read-only disk), to read."""
+    """Open for writing, which recovers; a snapshot, or a directory on a read-only disk, for reading."""
     with contextlib.ExitStack() as stack:
         try:
             db = stack.enter_context(session.write())
@@ -39,11 +39,11 @@ def show(session: Session, what: str, done: "logdb.Copied", **more: object) -> N
 @click.argument("directory", metavar="DIR", type=TARGET)
 @pass_session
 def snapshot(session: Session, directory: str) -> None:
-    """Make a frozen copy of the database in DIR, which is not there yet, or empty.
+    """Make a frozen copy of the database in DIR, which must be missing or empty.
 
-    Sealed segments are linked, so it takes a moment and hardly any room; on another disk all is
-    copied.  It is opened for reading only: logdb --data-dir DIR consume ...  A database to write
-    to is made of it by 'logdb restore'.
+    Sealed segments are linked, so it takes a moment and hardly any room; on another disk everything is
+    copied.  The copy can only be read: logdb --data-dir DIR consume ...  'logdb restore' makes a writable
+    database from it.
 
     A process that has the database open makes its own snapshots: db.snapshot(DIR). Through a server (-b URL) the
     files come over the network.
@@ -57,13 +57,13 @@ def snapshot(session: Session, directory: str) -> None:
 @common
 @click.argument("file", type=TARGET)
 @click.option(
-    "--base", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="An earlier backup: only what it lacks is written."
+    "--base", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="An earlier backup: write only the changes since."
 )
 @pass_session
 def backup(session: Session, file: str, base: str | None) -> None:
     """Write the database, or a snapshot, into the new FILE: compressed, with checksums.
 
-    With --base, FILE holds only what an earlier backup lacks, and restoring takes both.
+    With --base, FILE has only the changes since an earlier backup; a restore needs both.
     A process that has the database open makes its own backups: db.backup(FILE). Through a server (-b URL) it
     comes over the network.
     """
@@ -71,21 +71,21 @@ def backup(session: Session, file: str, base: str | None) -> None:
         done = db.backup(file, base=base, progress=bar)
     show(session, "backup", done, base=base)
     if not session.as_json:
-        say(f"{size_text(done.written_bytes)} written" + (f"; restoring takes {base} too" if base else ""))
+        say(f"{size_text(done.written_bytes)} written" + (f"; a restore needs {base}, too" if base else ""))
 
 
-@click.command(short_help="Make a database of a backup or a snapshot.")
+@click.command(short_help="Make a database from a backup or a snapshot.")
 @here
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
 @click.argument("directory", metavar="DIR", type=TARGET)
 @pass_session
 def restore(session: Session, sources: Sequence[str], directory: str) -> None:
-    """Make a database in DIR, which is not there yet, or empty.
+    """Make a database in DIR, which must be missing or empty.
 
-    FILE is a backup; of an increment, all files that it goes onto are given too, in any order.
-    Or it is the directory of a snapshot.  Every byte is checked; where one is wrong, DIR stays as it was.
+    FILE is a backup; of an increment, give all files that it builds on, too, in any order.
+    Or it is the directory of a snapshot.  Every byte is checked; after damage DIR is unchanged.
     """
-    session.refuse_servers("restore makes a directory, which 'logdb serve' serves")
+    session.refuse_servers("restore makes a directory; 'logdb serve' serves it")
     with progress("restoring") as bar:
         done = logdb.restore(sources, directory, progress=bar)
     show(session, "restored", done)

@@ -1,7 +1,6 @@
-"""``logdb bench``: how fast is logdb on this machine and this disk, in a few seconds.
+"""``logdb bench``: a short measurement of this machine and its disk.
 
-A quick look, in a scratch directory that is removed; ``benches/`` measures in
-earnest, beside peers.
+It works in a scratch directory that is removed; ``benches/`` measures thoroughly, and compares with other systems.
 """
 
 import itertools
@@ -99,7 +98,7 @@ def measure(directory: str, record_count: int, value_size_bytes: int, bar: Progr
 @here
 @click.option("-n", "--records", "record_count", type=click.IntRange(min=CALL_COUNT), default=1_000_000, show_default=True, help="Records.")
 @click.option("-s", "--value-size", type=click.IntRange(min=1, max=500_000), default=VALUE_SIZE_BYTES, show_default=True, help="Bytes.")
-@click.option("--scratch", type=click.Path(exists=True, file_okay=False, writable=True), help="Disk to measure; else the temporary one.")
+@click.option("--scratch", type=click.Path(exists=True, file_okay=False, writable=True), help="Disk to measure, if not the temporary one.")
 @pass_session
 def bench(session: Session, record_count: int, value_size: int, scratch: str | None) -> None:
     """Measure appends and reads on this machine, in a scratch directory."""

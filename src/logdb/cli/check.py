@@ -1,4 +1,4 @@
-"""``logdb verify`` and ``logdb repair``: is every byte as it was written, and what can be done if not."""
+"""``logdb verify`` and ``logdb repair``: check every byte, and repair damage."""
 
 import click
 
@@ -37,7 +37,7 @@ def checked_document(report: "logdb.Report") -> dict[str, int]:
 
 
 def verified(session: Session, bar: Progress | None) -> "logdb.Report":
-    """Check the files; those of a server are checked by itself."""
+    """Check the files; a server checks its own."""
     if session.bootstrap is None:
         return logdb.verify(session.place, progress=bar)
     with session.read() as db:
@@ -48,9 +48,9 @@ def verified(session: Session, bar: Progress | None) -> "logdb.Report":
 @common
 @pass_session
 def verify(session: Session) -> None:
-    """Check every batch, index and file of the database; exits with 1 where something is damaged.
+    """Check every batch, index and file of the database; exits with 1 after finding damage.
 
-    Changes nothing, and works beside a process that writes.
+    Changes no file, and works beside a process that writes.
     """
     with progress("verifying") as bar:
         report = verified(session, bar)
@@ -59,21 +59,21 @@ def verify(session: Session) -> None:
         emit({"ok": report.ok, "checked": checked_document(report), "problems": problems_of(report), "notes": report.notes})
         return
     show_problems(report)
-    found = "all is well" if report.ok else f"{counted(len(report.problems), 'problem')} found; see 'logdb repair'"
+    found = "no damage" if report.ok else f"{counted(len(report.problems), 'problem')} found; see 'logdb repair'"
     say(f"{checked_text(report)}: {found}")
 
 
-@click.command(short_help="Mend what verify finds; shows it first.")
+@click.command(short_help="Repair damage that verify finds; shows it first.")
 @here
-@click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Repair; otherwise only show the actions.")
 @pass_session
 def repair(session: Session, execute: bool) -> None:
-    """Rebuild a lost or damaged catalogue and move damaged bytes aside; shows it first, does it with --execute.
+    """Rebuild a lost or damaged catalogue and move damaged bytes aside; shows the actions first, takes them with --execute.
 
-    Nothing is deleted: what cannot be read is kept beside the log.  Exits with
-    1 where there is something to repair and --execute was not given.
+    Nothing is deleted: damaged bytes are kept beside the log.  Exits with
+    1 if there is something to repair and --execute was not given.
     """
-    path = session.directory("repair works on the files of a database that no process has open")
+    path = session.directory("repair needs the files of a database that no process has open")
     with progress("repairing" if execute else "looking") as bar:
         report = logdb.repair(path, execute=execute, progress=bar)
     session.exit_code = 1 if report.actions and not execute else 0

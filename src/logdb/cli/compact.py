@@ -13,7 +13,7 @@ from logdb.cli.session import Session, common, pass_session
 
 
 class Compacted(NamedTuple):
-    """One partition, as it was and as it is."""
+    """One partition, before and after."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ def compacted(db: "logdb.Database", topic: str, partition: int) -> Compacted:
 def compact(session: Session, names: Sequence[str], partition: int | None) -> None:
     """Compact topics whose cleanup.policy says so.
 
-    What a later record of the same key has replaced goes; offsets stay as they are.
+    Records with a later record of the same key are deleted; offsets do not change.
     The same happens in the background while the database is open.
     """
     rows: list[Compacted] = []
@@ -54,4 +54,4 @@ def compact(session: Session, names: Sequence[str], partition: int | None) -> No
     shown = [(row.topic, row.partition, size_text(row.size_bytes_before), size_text(row.size_bytes), row.segment_count) for row in rows]
     table(("TOPIC", "PARTITION", "BEFORE", "NOW", "SEGMENTS"), shown)
     saved = sum(row.size_bytes_before - row.size_bytes for row in rows)
-    say(f"{counted(len(rows), 'partition')} compacted, {size_text(max(saved, 0))} given back")
+    say(f"{counted(len(rows), 'partition')} compacted, {size_text(max(saved, 0))} freed")

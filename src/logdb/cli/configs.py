@@ -1,4 +1,4 @@
-"""``logdb configs``: what topics can be told, and what they were told.
+"""``logdb configs``: the configs of topics.
 
 Verbs, and the flags of kafka-configs, which also print as it does.
 """
@@ -19,7 +19,7 @@ _FLAGS = ActionFlags("kafka-configs", "describe", "alter", describing=("name", "
 
 
 def entries(topic: TopicInfo, *, every: bool) -> list[dict[str, object]]:
-    """A topic's configs as JSON: those that were set, or every one with the default filled in."""
+    """A topic's configs as JSON: those that were set, or all with their defaults."""
     names = TOPIC_CONFIGS if every else sorted(topic.config)
     return [
         {
@@ -59,7 +59,7 @@ def print_as_kafka(topic: TopicInfo, *, every: bool) -> None:
 
 def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
     if not pairs and not dropped:
-        raise click.UsageError("nothing to alter: --set KEY=VALUE sets a config, --delete KEY puts one back to its default")
+        raise click.UsageError("nothing to alter: --set KEY=VALUE sets a config, --delete KEY restores its default")
     with session.write() as db:
         for name in names:
             db.alter_topic(name, config=changes(pairs, dropped))
@@ -72,7 +72,7 @@ def alter_topics(session: Session, names: Sequence[str], pairs: Pairs, dropped: 
 
 
 @click.group(
-    short_help="List, show and change what topics are configured to do.",
+    short_help="List, show and change configs of topics.",
     invoke_without_command=True,
     epilog="The flags of kafka-configs work too: --describe [--all] or --alter with --entity-type topics --entity-name TOPIC "
     "(or --topic TOPIC), --add-config, --delete-config.",
@@ -95,7 +95,7 @@ def configs(
     add_config: str | None,
     delete_config: str | None,
 ) -> None:
-    """Show and change what topics are configured to do; list all keys."""
+    """Show and change configs of topics; list all keys."""
     action = _FLAGS.given(context, required=session.kafka)
     if context.invoked_subcommand is not None:
         return
@@ -119,7 +119,7 @@ def configs(
 @common
 @pass_session
 def list_keys(session: Session) -> None:
-    """List every key a topic takes: its default, what is allowed, what it means."""
+    """List every config key of topics: default, allowed values, meaning."""
     if session.as_json:
         emit([{"key": name, "default": key.default, "allowed": key.allowed, "meaning": key.meaning} for name, key in TOPIC_CONFIGS.items()])
         return
@@ -130,10 +130,10 @@ def list_keys(session: Session) -> None:
 @configs.command()
 @common
 @names("[TOPIC]...", "--entity-name", "--topic", kind=TOPIC)
-@click.option("-a", "--all", "every", is_flag=True, help="Also what was not set, with its default.")
+@click.option("-a", "--all", "every", is_flag=True, help="Also configs that were not set, with their defaults.")
 @pass_session
 def describe(session: Session, names: Sequence[str], every: bool) -> None:
-    """Show the configs of topics; of all topics where none is named."""
+    """Show the configs of topics; without names, of all topics."""
     with session.read() as db:
         found = [db.describe_topic(name) for name in names or [topic.name for topic in db.topics()]]
     if session.as_json:
@@ -154,7 +154,7 @@ def describe(session: Session, names: Sequence[str], every: bool) -> None:
 @common
 @names("TOPIC...", "--entity-name", "--topic", kind=TOPIC)
 @click.option("-s", "--set", "pairs", type=PAIR, multiple=True, help="Set a config: -s retention.ms=3600000.")
-@click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
+@click.option("-d", "--delete", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @pass_session
 def alter(session: Session, names: Sequence[str], pairs: Pairs, dropped: Sequence[str]) -> None:
     """Change the configs of topics."""

@@ -1,8 +1,4 @@
-"""``logdb consume``: records of a topic to stdout, once or for ever.
-
-Knows where to begin and when to end.  Does not know how a record is written
-(``formats``).
-"""
+"""``logdb consume``: records of a topic to stdout, once or forever.  ``formats`` writes a record."""
 
 import contextlib
 import sys
@@ -18,7 +14,7 @@ import logdb
 from logdb.cli import consume_group
 from logdb.cli.formats import Record, Render, console, envelope, kcat
 from logdb.cli.output import say
-from logdb.cli.params import PAIR, PLACE, TIME, TOPIC, Place, matching_names
+from logdb.cli.params import OFFSET_SPEC, PAIR, TIME, TOPIC, OffsetSpec, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.topics import Pairs
 from logdb.cli.units import MILLISECONDS
@@ -28,7 +24,7 @@ from logdb.model import TOPIC_CONFIGS
 if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
 
-WAIT_MS = 50  # for one partition, while several are followed
+WAIT_MS = 50  # per partition, while several are followed
 FLUSH_COUNT = 512
 
 
@@ -37,15 +33,15 @@ FLUSH_COUNT = 512
 
 @dataclass
 class Source:
-    """One partition, and how far it was read."""
+    """One partition, and the position in it."""
 
     log: "logdb.Log"
     position: int
-    end_offset: int | None  # None: wherever the log ends
+    end_offset: int | None  # None: the log end
     isolation_level: "IsolationLevel" = "read_uncommitted"
 
     def read(self) -> Iterator[Record]:
-        """What is there now, from ``position`` on."""
+        """The present records from ``position`` on."""
         if self.end_offset is not None and self.position >= self.end_offset:
             return
         for record in self.log.read(self.position, end_offset=self.end_offset, isolation_level=self.isolation_level):
@@ -53,15 +49,15 @@ class Source:
             yield record
 
     def wait(self, timeout_ms: int) -> Record | None:
-        """The next record, waiting for it that long at most."""
+        """The next record, after a wait of that length at most."""
         for record in self.log.follow(self.position, timeout_ms=timeout_ms, isolation_level=self.isolation_level):
             self.position = record.offset + 1
             return record
         return None
 
 
-def offset_of(log: "logdb.Log", place: Place) -> int:
-    """The offset that a place is at now; past the last record where no record is that late."""
+def offset_of(log: "logdb.Log", place: OffsetSpec) -> int:
+    """The present offset of a spec; the log end if no record is that late."""
     if place.kind == "beginning":
         return log.start_offset
     if place.kind == "offset":
@@ -73,11 +69,11 @@ def offset_of(log: "logdb.Log", place: Place) -> int:
 
 
 def stream(sources: Sequence[Source], *, follow: bool, timeout_ms: int | None) -> Iterator[Record | None]:
-    """The records of all sources, and None whenever there is nothing more for now.
+    """The records of all sources, and None when there are no more for now.
 
     Args:
-        follow: Wait for more at the end, instead of ending.
-        timeout_ms: End when none came for that long; None: wait for ever.
+        follow: At the end, wait for more records.
+        timeout_ms: End when no record came for so long; None: wait forever.
     """
     idle_since, turn = time.monotonic(), 0
     while True:
@@ -102,7 +98,7 @@ def stream(sources: Sequence[Source], *, follow: bool, timeout_ms: int | None) -
 
 
 def stream_of_server(sources: Sequence[Source], *, timeout_ms: int | None) -> Iterator[Record | None]:
-    """As ``stream`` that follows, of logs whose server tells when they have grown: one request waits for all of them."""
+    """As ``stream`` with ``follow``, for logs of a server: one request waits for all of them."""
     grown = threading.Event()
     with contextlib.ExitStack() as watches:
         for source in sources:
@@ -123,10 +119,10 @@ def stream_of_server(sources: Sequence[Source], *, timeout_ms: int | None) -> It
 
 
 def write(records: Iterator[Record | None], render: Render, count_max: int | None) -> int:
-    """Write records to stdout, flushing whenever there is nothing more for now.
+    """Write records to stdout, and flush when there are no more for now.
 
     Returns:
-        How many were written.
+        The number of records written.
     """
     out = sys.stdout.buffer
     count, parts = 0, []
@@ -152,7 +148,7 @@ def write(records: Iterator[Record | None], render: Render, count_max: int | Non
 
 
 def topic_names(db: "logdb.Database", topic: str | None, include: str | None) -> list[str]:
-    """The topics asked for: one by name, or those whose whole name matches a regular expression."""
+    """The topics: one by name, or those whose whole name matches a regular expression."""
     if topic is not None:
         return [topic]
     names = [info.name for info in db.topics()]
@@ -166,8 +162,8 @@ def open_sources(
     db: "logdb.Database",
     names: Sequence[str],
     partitions: Sequence[int],
-    begin: Place,
-    end: Place | None,
+    begin: OffsetSpec,
+    end: OffsetSpec | None,
     isolation_level: "IsolationLevel",
 ) -> list[Source]:
     sources = []
@@ -179,21 +175,23 @@ def open_sources(
     return sources
 
 
-def begin_and_end(places: Sequence[Place], *, from_beginning: bool, timestamp_ms: int | None, default: str) -> tuple[Place, Place | None]:
-    """Where to begin, and where to end, out of the options that say so.
+def begin_and_end(
+    places: Sequence[OffsetSpec], *, from_beginning: bool, timestamp_ms: int | None, default: str
+) -> tuple[OffsetSpec, OffsetSpec | None]:
+    """The begin and the end from the options.
 
     Raises:
-        click.UsageError: More than one says where to begin, or to end.
+        click.UsageError: Several options set the begin, or the end.
     """
     begins = [place for place in places if place.kind != "to-time"]
     ends = [place for place in places if place.kind == "to-time"]
     if timestamp_ms is not None:
-        begins.append(Place("from-time", timestamp_ms))
+        begins.append(OffsetSpec("from-time", timestamp_ms))
     if from_beginning:
-        begins.append(Place("beginning"))
+        begins.append(OffsetSpec("beginning"))
     if len(begins) > 1 or len(ends) > 1:
-        raise click.UsageError("--offset, --timestamp and --from-beginning each say where to begin: give one")
-    fallback = Place("end") if default == "end" else Place("beginning")
+        raise click.UsageError("give one of --offset, --timestamp and --from-beginning")
+    fallback = OffsetSpec("end") if default == "end" else OffsetSpec("beginning")
     return (begins[0] if begins else fallback), (ends[0] if ends else None)
 
 
@@ -208,7 +206,7 @@ def choose_format(
     properties: Pairs,
     timestamp_types: dict[str, str],
 ) -> Render:
-    """The format that the options ask for.
+    """The format from the options.
 
     Raises:
         click.BadParameter: An unknown letter or property.
@@ -236,35 +234,40 @@ Examples:
   logdb consume clicks -o -10                         the last ten of each partition
   logdb consume clicks --timestamp 2013-07-04 -c 100  a hundred from that day on
   logdb consume clicks -f '%p %o %k %s\\n'             places, keys and values
-  logdb consume clicks --group reports                what the group has not seen yet
+  logdb consume clicks --group reports                the records that the group has not read yet
   logdb consume clicks --json | jq .payload           JSON lines, kcat's envelope"""
 
 
-@click.command(epilog=LETTERS, short_help="Print records, once or as they come.")
+@click.command(epilog=LETTERS, short_help="Print records, once or continuously.")
 @common
 @click.argument("topic_argument", metavar="[TOPIC]", required=False, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC.", hidden=True)
 @click.option("--include", "--whitelist", metavar="REGEX", help="All topics whose name matches, instead of one.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
-@click.option("--from-beginning", is_flag=True, help="Begin at the oldest record; so it does unless told otherwise.")
+@click.option("--from-beginning", is_flag=True, help="Begin at the oldest record (the default).")
 @click.option(
-    "-o", "--offset", "places", type=PLACE, multiple=True, help="Begin at: beginning, end, N, -N (N before the end), s@TIME; e@TIME ends."
+    "-o",
+    "--offset",
+    "places",
+    type=OFFSET_SPEC,
+    multiple=True,
+    help="Begin at: beginning, end, N, -N (N before the end), s@TIME; e@TIME: end there.",
 )
-@click.option("--timestamp", type=TIME, help="Begin at the first record of that time or later: ms, or 2013-07-04T12:00:00 (UTC).")
-@click.option("-g", "--group", "group_id", metavar="NAME", help="As a member of this group: go on where it has come to, and commit.")
+@click.option("--timestamp", type=TIME, help="Begin at the first record at or after a time: ms, or 2013-07-04T12:00:00 (UTC).")
+@click.option("-g", "--group", "group_id", metavar="NAME", help="Read as a member of this group, from its committed offsets, and commit.")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
-    help="read_committed: leave out what open and aborted transactions wrote.",
+    help="read_committed: without records of open and aborted transactions.",
 )
-@click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many.")
-@click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (as it does unless told otherwise).")
-@click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for that long; 10s is 10000.")
+@click.option("-c", "--max-messages", metavar="N", type=click.IntRange(min=-1), help="End after so many records.")
+@click.option("--follow/--exit", " /-e", default=None, help="At the end: wait for more, or exit (the default).")
+@click.option("--timeout-ms", metavar="N", type=MILLISECONDS, help="Wait for more, and end when none came for so long; 10s is 10000.")
 @click.option("-f", "--format", "text", metavar="FORMAT", help="kcat's format, such as '%k: %s\\n'.")
 @click.option("-J", "as_envelope", is_flag=True, help="The same as --json: kcat's envelope, one a line.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Print the key and this before the value.")
-@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help="What ends a record, instead of a newline.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help="Printed after each record instead of a newline.")
 @click.option("-Z", "null", is_flag=True, help="Print NULL for a null key or value.")
 @click.option("--property", "--formatter-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-consumer.")
 @pass_session
@@ -275,7 +278,7 @@ def consume(
     include: str | None,
     partitions: Sequence[int],
     from_beginning: bool,
-    places: Sequence[Place],
+    places: Sequence[OffsetSpec],
     timestamp: int | None,
     group_id: str | None,
     isolation_level: "IsolationLevel",
@@ -289,23 +292,23 @@ def consume(
     null: bool,
     properties: Pairs,
 ) -> None:
-    """Print the records of a topic, up to where it ends now or for ever.
+    """Print the records of a topic, up to its present end or forever.
 
     Partitions come one after the other; in each, records come in order.  With --group the directory must not be open for
-    writing in another process: groups live in the one that writes. Where that is a server, -b URL makes this a member.
+    writing in another process: that process has the groups. If it is a server, use -b URL.
     """
     wanted = [name for name in (topic_argument, topic) if name is not None]
     if len(wanted) + (include is not None) != 1:
-        raise click.UsageError("which topic? Give one, or --include REGEX.")
+        raise click.UsageError("name a topic, or give --include REGEX")
     begin, end = begin_and_end(
         places, from_beginning=from_beginning, timestamp_ms=timestamp, default="end" if session.kafka else "beginning"
     )
     if follow is None:
         follow = end is None and (session.kafka or timeout_ms is not None)
     if follow and end is not None:
-        raise click.UsageError("e@TIME is an end: it cannot be followed")
+        raise click.UsageError("e@TIME sets an end: --follow has none")
     if group_id is not None and (partitions or places or timestamp is not None):
-        raise click.UsageError("a group goes on where it has come to: --partition, --offset and --timestamp are for reading without one")
+        raise click.UsageError("--group begins at its committed offsets: --partition, --offset and --timestamp need a call without it")
     session.follows = follow
     with session.read() if group_id is None else session.write() as db:
         names = topic_names(db, wanted[0] if wanted else None, include)

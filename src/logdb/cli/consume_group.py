@@ -1,7 +1,4 @@
-"""``logdb consume --group``: records as a member of a group, which goes on next time where it has come to.
-
-Knows when to commit: once records are out of this process's hands.  Does not know how they are written (``consume``).
-"""
+"""``logdb consume --group``: records as a member of a group, committed after this process has written them out."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -13,7 +10,7 @@ from logdb.cli.formats import Record
 if TYPE_CHECKING:
     from logdb.log.isolation import IsolationLevel
 
-IDLE_MS = 50  # without a record, after which what was printed is committed
+IDLE_MS = 50  # so long without a record, printed records are committed
 COMMIT_COUNT = 512
 
 
@@ -21,7 +18,7 @@ COMMIT_COUNT = 512
 def member(
     db: "logdb.Database", names: Sequence[str], group_id: str, *, from_beginning: bool, isolation_level: "IsolationLevel"
 ) -> "Iterator[logdb.Consumer]":
-    """A consumer of the topics; leaving the block without an error commits what was looked at."""
+    """A consumer of the topics; a block without an error ends with a commit of the records it read."""
     with db.consumer(
         *names,
         group_id=group_id,
@@ -35,11 +32,11 @@ def member(
 
 
 def stream(consumer: "logdb.Consumer", *, follow: bool, timeout_ms: int | None) -> Iterator[Record | None]:
-    """The group's records; None when what came before is to be written out, which is then committed.
+    """The group's records; None: write out the records so far, which are then committed.
 
     Args:
-        follow: Wait for more at the end, instead of ending.
-        timeout_ms: End when none came for that long; None: wait for ever.
+        follow: At the end, wait for more records.
+        timeout_ms: End when no record came for so long; None: wait forever.
     """
     idle_ms = 0
     while True:

@@ -1,6 +1,6 @@
-"""``logdb delete-records``: let a partition begin at a later offset.
+"""``logdb delete-records``: delete the records of a partition before an offset.
 
-Takes what kafka-delete-records takes, a JSON file of offsets, or one partition by flags; called by
+Takes a JSON file of offsets, as kafka-delete-records does, or one partition by flags; called by
 that tool's name, it deletes at once and prints as it does.
 """
 
@@ -21,10 +21,10 @@ END = -1
 
 
 def offsets_of(text: str) -> dict[TopicPartition, int]:
-    """What to delete before, by partition: ``{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}``.
+    """The offset to delete before, by partition: ``{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}``.
 
     Raises:
-        click.BadParameter: It is something else, or names a partition twice.
+        click.BadParameter: The file has another form, or names a partition twice.
     """
     try:
         document = json.loads(text)
@@ -40,7 +40,7 @@ def offsets_of(text: str) -> dict[TopicPartition, int]:
 
 
 def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[dict[str, object]]:
-    """What would go, by partition.
+    """The offsets that would be deleted, by partition.
 
     Raises:
         OffsetOutOfRange, UnknownTopic, UnknownPartition: As ``Database.delete_records``.
@@ -66,10 +66,10 @@ def planned(db: "logdb.Database", before: Mapping[TopicPartition, int]) -> list[
     type=click.File(encoding="utf-8"),
     help='{"partitions": [{"topic": "t", "partition": 0, "offset": 10}], "version": 1}; - reads stdin.',
 )
-@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC, which is wanted where no file is given.")
+@click.option("-t", "--topic", type=TOPIC, help="The same as TOPIC; needed without a file.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Its partition.")
-@click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete what is before this offset; -1: all there is now.")
-@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@click.option("-o", "--offset", type=click.IntRange(min=-1), help="Delete the records before this offset; -1: all present ones.")
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show the offsets.")
 @pass_session
 def delete_records(
     session: Session,
@@ -80,13 +80,13 @@ def delete_records(
     offset: int | None,
     execute: bool,
 ) -> None:
-    """Delete the records of partitions before given offsets, for good; shows them first, and deletes with --execute.
+    """Delete the records of partitions before given offsets, finally; shows them first, and deletes with --execute.
 
-    Space comes back a segment at a time.  Records of a topic whose cleanup.policy
+    Space is freed by whole segments.  Records of a topic whose cleanup.policy
     is compact alone are not deleted.
     """
     if topic is not None and topic_argument is not None:
-        raise click.UsageError(f"one topic: is it {topic_argument!r} or {topic!r}?")
+        raise click.UsageError(f"give one topic, not both {topic_argument!r} and {topic!r}")
     name = topic if topic is not None else topic_argument
     if (offset_json_file is None) == (name is None) or (name is None) != (offset is None):
         raise click.UsageError("give either --offset-json-file, or a topic and --offset")

@@ -1,4 +1,4 @@
-"""``logdb dump``: what lies in the files of a partition, batch by batch, as kafka-dump-log prints it."""
+"""``logdb dump``: the content of a partition's files, batch by batch, as kafka-dump-log prints it."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ SUFFIXES = (".log", ".index", ".timeindex", *dump_producers.SUFFIXES)
 
 
 def files_of(path: str) -> list[str]:
-    """The segment files that a path means: itself, or all in a partition's directory, segment by segment.
+    """The segment files of a path: a file, or all in a partition's directory, segment by segment.
 
     Raises:
-        click.UsageError: It is neither, or no such file is in it.
+        click.UsageError: The path is neither, or the directory has no such file.
     """
     if not os.path.isdir(path):
         if not os.path.isfile(path):
@@ -123,7 +123,7 @@ def record_line(batch: Batch, record: Record, *, print_data: bool) -> bytes:
 
 
 def control_document(path: str, batch: Batch) -> dict[str, object]:
-    """The one record of a control batch."""
+    """The record of a control batch."""
     marker = control.parse(batch.data)
     name = marker.type.name if isinstance(marker.type, control.ControlType) else str(marker.type)
     offset, epoch = batch.header.base_offset, marker.coordinator_epoch
@@ -156,13 +156,13 @@ def dump_records(path: str, batch: Batch, *, as_json: bool, print_data: bool) ->
 
 
 def dump_gap(path: str, gap: Gap, *, as_json: bool) -> bool:
-    """Print what is no batch; False if it is damage."""
+    """Print bytes that are not a batch; False if they are damage."""
     reserved = gap.status is Status.ZERO
     if as_json:
         kind = "reserved" if reserved else "damage"
         emit_line({"file": path, "kind": kind, "position": gap.position, "size_bytes": gap.size_bytes, "reason": gap.reason})
     elif reserved:
-        click.echo(f"{gap.size_bytes} zeroes at the end of the file, from position {gap.position}: reserved ahead")
+        click.echo(f"{gap.size_bytes} zeroes at the end of the file, from position {gap.position}: preallocated")
     else:
         where = f"at the end of {os.path.basename(path)}" if gap.at_end else "before the next whole batch"
         click.echo(f"Found {gap.size_bytes} invalid bytes {where}, from position {gap.position}: {gap.reason}")
@@ -170,7 +170,7 @@ def dump_gap(path: str, gap: Gap, *, as_json: bool) -> bool:
 
 
 def dump_log(path: str, *, as_json: bool, deep: bool, print_data: bool) -> bool:
-    """Print a ``.log`` file; False if something in it is damaged."""
+    """Print a ``.log`` file; False if it is damaged."""
     good = True
     if not as_json:
         click.echo(f"Log starting offset: {offline.base_offset_of(path)}")
@@ -201,10 +201,10 @@ def index_lines(path: str) -> Iterator[dict[str, object]]:
 
 
 def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool) -> bool:
-    """Print an index file, and what in it is wrong; False if anything is.
+    """Print an index file and its problems; False if there are any.
 
     Args:
-        sanity_only: Only look at the file itself, and print no entries.
+        sanity_only: Check only the file itself, and print no entries.
         verify_only: Compare with the log, and print no entries.
     """
     problems = offline.check_sanity(path)
@@ -241,16 +241,16 @@ def dump_index(path: str, *, as_json: bool, sanity_only: bool, verify_only: bool
 def dump(
     session: Session, paths: Sequence[str], files: str | None, deep: bool, print_data: bool, sanity_only: bool, verify_only: bool
 ) -> None:
-    """Print what lies in segment files: batches, records, index entries, aborted transactions, producers.
+    """Print the content of segment files: batches, records, index entries, aborted transactions, producers.
 
     PATH is a .log, .index, .timeindex, .txnindex or .snapshot file, or the directory of a partition.
-    The database is not opened: any copy of the files will do.  Exits with 1
-    where something is damaged.
+    The database is not opened: any copy of the files works.  Exits with 1
+    after finding damage.
     """
-    session.refuse_servers("dump reads the files that it is given")
+    session.refuse_servers("dump reads local files")
     wanted = [*paths, *(files.split(",") if files else ())]
     if not wanted:
-        raise click.UsageError("which file, or which partition's directory?")
+        raise click.UsageError("name a file, or a partition's directory")
     for path in [file for one in wanted for file in files_of(one)]:
         is_log = path.endswith(".log")
         if is_log and (sanity_only or verify_only):

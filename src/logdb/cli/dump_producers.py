@@ -1,4 +1,4 @@
-"""``logdb dump`` of what a partition keeps beside its log: indexes of aborted transactions, snapshots of producers."""
+"""``logdb dump`` of the files beside a partition's log: indexes of aborted transactions, snapshots of producers."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def aborted_documents(path: str) -> Iterator[dict[str, object]]:
 
 
 def aborted_line(entry: dict[str, object]) -> str:
-    """As kafka-dump-log prints it; so does the next one."""
+    """As kafka-dump-log prints it."""
     return (
         f"version: 0 producerId: {entry['producer_id']} firstOffset: {entry['first_offset']} "
         f"lastOffset: {entry['last_offset']} lastStableOffset: {entry['last_stable_offset']}"
@@ -60,7 +60,7 @@ def producer_line(entry: dict[str, object]) -> str:
 
 
 def dump_producers(path: str, *, as_json: bool, quiet: bool) -> bool:
-    """Print one of the files; False if it is damaged.  ``quiet``: only say what is wrong with it."""
+    """Print one of the files; False if it is damaged.  ``quiet``: print only the damage."""
     is_index = path.endswith(transaction_index.SUFFIX)
     try:
         for entry in aborted_documents(path) if is_index else producer_documents(path):

@@ -1,4 +1,4 @@
-"""``logdb enforce-retention``: delete what the limits of topics ask to delete, now instead of in the background."""
+"""``logdb enforce-retention``: delete old segments now instead of in the background."""
 
 from collections.abc import Sequence
 
@@ -13,26 +13,26 @@ from logdb.model import ExpiredRecords, TopicPartition
 
 
 def expired(db: "logdb.Database", names: Sequence[str], *, dry_run: bool) -> dict[TopicPartition, ExpiredRecords]:
-    """What goes, or would go, of some topics, or of all where none is named."""
+    """The deleted offsets, or those to delete, of some topics; without names, of all."""
     found = [gone for name in names or (None,) for gone in db.enforce_retention(name, dry_run=dry_run)]
     return {TopicPartition(gone.topic, gone.partition): gone for gone in found}
 
 
-@click.command(short_help="Delete what is too old, or too much; shows it first.")
+@click.command(short_help="Delete records over the limits of topics; shows them first.")
 @common
 @names("[TOPIC]...", "--topic", kind=TOPIC)
-@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Delete; otherwise only show the offsets.")
 @pass_session
 def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> None:
-    """Delete what topics' retention.ms and retention.bytes ask to delete; shows it first, and deletes with --execute.
+    """Delete records over topics' retention.ms and retention.bytes; shows them first, and deletes with --execute.
 
-    Whole segments go, oldest first.  The same happens whenever the database is
+    Whole segments are deleted, oldest first.  The same happens whenever the database is
     opened or closed, and in the background while it is open.
     """
     with session.read() as db:
         found = expired(db, names, dry_run=True)
     if execute:
-        with session.write() as db:  # which may let go of them already when it is opened
+        with session.write() as db:  # the opening may already delete some
             found = expired(db, names, dry_run=False) | found
     rows = sorted(found.values())
     if session.as_json:
@@ -42,8 +42,8 @@ def enforce_retention(session: Session, names: Sequence[str], execute: bool) -> 
     table(("TOPIC", "PARTITION", "START", "NEW START", "SEGMENTS", "SIZE"), shown)
     given_back = size_text(sum(row.size_bytes for row in rows))
     if not rows:
-        say("nothing is too old, or too much")
+        say("no segment is over a limit")
     elif execute:
-        say(f"deleted from {counted(len(rows), 'partition')}, {given_back} given back")
+        say(f"deleted from {counted(len(rows), 'partition')}, {given_back} freed")
     else:
         say("nothing was deleted; --execute does it")

@@ -1,7 +1,6 @@
-"""How a consumed record is written: kcat's format string and envelope, the console consumer's properties.
+"""The formats of a consumed record: kcat's format string and envelope, the console consumer's properties.
 
-Pure: a format is a function from a record to bytes.  Does not know where
-records come from or where the bytes go.
+A format is a function from a record to bytes.
 
 Source: kcat's format.c; Kafka's DefaultMessageFormatter.
 """
@@ -15,7 +14,7 @@ from logdb.cli.output import text_or_base64
 
 
 class Record(Protocol):
-    """What a format looks at."""
+    """The fields of a record that a format uses."""
 
     @property
     def offset(self) -> int: ...
@@ -41,12 +40,12 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
 def unescape(text: str) -> bytes:
-    r"""The bytes of a separator or format part: ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH`` are understood."""
+    r"""The bytes of a separator or format part: ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH`` are replaced."""
 
     def one(match: re.Match[str]) -> str:
         return bytes.fromhex(match[1]).decode("latin-1") if match[1] else _ESCAPES[match[2]].decode("latin-1")
 
-    # latin-1 in between: each byte of the UTF-8 text is one character, and \xHH is one too
+    # latin-1 in between: each byte of the UTF-8 text is one character, and so is \xHH
     return re.sub(r"\\(?:x([0-9a-fA-F]{2})|([nrt0\\]))", one, text.encode().decode("latin-1")).encode("latin-1")
 
 
@@ -59,7 +58,7 @@ def kcat(text: str, *, null: bytes = b"") -> Render:
 
     Args:
         text: The format, with backslash escapes.
-        null: What a null key or value is written as (kcat's -Z: NULL).
+        null: Written for a null key or value (kcat's -Z: NULL).
 
     Raises:
         ValueError: An unknown letter.
@@ -95,14 +94,14 @@ def _size(data: bytes | None) -> int:
 
 
 def envelope(timestamp_types: Mapping[str, str]) -> Render:
-    """kcat's JSON envelope, one a line; bytes that are not UTF-8 are {"base64": …}.
+    """kcat's JSON envelope, one per line; bytes that are not UTF-8 are {"base64": …}.
 
     Args:
         timestamp_types: ``message.timestamp.type`` of each topic.
     """
     short = {"CreateTime": "create", "LogAppendTime": "logappend"}
     tstypes = {topic: short[name] for topic, name in timestamp_types.items()}
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps would make one a call
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps would make one per call
 
     def render(record: Record) -> bytes:
         document: dict[str, object] = {
@@ -139,7 +138,7 @@ PROPERTIES = {
 
 
 def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Render:
-    """The console consumer's format by its properties; without any, the value on a line.
+    """The console consumer's format from its properties; without any, the value and a newline.
 
     Args:
         given: Properties of ``PROPERTIES``; separators with backslash escapes.
@@ -160,7 +159,7 @@ def console(given: Mapping[str, str], timestamp_types: Mapping[str, str]) -> Ren
             return b"NO_HEADERS"
         return between.join(name.encode() + b":" + (null if v is None else v) for name, v in record.headers)
 
-    columns: dict[str, Render] = {  # in the order in which they are printed
+    columns: dict[str, Render] = {  # in the order of printing
         "print.timestamp": lambda record: f"{timestamp_types[record.topic]}:{record.timestamp_ms}".encode(),
         "print.partition": lambda record: b"Partition:%d" % record.partition,
         "print.offset": lambda record: b"Offset:%d" % record.offset,

@@ -1,9 +1,9 @@
-"""``logdb groups``: list and describe groups, let them go on from elsewhere, delete them.
+"""``logdb groups``: list, describe, reset and delete groups.
 
-Two ways to say the same: verbs (``groups describe g``), and the flags of kafka-consumer-groups
-(``groups --describe --group g``), which also print as that tool does.  Looking works beside a process
-that writes; changing needs the directory for itself, as the groups of a process live in it, or goes through
-that process where it is a server.
+Two forms: verbs (``groups describe g``), and the flags of kafka-consumer-groups
+(``groups --describe --group g``), which also print as that tool does.  Reading works beside a process
+that writes; a change needs the directory for itself, because that process has the groups, or goes through
+it if it is a server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +39,14 @@ _FLAGS = ActionFlags(
 
 
 def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, all_topics: bool) -> list[TopicPartition]:
-    """The partitions that ``--topic`` (a name, or name:0,2) and ``--all-topics`` (those that the group has committed) name.
+    """The partitions that ``--topic`` (a name, or name:0,2) and ``--all-topics`` (those with committed offsets) name.
 
     Raises:
-        click.UsageError: Nothing is named.
-        UnknownTopic, UnknownPartition, UnknownGroup: as they say.
+        click.UsageError: No topic is named.
+        UnknownTopic, UnknownPartition, UnknownGroup: see ``logdb.errors``.
     """
     if bool(patterns) == all_topics:
-        raise click.UsageError("which partitions? Give --topic NAME, --topic NAME:0,2, or --all-topics")
+        raise click.UsageError("name partitions: --topic NAME, --topic NAME:0,2, or --all-topics")
     if all_topics:
         return [row.partition for row in db.group_offsets(group_id)]
     found: list[TopicPartition] = []
@@ -57,13 +57,13 @@ def selected(db: "logdb.Database", group_id: str, patterns: Sequence[str], *, al
         except ValueError:
             raise click.BadParameter(f"{named!r} are no partitions; write {topic}:0,2", param_hint="--topic") from None
         for partition in wanted:
-            db.log(topic, partition)  # it exists
+            db.log(topic, partition)  # check that it exists
             found.append(TopicPartition(topic, partition))
     return found
 
 
 def named_groups(db: "logdb.Database", names: Sequence[str], *, every: bool = False) -> list[str]:
-    """Those groups, or all.
+    """The named groups, or all.
 
     Raises:
         UnknownGroup: One of them does not exist.
@@ -96,7 +96,7 @@ def shown(value: object) -> object:
 
 
 def show_offsets(group_id: str, rows: Sequence[GroupOffset]) -> None:
-    """How far a group is, as kafka-consumer-groups shows it."""
+    """A group's progress, as kafka-consumer-groups shows it."""
     columns = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
     cells = []
     for row in rows:
@@ -129,7 +129,7 @@ def describe_one(session: Session, db: "logdb.Database", group_id: str, what: st
 
 
 def show_members(group_id: str, members: Sequence[MemberInfo], assigned: Mapping[str, Sequence[str]]) -> None:
-    """Who is in a group, and reads what."""
+    """The members of a group and their partitions."""
     columns = ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT")
     rows: list[list[object]] = [
         [
@@ -147,7 +147,7 @@ def show_members(group_id: str, members: Sequence[MemberInfo], assigned: Mapping
 
 
 def group_fields(info: GroupInfo, rows: Sequence[GroupOffset], assigned: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """A group as JSON has it."""
+    """A group as JSON."""
     return {
         "group": info.group_id,
         "state": info.state,
@@ -200,7 +200,7 @@ def reset(
     execute: bool,
     export: bool,
 ) -> None:
-    """Show from where groups would go on, or let them."""
+    """Show the new offsets of groups, or set them."""
     with session.write() if execute else session.read() as db:
         ids = named_groups(db, (), every=True) if every else list(names)
         plans = {}
@@ -265,10 +265,10 @@ def target_of(
     by_duration: int | None,
     from_file: IO[str] | None,
 ) -> Target:
-    """Where to, from the options.
+    """The target of the options.
 
     Raises:
-        click.UsageError: None is given, or several are.
+        click.UsageError: There is none, or there are several.
     """
     given = [
         *([Target("earliest")] if to_earliest else []),
@@ -282,12 +282,12 @@ def target_of(
     ]
     if len(given) != 1:
         ways = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by, --by-duration, --from-file"
-        raise click.UsageError(f"where to? Give one of {ways}")
+        raise click.UsageError(f"name a target: one of {ways}")
     return given[0]
 
 
 def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
-    """The options that say where to."""
+    """The options for a target."""
     options = [
         click.option("--to-earliest", is_flag=True, hidden=hidden, help="To the begin of each partition."),
         click.option("--to-latest", is_flag=True, hidden=hidden, help="To its end."),
@@ -295,7 +295,7 @@ def targets(*, hidden: bool = False) -> Callable[[Function], Function]:
         click.option("--to-offset", type=click.IntRange(min=0), hidden=hidden, help="To this offset, or the nearest there is."),
         click.option("--to-datetime", type=TIME, hidden=hidden, help="To the first record of that time: 2013-07-04T12:00:00, ms."),
         click.option("--shift-by", type=int, metavar="N", hidden=hidden, help="By so many records, back if negative."),
-        click.option("--by-duration", type=DURATION, hidden=hidden, help="To what is no older than that: 1d, 90m, or PT1H30M."),
+        click.option("--by-duration", type=DURATION, hidden=hidden, help="To the first record that is no older than: 1d, 90m, or PT1H30M."),
         click.option("--from-file", type=click.File(encoding="utf-8"), hidden=hidden, help="Lines of [group,]topic,partition,offset."),
     ]
 
@@ -346,7 +346,7 @@ def groups(
     export: bool,
     **where: object,
 ) -> None:
-    """List, describe, reset and delete groups of consumers."""
+    """List, describe, reset and delete groups."""
     action = _FLAGS.given(context, required=session.kafka) or "list"
     if context.invoked_subcommand is not None:
         return
@@ -383,12 +383,12 @@ def list_groups(session: Session) -> None:
 @common
 @names("[GROUP]...", "--group")
 @click.option("--all-groups", is_flag=True, hidden=True)
-@click.option("--members", "what", flag_value="members", help="Who is in it, and reads what.")
+@click.option("--members", "what", flag_value="members", help="Its members and their partitions.")
 @click.option("--state", "what", flag_value="state", help="Its state and assignor.")
-@click.option("--offsets", "what", flag_value="offsets", default=True, help="How far it is in each partition (the default).")
+@click.option("--offsets", "what", flag_value="offsets", default=True, help="Its committed offset and lag in each partition (the default).")
 @pass_session
 def describe(session: Session, names: Sequence[str], all_groups: bool, what: str) -> None:
-    """Show how far groups are, and who is in them; of all groups where none is named."""
+    """Show the progress and the members of groups; without names, of all groups."""
     describe_all(session, names, what, every=all_groups or not names)
 
 
@@ -396,17 +396,17 @@ def describe(session: Session, names: Sequence[str], all_groups: bool, what: str
 @common
 @names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, help="A topic, or some of its partitions: NAME:0,2.")
-@click.option("--all-topics", is_flag=True, help="All that the group has committed offsets of.")
+@click.option("--all-topics", is_flag=True, help="All partitions with committed offsets of the group.")
 @targets()
-@click.option("--execute", "--yes", "execute", is_flag=True, help="Do it; otherwise only show it.")
-@click.option("--export", is_flag=True, help="Print it as lines that --from-file reads.")
+@click.option("--execute", "--yes", "execute", is_flag=True, help="Set them; otherwise only show them.")
+@click.option("--export", is_flag=True, help="Print lines for --from-file.")
 @pass_session
 def reset_offsets(
     session: Session, /, name: str, patterns: Sequence[str], all_topics: bool, execute: bool, export: bool, **where: object
 ) -> None:
-    """Let a group go on from other offsets; shows them first, and sets them with --execute.
+    """Set a group's committed offsets; shows them first, and sets them with --execute.
 
-    The group may have no members; it may be one that does not exist yet.
+    The group must have no members; it may be a new one.
     """
     target = target_of(**where)  # type: ignore[arg-type]  # click has made them what they are to be
     reset(session, [name], target, patterns, all_topics=all_topics, every=False, execute=execute, export=export)
@@ -415,7 +415,7 @@ def reset_offsets(
 @groups.command()
 @common
 @names("GROUP...", "--group")
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the groups.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
     """Delete groups that have no members, with their offsets; shows them first, and deletes with --yes."""
@@ -426,8 +426,8 @@ def delete(session: Session, names: Sequence[str], execute: bool) -> None:
 @common
 @names("GROUP", "--group", one=True)
 @click.option("-t", "--topic", "patterns", type=TOPIC, multiple=True, required=True, help="A topic, or some of its partitions: NAME:0,2.")
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Do it; otherwise only show it.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show them.")
 @pass_session
 def delete_offsets(session: Session, name: str, patterns: Sequence[str], execute: bool) -> None:
-    """Forget a group's offsets of some partitions; shows them first, and forgets them with --yes."""
+    """Delete a group's offsets of some partitions; shows them first, and deletes them with --yes."""
     delete_some(session, name, patterns, execute=execute)

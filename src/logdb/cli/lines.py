@@ -1,7 +1,5 @@
 """Lines of text become records: key, value and headers, as the console producer and kcat read them.
 
-Pure: bytes in, records out.  Does not know files or the database.
-
 Source: Kafka's LineMessageReader.
 """
 
@@ -13,7 +11,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class Columns(NamedTuple):
-    """Records as ``append_many`` takes them; None where no record has any."""
+    """Records in the form of ``append_many``; None if no record has one."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
@@ -21,19 +19,19 @@ class Columns(NamedTuple):
 
 
 class Splitter:
-    """Cuts chunks of bytes into lines; what is after the last delimiter waits for more."""
+    """Splits chunks of bytes into lines; the bytes after the last delimiter wait for more."""
 
     def __init__(self, delimiter: bytes = b"\n") -> None:
         self._delimiter = delimiter
         self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are complete with ``chunk``, without their delimiters."""
+        """The lines that ``chunk`` completes, without their delimiters."""
         *lines, self._rest = (self._rest + chunk).split(self._delimiter)
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, if it had no delimiter."""
+        """The last line, if it lacked a delimiter."""
         lines = [self._rest] if self._rest else []
         self._rest = b""
         return lines
@@ -41,26 +39,26 @@ class Splitter:
 
 @dataclass(frozen=True, kw_only=True)
 class LineFormat:
-    """How a line is taken apart: ``[headers HEADERS-DELIMITER] [key KEY-SEPARATOR] value``."""
+    """The form of a line: ``[headers HEADERS-DELIMITER] [key KEY-SEPARATOR] value``."""
 
     key_separator: bytes | None = None  # None: lines have no keys
     parse_headers: bool = False
     headers_delimiter: bytes = b"\t"
     headers_separator: bytes = b","
     headers_key_separator: bytes = b":"
-    null_marker: bytes | None = None  # a key, value or header value that equals it is null
+    null_marker: bytes | None = None  # a key, value or header value equal to it is null
     lenient: bool = False  # a line without separator is a value without key, instead of an error
     key: bytes | None = None  # of every record whose line has none
     headers: Headers = ()  # of every record, before its own
 
     def parse(self, lines: Sequence[bytes], first_number: int = 1) -> Columns:
-        """Take lines apart.
+        """Parse lines.
 
         Args:
             first_number: Number of the first line, for messages.
 
         Raises:
-            ValueError: A line lacks a separator; says which, and its number.
+            ValueError: A line lacks a separator; the text has its number.
         """
         if self.key_separator is None and not self.parse_headers:
             values = lines if self.null_marker is None else [self._null(line) for line in lines]

@@ -1,4 +1,4 @@
-"""``logdb log-dirs``: how much each partition takes on the disk.  JSON as kafka-log-dirs writes it."""
+"""``logdb log-dirs``: the size of each partition on the disk.  JSON as kafka-log-dirs writes it."""
 
 import os
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ def document(place: str, topics: Sequence[TopicInfo]) -> dict[str, object]:
     return {"version": 1, "brokers": [{"broker": 0, "logDirs": [log_dir]}]}
 
 
-@click.command("log-dirs", short_help="Show what each partition takes on the disk.")
+@click.command("log-dirs", short_help="Show the size of each partition on the disk.")
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
-@click.option("--describe", is_flag=True, hidden=True)  # kafka-log-dirs demands it; there is nothing else to do
+@click.option("--describe", is_flag=True, hidden=True)  # kafka-log-dirs requires it; there is no other action
 @click.option("--topic-list", help="Topics with commas between, as kafka-log-dirs takes them.", metavar="TOPIC,...")
 @pass_session
 def log_dirs(session: Session, names: Sequence[str], describe: bool, topic_list: str | None) -> None:

@@ -1,7 +1,4 @@
-"""What the library logs, on stderr: in words for who called a verb, and line by line with time and level for a server.
-
-Knows forms.  Does not know who logs what.
-"""
+"""The library's log messages on stderr: as text for a verb, as lines with time and level for a server."""
 
 import contextlib
 import datetime
@@ -15,14 +12,14 @@ _OWN, _ROOT = ("logdb", "logdb_http_api", "logdb_spark_source"), ""
 
 
 class _Words(logging.Handler):
-    """A warning, as the command's own are shown."""
+    """A warning, in the form of the command's own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         warn(record.getMessage())
 
 
 class _Lines(logging.Handler):
-    """What happened when, how bad it is, and who says so: ``TIME LEVEL LOGGER: MESSAGE``, or an object of JSON."""
+    """Time, level, logger and message: ``TIME LEVEL LOGGER: MESSAGE``, or an object of JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
@@ -44,18 +41,18 @@ class _Lines(logging.Handler):
 
 
 def words() -> contextlib.AbstractContextManager[None]:
-    """While this lasts, logdb's own warnings are shown in words; those of others go where they went."""
+    """Within the block, logdb's own warnings are printed as text; other loggers are unchanged."""
     return _shown(_Words(), *_OWN)
 
 
 def lines(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
-    """While this lasts, each warning, whoever says it, is a line with time and level."""
+    """Within the block, each warning of any logger is a line with time and level."""
     return _shown(_Lines(as_json=as_json), _ROOT)
 
 
 @contextlib.contextmanager
 def _shown(handler: logging.Handler, *names: str) -> Iterator[None]:
-    """Have what is logged under these names go to ``handler``, in place of the one before it."""
+    """Send the messages of these loggers to ``handler`` instead of the handler before."""
     with contextlib.ExitStack() as stack:
         for logger in map(logging.getLogger, (*_OWN, _ROOT)):
             for other in [one for one in logger.handlers if isinstance(one, _Words | _Lines)]:

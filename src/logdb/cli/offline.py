@@ -1,8 +1,7 @@
 """Files of a partition, read without opening the database: batches, records, index entries.
 
-Knows Kafka's file layout and goes on behind damage.  Does not know the
-catalogue, so it can say neither which files belong to a log nor where the log
-ends; ``verify`` can.
+Continues behind damage.  Without the catalogue it cannot know which files belong to a log, nor where the log ends; ``verify``
+can.
 """
 
 import os
@@ -23,7 +22,7 @@ _SEARCH_BATCH_SIZE_BYTES_MAX = 16 << 20  # behind damage, a larger batch may be 
 
 
 class Batch(NamedTuple):
-    """One batch whose header makes sense; ``status`` says what else is wrong with it."""
+    """One batch with a valid header; ``status`` is OK or the first problem with it."""
 
     position: int
     header: Header
@@ -33,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Bytes that are no batch: zeroes up to the end of the file (reserved ahead), a batch cut short there, or damage."""
+    """Bytes that are not a batch: zeroes up to the end of the file (preallocated), a batch cut off there, or damage."""
 
     position: int
     size_bytes: int
@@ -60,7 +59,7 @@ class TimeIndexEntry(NamedTuple):
 
 
 def read_batches(path: str) -> Iterator[Batch | Gap]:
-    """What lies in a ``.log`` file, in order; damage is reported and skipped, up to the next whole batch."""
+    """The content of a ``.log`` file, in order; damage is reported and skipped, up to the next whole batch."""
     with open(path, "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         position = 0
@@ -80,7 +79,7 @@ def read_batches(path: str) -> Iterator[Batch | Gap]:
 
 
 def _batch_at(file: BinaryIO, position: int, size_bytes: int) -> Batch | tuple[Status, str]:
-    """The batch at ``position``, or why there is none."""
+    """The batch at ``position``, or the reason why there is none."""
     status, found = header(_pread(file, HEADER_SIZE_BYTES, position))
     if found is None:
         return Status.SHORT, f"{size_bytes - position} bytes are fewer than a batch header has"
@@ -91,7 +90,7 @@ def _batch_at(file: BinaryIO, position: int, size_bytes: int) -> Batch | tuple[S
     data = _pread(file, found.size_bytes, position)
     status, _, computed_crc = check(data)
     if status is Status.CRC and position + found.size_bytes < size_bytes:
-        # whether its length can be believed, what is behind it must say
+        # the next header shows whether this length is true
         after, _ = header(_pread(file, HEADER_SIZE_BYTES, position + found.size_bytes))
         if after not in (Status.OK, Status.SHORT, Status.ZERO):
             return status, explain(status, found, computed_crc=computed_crc)
@@ -99,7 +98,7 @@ def _batch_at(file: BinaryIO, position: int, size_bytes: int) -> Batch | tuple[S
 
 
 def _find_next(file: BinaryIO, position: int, size_bytes: int) -> int:
-    """Where the next whole batch behind ``position`` begins; the size of the file if there is none."""
+    """The position of the next whole batch behind ``position``; the size of the file without one."""
     begin = position + 1
     while begin < size_bytes:
         window = _pread(file, _SEARCH_SIZE_BYTES, begin)
@@ -126,10 +125,10 @@ def _pread(file: BinaryIO, size_bytes: int, position: int) -> bytes:
 
 
 def read_records(batch: Batch) -> list[Record]:
-    """The records of a batch with a good CRC, decompressed; control records are not among them.
+    """The records of a batch with a good CRC, decompressed; without control records.
 
     Raises:
-        InvalidBatch: They do not decompress, or are not what the header says.
+        InvalidBatch: They cannot be decompressed, or contradict the header.
         CodecMissing: The codec's package is not installed.
     """
     image = convert.decompress_batches(memoryview(batch.data), DECOMPRESSED_SIZE_BYTES_MAX)
@@ -143,10 +142,10 @@ def read_records(batch: Batch) -> list[Record]:
 
 
 def base_offset_of(path: str) -> int:
-    """The base offset that the name of a segment's file says.
+    """The base offset in the name of a segment's file.
 
     Raises:
-        ValueError: It is no such name.
+        ValueError: It is not such a name.
     """
     stem = os.path.basename(path).split(".")[0]
     if len(stem) != 20 or not stem.isdigit():
@@ -155,7 +154,7 @@ def base_offset_of(path: str) -> int:
 
 
 def read_index(path: str) -> list[IndexEntry]:
-    """Entries of an ``.index`` file; what was reserved ahead (zeroes) is left out."""
+    """Entries of an ``.index`` file, without preallocated zeroes."""
     base, data = base_offset_of(path), _whole_entries(path, 8)
     entries = [IndexEntry(base + offset, position) for offset, position in iter_unpack(">ii", data)]
     used = next((number for number, entry in enumerate(entries) if number and entry == (base, 0)), len(entries))
@@ -163,7 +162,7 @@ def read_index(path: str) -> list[IndexEntry]:
 
 
 def read_time_index(path: str) -> list[TimeIndexEntry]:
-    """Entries of a ``.timeindex`` file; what was reserved ahead (zeroes) is left out."""
+    """Entries of a ``.timeindex`` file, without preallocated zeroes."""
     base, data = base_offset_of(path), _whole_entries(path, 12)
     entries = [TimeIndexEntry(timestamp, base + offset) for timestamp, offset in iter_unpack(">qi", data)]
     used = next((number for number, entry in enumerate(entries) if number and entry == (0, base)), len(entries))
@@ -177,7 +176,7 @@ def _whole_entries(path: str, entry_size_bytes: int) -> bytes:
 
 
 def check_sanity(path: str) -> list[str]:
-    """What an index file alone shows to be wrong: its size, or entries that do not increase."""
+    """The problems of an index file by itself: its size, or entries that do not increase."""
     time_index = path.endswith(".timeindex")
     entry_size_bytes = 12 if time_index else 8
     problems = []
@@ -195,7 +194,7 @@ def check_sanity(path: str) -> list[str]:
 
 
 def check_index(path: str) -> list[str]:
-    """What an index file says that the log beside it does not bear out.
+    """The entries of an index file that contradict the log beside it.
 
     Source: Kafka's DumpLogSegments: an entry names the last offset of the
     batch at its position; a time entry the largest timestamp up to the batch that holds its offset.

@@ -1,6 +1,6 @@
-"""``logdb offsets``: where partitions begin and end, or where a moment lies in them.
+"""``logdb offsets``: the begin and end of partitions, or the offset at a time.
 
-Printed as kafka-get-offsets does (``topic:partition:offset``) where a time is asked for.
+With a time, printed as kafka-get-offsets does (``topic:partition:offset``).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import click
 import logdb
 from logdb.cli.consume import offset_of
 from logdb.cli.output import emit, table
-from logdb.cli.params import TIME, TOPIC, Place, matching_names
+from logdb.cli.params import TIME, TOPIC, OffsetSpec, matching_names
 from logdb.cli.session import Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.errors import UnknownTopic
@@ -18,21 +18,21 @@ from logdb.model import TopicPartition
 
 
 class OffsetTime(Kind):
-    """latest (-1), earliest (-2), or a moment."""
+    """latest (-1), earliest (-2), or a time."""
 
     name = "time"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        if isinstance(value, Place):
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> OffsetSpec:
+        if isinstance(value, OffsetSpec):
             return value
         if value in ("latest", "-1"):
-            return Place("end")
+            return OffsetSpec("end")
         if value in ("earliest", "-2"):
-            return Place("beginning")
+            return OffsetSpec("beginning")
         moment = TIME.convert(value, param, ctx)
         if moment < 0:
             self.fail(f"{value!r} is none of -1 (latest), -2 (earliest), and no time", param, ctx)
-        return Place("from-time", moment)
+        return OffsetSpec("from-time", moment)
 
 
 OFFSET_TIME = OffsetTime()
@@ -42,7 +42,7 @@ def numbers(text: str) -> set[int]:
     """Partition numbers: ``0,2`` and ``1-3`` (without the 3, as kafka-get-offsets has it).
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It is not of this form.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -55,7 +55,7 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
     """Partitions that ``topic``, ``topic:partition`` or ``topic:first-beyond`` names; the topic may be a regular expression.
 
     Raises:
-        click.BadParameter: The partition is no number, or the topic neither a name nor a regular expression.
+        click.BadParameter: The partition is not a number, or the topic neither a name nor a regular expression.
         UnknownTopic: No topic matches.
     """
     topic, _, partitions = pattern.partition(":")
@@ -74,10 +74,10 @@ def selected(db: "logdb.Database", pattern: str, known: Sequence[str]) -> list[T
 
 
 def queries(
-    db: "logdb.Database", patterns: Sequence[str], known: Sequence[str], moment: Place | None
-) -> dict[TopicPartition, Place | None]:
-    """What to ask of which partition; a pattern of three parts, kcat's ``topic:partition:time``, has its own moment."""
-    asked: dict[TopicPartition, Place | None] = {}
+    db: "logdb.Database", patterns: Sequence[str], known: Sequence[str], moment: OffsetSpec | None
+) -> dict[TopicPartition, OffsetSpec | None]:
+    """The time asked for, by partition; a pattern of three parts, kcat's ``topic:partition:time``, has its own."""
+    asked: dict[TopicPartition, OffsetSpec | None] = {}
     for pattern in patterns:
         head, _, time = pattern.rpartition(":")
         if ":" in head:
@@ -87,8 +87,8 @@ def queries(
     return asked
 
 
-def answer(log: "logdb.Log", moment: Place | None) -> dict[str, object]:
-    """Both ends of a partition, or the offset at a moment (None where no record is that late)."""
+def answer(log: "logdb.Log", moment: OffsetSpec | None) -> dict[str, object]:
+    """The begin and end of a partition, or its offset at a time (None if no record is that late)."""
     where: dict[str, object] = {"topic": log.topic, "partition": log.partition}
     if moment is None:
         return {**where, "start_offset": log.start_offset, "end_offset": log.end_offset}
@@ -96,7 +96,7 @@ def answer(log: "logdb.Log", moment: Place | None) -> dict[str, object]:
     return {**where, "offset": offset}
 
 
-@click.command(short_help="Show where partitions begin and end, or a time lies.")
+@click.command(short_help="Show the begin and end of partitions, or the offset at a time.")
 @common
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", "patterns", multiple=True, type=TOPIC, help="A topic, or a regular expression of them.")
@@ -111,12 +111,12 @@ def offsets(
     patterns: Sequence[str],
     partitions: str | None,
     topic_partitions: str | None,
-    moment: Place | None,
+    moment: OffsetSpec | None,
     exclude_internal_topics: bool,
 ) -> None:
-    """Show where partitions begin and end, or the first offset at a --time."""
+    """Show the begin and end of partitions, or the first offset at a --time."""
     if session.kafka and moment is None:
-        moment = Place("end")
+        moment = OffsetSpec("end")
     try:
         only = None if partitions is None else numbers(partitions)
     except ValueError:

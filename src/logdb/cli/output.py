@@ -1,8 +1,4 @@
-"""How results are shown: JSON for programs, tables for people, words on stderr.
-
-Knows streams and terminals.  Does not know what it prints.  rich is imported
-only where a terminal is there to show its tables and bars.
-"""
+"""Output: JSON for programs, tables for people, messages on stderr.  rich is imported only for a terminal."""
 
 import base64
 import contextlib
@@ -18,27 +14,27 @@ from logdb.store.check.report import Progress
 
 
 def say(text: str) -> None:
-    """Words about the work, on stderr."""
+    """A message on stderr."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """What went wrong, on stderr."""
+    """An error on stderr."""
     click.echo(click.style("logdb: ", fg="red", bold=True) + text, err=True)
 
 
 def emit(document: Any) -> None:
-    """One JSON document on stdout: indented for a terminal, one line for a program."""
+    """One JSON document on stdout: indented on a terminal, otherwise one line."""
     click.echo(json.dumps(document, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 
 def emit_line(document: Any) -> None:
-    """One of many JSON documents on stdout, each on a line of its own."""
+    """One of several JSON documents on stdout, each on its own line."""
     click.echo(json.dumps(document, ensure_ascii=False))
 
 
 def emit_error(document: Any) -> None:
-    """One JSON document on stderr, on a line of its own; what JSON has no word for as text."""
+    """One JSON document on stderr, on its own line; values that JSON lacks as text."""
     click.echo(json.dumps(document, ensure_ascii=False, default=str), err=True)
 
 
@@ -53,7 +49,7 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes as people read them: 812 B, 1.2 MB (powers of 1,000)."""
+    """A size for people: 812 B, 1.2 MB (powers of 1,000)."""
     if size_bytes < 1000:
         return f"{size_bytes} B"
     size = float(size_bytes)
@@ -71,9 +67,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout: drawn in a terminal, else columns aligned by spaces.
+    """A table on stdout: drawn on a terminal, otherwise columns aligned by spaces.
 
-    Numbers stand at the right; in a drawn table, whole ones have commas.
+    Numbers are right-aligned; in a drawn table, integers have commas.
     """
     if sys.stdout.isatty():
         _draw(columns, rows, title)
@@ -104,17 +100,17 @@ def _draw(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str |
     for number, name in enumerate(columns):
         drawn.add_column(name, justify="right" if _is_numeric(rows, number) else "left", overflow="fold", no_wrap=number == 0)
     for row in rows:
-        # Text, not str: brackets in a name are no markup
+        # Text, not str: brackets in a name must not count as markup
         drawn.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
     Console().print(drawn)
 
 
 @contextlib.contextmanager
 def progress(what: str, *, sized: bool = True) -> Iterator[Progress | None]:
-    """A bar on stderr while a long work runs; None where stderr is no terminal.
+    """A progress bar on stderr; None if stderr is not a terminal.
 
     Args:
-        sized: What is counted are bytes, so that a speed can be shown; otherwise steps.
+        sized: The steps are bytes, so that a speed can be shown.
     """
     if not sys.stderr.isatty():
         yield None

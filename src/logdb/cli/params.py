@@ -1,7 +1,6 @@
-"""Kinds of arguments that several verbs take: topic names, configs, places in a log, times (spans and sizes: ``units``).
+"""Parameter types of several verbs: topic names, configs, offset specs, times (spans and sizes: ``units``).
 
-Knows how they are written.  Does not know what is done with them, but that the
-shell completes topic names by reading the database.
+For completion in the shell, topic names are read from the database.
 """
 
 import datetime
@@ -73,7 +72,7 @@ class Time(Kind):
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of a moment written as such or in ISO 8601; UTC where no zone is given.
+    """Milliseconds since 1970 of a time in milliseconds or in ISO 8601; UTC without a zone.
 
     Raises:
         ValueError: It is neither.
@@ -87,54 +86,53 @@ def parse_time(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in a log, to begin or to end at, as kcat writes it.
+class OffsetSpec:
+    """A begin or an end of reading, as in kcat and in Kafka's OffsetSpec.
 
-    ``number`` is the offset, the count of records before the end, or the
-    time in milliseconds, by ``kind``.
+    ``number``, by ``kind``: the offset, the number of records before the end, or the time in milliseconds.
     """
 
     kind: Literal["beginning", "end", "offset", "tail", "from-time", "to-time"]
     number: int = 0
 
 
-class PlaceType(Kind):
+class OffsetSpecType(Kind):
     """beginning, end, N, -N (that many before the end), s@TIME to begin at, e@TIME to end before."""
 
     name = "offset"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        if isinstance(value, Place):
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> OffsetSpec:
+        if isinstance(value, OffsetSpec):
             return value
         try:
-            return parse_place(str(value))
+            return parse_offset_spec(str(value))
         except ValueError:
             self.fail(f"{value!r} is none of beginning, end, N, -N, s@TIME, e@TIME", param, ctx)
 
 
-def parse_place(text: str) -> Place:
-    """The place that kcat's or the console consumer's ``--offset`` names.
+def parse_offset_spec(text: str) -> OffsetSpec:
+    """The spec in the ``--offset`` of kcat or the console consumer.
 
     Raises:
-        ValueError: It names none.
+        ValueError: It is not a spec.
     """
     if text in ("beginning", "earliest", "start"):
-        return Place("beginning")
+        return OffsetSpec("beginning")
     if text in ("end", "latest"):
-        return Place("end")
+        return OffsetSpec("end")
     if text.startswith("s@"):
-        return Place("from-time", parse_time(text[2:]))
+        return OffsetSpec("from-time", parse_time(text[2:]))
     if text.startswith("e@"):
-        return Place("to-time", parse_time(text[2:]))
+        return OffsetSpec("to-time", parse_time(text[2:]))
     number = int(text)
-    return Place("tail", -number) if text.startswith("-") else Place("offset", number)
+    return OffsetSpec("tail", -number) if text.startswith("-") else OffsetSpec("offset", number)
 
 
 def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
-    """The names that a regular expression matches as a whole; a comma means "or", as in Kafka's tools.
+    """The names that a regular expression matches completely; a comma means "or", as in Kafka's tools.
 
     Raises:
-        click.BadParameter: It is no regular expression.
+        click.BadParameter: It is not a regular expression.
     """
     try:
         wanted = re.compile(pattern.replace(",", "|"))
@@ -144,7 +142,7 @@ def matching_names(pattern: str, names: Sequence[str]) -> list[str]:
 
 
 class Target(click.Path):
-    """A file or a directory to write, which need not be there."""
+    """A file or a directory to write; it need not exist."""
 
     def convert(self, value: "str | os.PathLike[str]", param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -158,4 +156,4 @@ TARGET = Target()
 CONFIG_KEY = ConfigKey()
 PAIR = Pair()
 TIME = Time()
-PLACE = PlaceType()
+OFFSET_SPEC = OffsetSpecType()

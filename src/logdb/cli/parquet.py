@@ -1,4 +1,4 @@
-"""``logdb parquet``: Parquet files of what topics hold, now instead of in the background."""
+"""``logdb parquet``: make Parquet files of topics, now instead of in the background."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def parquet(session: Session, names: Sequence[str], partition: int | None) -> None:
     """Make a Parquet file of each segment of these topics that has none.
 
-    The active segment is rolled over before. Files that are there are checked, and made anew if they are damaged.
-    With the config logdb.parquet=true of a topic the same happens in the background while the database is open.
-    They are read by db.topic_dataset(TOPIC), and by scan() of the Spark source.
+    The active segment is rolled first. Existing files are checked, and rebuilt if damaged.
+    With the topic's config logdb.parquet=true the background does the same while the database is open.
+    db.topic_dataset(TOPIC), and scan() of the Spark source, read them.
     """
-    session.refuse_servers("Parquet files are made where the segments are")
+    session.refuse_servers("Parquet files are made on the machine of the segments")
     rows: list[MadeSidecars] = []
     try:
         with session.write() as db, progress("writing Parquet") as bar:

@@ -1,8 +1,4 @@
-"""``logdb produce``: lines of stdin or of files become records.
-
-Knows where lines come from: stdin, files, a file that grows.  Does not know
-how a line is taken apart (``lines``).
-"""
+"""``logdb produce``: lines of stdin, of files, or of a growing file become records.  ``lines`` parses a line."""
 
 import contextlib
 import io
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from logdb.client.producer.transaction import Transaction
 
 CHUNK_SIZE = 1 << 20
-TRANSACTION_TIMEOUT_MS = 900_000  # as long as may be: input may be slow
+TRANSACTION_TIMEOUT_MS = 900_000  # the most that is allowed: input may be slow
 POLL_INTERVAL_S = 0.05
 
 
@@ -41,7 +37,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
-    """A file's bytes, or stdin's (``-``): what is there at once, so that a slow pipe is not held up."""
+    """The bytes of a file or of stdin (``-``), as soon as they are available, so that a slow pipe is not delayed."""
     if path == "-":
         stdin = sys.stdin.buffer
         assert isinstance(stdin, io.BufferedIOBase)
@@ -54,14 +50,13 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 
 def tail(path: str, wait: threading.Event | None = None) -> Iterator[bytes | None]:
-    """A growing file's bytes from its beginning, for ever; None where a line ends although its file has no newline.
+    """The bytes of a growing file, forever; None where a line ends although its file has no newline.
 
-    A file that was replaced (log rotation) is read to its end before the new
-    one is begun; one that was truncated is begun anew; one that is not there
-    is waited for.
+    A replaced file (log rotation) is read to its end before the new one is begun; a truncated one is read
+    from its begin; a missing one is awaited.
 
     Args:
-        wait: Ends the iteration once set, when all that is there was read.
+        wait: Ends the iteration when it is set and everything available was read.
     """
     while True:
         try:
@@ -77,12 +72,12 @@ def tail(path: str, wait: threading.Event | None = None) -> Iterator[bytes | Non
 def _tail_one(fd: int, path: str, wait: threading.Event | None) -> Iterator[bytes | None]:
     position = 0
     while True:
-        replaced = _replaced(fd, path)  # asked before reading: what came before is then all read
+        replaced = _replaced(fd, path)  # checked before reading: then the whole old file is read
         while chunk := os.pread(fd, CHUNK_SIZE, position):
             position += len(chunk)
             yield chunk
         if os.fstat(fd).st_size < position:
-            say(f"{path} was truncated: reading it from its beginning")
+            say(f"{path} was truncated: reading it from its begin")
             position = 0
             yield None
         elif replaced or (wait is not None and wait.is_set()):
@@ -104,7 +99,7 @@ def _replaced(fd: int, path: str) -> bool:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is done: what is counted as appended was appended."""
+    """Delay Ctrl-C and SIGTERM until the end of the block, so that the count of records is true."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -124,7 +119,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Sink:
-    """Appends lines to a topic, and counts."""
+    """Appends lines to a topic, and counts them."""
 
     def __init__(
         self, db: "logdb.Database", topic: str, partition: int | None, durability: Durability | None, line_format: LineFormat
@@ -142,10 +137,10 @@ class Sink:
         self.ranges: dict[int, tuple[int, int]] = {}  # partition -> first and last offset appended
 
     def lines(self, lines: Sequence[bytes]) -> None:
-        """Append a record a line; they are written when this returns.
+        """Append one record per line; they are written when this returns.
 
         Raises:
-            click.ClickException: A line lacks a separator; nothing of ``lines`` was appended.
+            click.ClickException: A line lacks a separator; no line of ``lines`` was appended.
         """
         if not lines:
             return
@@ -160,10 +155,10 @@ class Sink:
             self.size_bytes += sum(map(len, lines))
 
     def finish(self) -> None:
-        """All lines were appended, for good."""
+        """All lines were appended."""
 
     def outcome(self) -> str:
-        """What an error leaves behind."""
+        """The message about records appended before an error."""
         return f"{counted(self.record_count, 'record')} appended before it"
 
     def _append(self, columns: Columns) -> None:
@@ -182,7 +177,7 @@ class Sink:
 
 
 class TransactionSink(Sink):
-    """Appends all lines as one transaction: they count when the call is over, or never."""
+    """Appends all lines in one transaction, committed at the end of the call."""
 
     def __init__(
         self, db: "logdb.Database", topic: str, partition: int | None, line_format: LineFormat, transaction: "Transaction"
@@ -236,7 +231,7 @@ def feed_tail(sink: Sink, path: str, *, delimiter: bytes) -> None:
 
 
 def line_format(key_separator: str | None, key: str | None, headers: Pairs, null_marker: str | None, properties: Pairs) -> LineFormat:
-    """How lines are taken apart, from the options; properties are the console producer's.
+    """The form of lines from the options; properties are the console producer's.
 
     Raises:
         click.BadParameter: An unknown property.
@@ -262,7 +257,7 @@ def line_format(key_separator: str | None, key: str | None, headers: Pairs, null
 
 
 def transaction_of(db: "logdb.Database", transactional_id: str | None) -> "contextlib.AbstractContextManager[Transaction | None]":
-    """The transaction of the call; none without an id."""
+    """The transaction of the call; None without an id."""
     if transactional_id is None:
         return contextlib.nullcontext()
     return db.transaction(transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
@@ -276,7 +271,7 @@ def open_sink(
     line: LineFormat,
     transaction: "Transaction | None",
 ) -> Sink:
-    """Where lines go.
+    """The target of the lines.
 
     Raises:
         UnknownTopic: With a note that says how to create it.
@@ -304,22 +299,22 @@ def summary(session: Session, topic: str, sink: Sink, seconds: float) -> None:
 @common
 @click.argument("words", metavar="[TOPIC] [FILE]...", nargs=-1, type=TOPIC)
 @click.option("-t", "--topic", type=TOPIC, help="The topic; all other arguments are then files.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Append to this partition; otherwise the key decides.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Append to this partition; otherwise the key chooses it.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of every record whose line has none.")
 @click.option("-H", "--header", "headers", type=PAIR, multiple=True, help="A header of every record: -H source=web.")
-@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"What ends a line; \n, \t, \0, \xHH are understood.")
+@click.option("-D", "--delimiter", metavar="TEXT", default="\\n", help=r"What ends a line; \n, \t, \0, \xHH are replaced.")
 @click.option("-Z", "empty_is_null", is_flag=True, help="An empty key or value is null.")
 @click.option("--null-marker", metavar="TEXT", help="A key or value that equals this is null.")
 @click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", as they are here anyway
-@click.option("--follow", metavar="FILE", help="Append FILE's lines, wait for more, follow it through rotation; Ctrl-C ends.")
-@click.option("--durability", type=click.Choice(DURABILITY_LEVELS), help="fsync: each is on the disk before the next is read.")
+@click.option("-l", "by_lines", is_flag=True, hidden=True)  # kcat's "files are lines", the default here
+@click.option("--follow", metavar="FILE", help="Append FILE's lines, wait for more, also after a rotation; Ctrl-C ends.")
+@click.option("--durability", type=click.Choice(DURABILITY_LEVELS), help="fsync: each record is on the disk before the next is read.")
 @click.option("--property", "--reader-property", "properties", type=PAIR, multiple=True, help="As of kafka-console-producer.")
-@click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # written is acknowledged
-@click.option("--sync", is_flag=True, hidden=True)  # and nothing is appended before what came before it is written
-@click.option("--transactional-id", metavar="ID", help="All or nothing: one transaction under this id, which fences who has it.")
-@click.option("-q", "--quiet", is_flag=True, help="No words when done.")
+@click.option("--request-required-acks", type=click.Choice(["0", "1", "-1", "all"]), hidden=True)  # a written record is acknowledged
+@click.option("--sync", is_flag=True, hidden=True)  # records are always written in order
+@click.option("--transactional-id", metavar="ID", help="One transaction under this id, which fences its former producer.")
+@click.option("-q", "--quiet", is_flag=True, help="No message at the end.")
 @pass_session
 def produce(
     session: Session,
@@ -342,18 +337,18 @@ def produce(
     transactional_id: str | None,
     quiet: bool,
 ) -> None:
-    """Append records to a topic: a line of stdin or of a file is one.
+    """Append records to a topic, one per line of stdin or of a file.
 
-    A key decides on the partition, as in Kafka; records without one go to
+    The key chooses the partition, as in Kafka; records without a key go to
     partitions in turn, a batch each.
     """
     name, paths = (topic, words) if topic is not None else (words[0] if words else None, words[1:])
     if name is None:
-        raise click.UsageError("which topic?")
+        raise click.UsageError("name a topic")
     if follow is not None and paths:
         raise click.UsageError("--follow reads its own FILE: give no other")
     if transactional_id is not None and (follow is not None or durability is not None):
-        raise click.UsageError("--transactional-id goes with neither --follow, which has no end, nor --durability: a commit syncs")
+        raise click.UsageError("--transactional-id excludes --follow, which has no end, and --durability: a commit syncs")
     for path in paths:
         if path != "-" and not os.path.isfile(path):
             raise click.UsageError(f"no file {path!r}")

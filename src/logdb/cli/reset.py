@@ -1,7 +1,4 @@
-"""From where a group is to go on: the ways to say it, and what they come to.
-
-Knows logs and committed offsets.  Does not know options, or how the result is shown.
-"""
+"""The targets of a reset of a group's offsets, and the offsets that they lead to."""
 
 import csv
 import io
@@ -18,18 +15,18 @@ from logdb.model import TopicPartition
 
 @dataclass(frozen=True)
 class Target:
-    """Where to.  ``number``: an offset, a time (ms since 1970), how many records to shift by, or a time span (ms)."""
+    """A target.  ``number``: an offset, a time (ms since 1970), a number of records, or a time span (ms)."""
 
     kind: Literal["earliest", "latest", "current", "offset", "time", "shift", "duration", "from-file"]
     number: int | None = None
-    offsets: Mapping[str | None, Mapping[TopicPartition, int]] = field(default_factory=dict)  # by group, None: the one that is named
+    offsets: Mapping[str | None, Mapping[TopicPartition, int]] = field(default_factory=dict)  # by group; None: the named group
 
 
 def parse_offsets(text: str) -> dict[str | None, dict[TopicPartition, int]]:
     """Lines of ``topic,partition,offset``, or with the group in front of them, as kafka-consumer-groups exports them.
 
     Raises:
-        click.BadParameter: A line is neither.
+        click.BadParameter: A line has another form.
     """
     found: dict[str | None, dict[TopicPartition, int]] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
@@ -45,7 +42,7 @@ def parse_offsets(text: str) -> dict[str | None, dict[TopicPartition, int]]:
 
 
 def written_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
-    """What ``parse_offsets`` reads; with the group where there are several."""
+    """Lines for ``parse_offsets``; with the group if there are several."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group_id, plan in plans.items():
@@ -55,10 +52,10 @@ def written_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
 
 
 def planned(db: "logdb.Database", group_id: str, partitions: Iterable[TopicPartition], target: Target) -> dict[TopicPartition, int]:
-    """The new offset of each partition: never outside of its log, as with kafka-consumer-groups.
+    """The new offset of each partition, clamped to its log, as in kafka-consumer-groups.
 
     Raises:
-        UnknownTopic, UnknownPartition: as they say.
+        UnknownTopic, UnknownPartition: see ``logdb.errors``.
     """
     try:
         committed = {row.partition: row.committed.offset for row in db.group_offsets(group_id) if row.committed is not None}

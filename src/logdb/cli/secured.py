@@ -1,7 +1,7 @@
-"""What ``users``, ``acls`` and ``tokens`` share: how they get at what a database keeps of them.
+"""``users``, ``acls`` and ``tokens``: the access to users, tokens and ACLs of a database.
 
-Knows that a directory's file is changed beside a server that runs, for which a change counts when the command ends, and that a
-server is asked by its URL.  Does not know what is changed.
+The file of a directory may be changed beside a running server, which applies the change at once; or the server is asked
+by its URL.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ def opened(session: Session) -> Iterator[SecurityAdmin]:
 
 @contextlib.contextmanager
 def first(session: Session) -> Iterator[SecurityAdmin]:
-    """The same for what may turn authentication on, and says so then; makes the database in a directory where there is none."""
+    """The same for a change that may turn authentication on, which is then said; creates the database if it is missing."""
     if session.bootstrap is None and not (os.path.isdir(session.place) and os.listdir(session.place)):
         logdb.open(session.place).close()
     with opened(session) as admin:
         was_on = admin.users().authentication
         yield admin
         if not was_on:
-            say("authentication is on from now on: whoever is allowed nothing may do nothing (logdb acls add …)")
+            say("authentication is on from now on: principals need ACLs (logdb acls add …)")

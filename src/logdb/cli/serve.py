@@ -1,7 +1,4 @@
-"""``logdb serve``: a directory becomes a server.
-
-Knows settings, signals and what is printed.  Does not know protocols, nor how a server answers.
-"""
+"""``logdb serve``: serves a directory: settings, signals, and the printed addresses."""
 
 import asyncio
 import contextlib
@@ -33,10 +30,10 @@ _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "c
 
 
 def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> None:
-    """Say which option has the whole address."""
+    """Refuse an address split over two options, and show the right one."""
     if given is not None:
         host, port = ("127.0.0.1", given) if given.isdigit() else (given, "8080")
-        raise click.UsageError(f"an address is one option: --http {given if ':' in given else f'{host}:{port}'}")
+        raise click.UsageError(f"give the address in one option: --http {given if ':' in given else f'{host}:{port}'}")
 
 
 @click.command(short_help="Serve a database over HTTP.")
@@ -58,13 +55,13 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
 @here
 @pass_session
 def serve(session: Session, /, directory: str | None, config: str | None, topic_config: tuple[tuple[str, str], ...], **flags: Any) -> None:
-    """Serve the database in DIR, making it if it is not there, until SIGTERM or Ctrl-C.
+    """Serve the database in DIR, created if missing, until SIGTERM or Ctrl-C.
 
-    Prints the addresses, one a line, once they can be used. The first signal lets it answer what is under way, a second one
-    cuts that off; SIGHUP has the certificate read again. A flag goes before its LOGDB_ variable, that before the file, that
-    before the default.
+    Prints the addresses, one per line, once they can be used. After the first signal running requests are answered, a second
+    signal cuts them off; after SIGHUP the certificate is read again. A flag outweighs its LOGDB_ variable, that outweighs the
+    file, and that the default.
     """
-    session.refuse_servers("a server serves a directory")
+    session.refuse_servers("serve needs a directory")
     with logs.lines(as_json=session.as_json):
         _serve(session, directory, config, dict(topic_config), flags)
 
@@ -74,11 +71,11 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
     if not path:
-        raise click.UsageError(f"which database? Give DIR, or set {DATA_DIR_VARIABLE}.")
+        raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
     checked_directory(path)
     doors = {"http": given.pop("http", HTTP)}
     try:
-        secure = "tls_cert" in given  # whether authentication is on, too, shows once the database is open
+        secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
         for address in doors.values():
             check_address(address, tls=secure, authentication=secure, insecure=given.get("insecure", False))
     except ValueError as error:
@@ -99,19 +96,18 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
 
 
 def _take_descriptors() -> None:
-    """Have as many descriptors as the system allows, not the 1,024 that shells give: each connection is one, and each file."""
+    """Raise the limit of descriptors to the system's maximum: each connection and each open file needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems say that there is no limit, and have one
+        with contextlib.suppress(ValueError, OSError):  # some systems report no limit, and have one
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager
 def _without_authorities() -> Iterator[None]:
-    """While this lasts, OpenSSL knows of no authorities but those that are named to it.
+    """Within the block, OpenSSL loads only certificates of named authorities.
 
-    aiohttp reads the machine's twice when it is imported, for its client, which nobody uses here: more than a quarter of what all imports
-    together cost.
+    At its import aiohttp loads the machine's twice, for its client, which is not used here: a quarter of the time of all imports.
     """
     before = os.environ.get(_AUTHORITIES)
     os.environ[_AUTHORITIES] = os.devnull
@@ -125,11 +121,11 @@ def _without_authorities() -> Iterator[None]:
 
 
 def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings that anybody has set, and the topic configs."""
+    """All settings from flags, variables and file, and the topic configs."""
     path = settings.find_file(config, os.environ)
     file = settings.read_file(path) if path else settings.File({}, {})
     if file.ignored:
-        logger.warning("%s: without effect here: %s", path, ", ".join(file.ignored))
+        logger.warning("%s: no effect here: %s", path, ", ".join(file.ignored))
     variables = settings.read_variables(os.environ)
     given = {name: value for name, value in flags.items() if value is not None}
     return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
@@ -162,17 +158,17 @@ async def _run(server: Server, *, as_json: bool) -> int:
 
 
 def _on_signal(loop: asyncio.AbstractEventLoop, number: int, callback: Callable[..., object], *args: object) -> None:
-    """Have something called on the loop when a signal comes.
+    """Call a function on the loop when a signal comes.
 
-    ``add_signal_handler`` alone would lose one that comes while threads have filled the pipe that wakes the loop: some hundred bytes.
+    ``add_signal_handler`` alone loses a signal that comes while the pipe that wakes the loop is full: some hundred bytes.
     """
-    loop.add_signal_handler(number, int)  # wakes it
+    loop.add_signal_handler(number, int)  # wakes the loop
     signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
     signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback, *args))
 
 
 def _reload(server: Server) -> None:
-    with contextlib.suppress(InvalidCertificate):  # the door has said so, and goes on with what it had
+    with contextlib.suppress(InvalidCertificate):  # the door has logged it, and keeps the old certificate
         server.reload()
 
 

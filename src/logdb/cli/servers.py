@@ -1,7 +1,4 @@
-"""Which servers hold the database, who to be there, and whom to trust.
-
-Knows how that is said: by options, and by variables where no option does.  Does not know how a server is spoken to.
-"""
+"""The options that name servers, credentials and trusted certificates, with their variables."""
 
 import os
 import sys
@@ -25,7 +22,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 @dataclass
 class Servers:
-    """What the options of one call say of servers; None: nothing."""
+    """The servers and credentials of one call; None: not given."""
 
     bootstrap: str | None = None
     user: str | None = None
@@ -35,32 +32,32 @@ class Servers:
     key_file: str | None = None
     request_timeout_ms: int | None = None
     connect_timeout: int | None = None  # ms
-    asks: bool = True  # for a password, where there is a terminal
+    asks: bool = True  # for a password, on a terminal
 
     @property
     def any_credentials(self) -> bool:
-        """Whether an option says who to be, or whom to trust."""
+        """Whether an option gives credentials or certificates."""
         return any((self.user, self.token_file, self.ca_file, self.cert_file, self.key_file))
 
     def urls(self, text: str) -> list[str]:
-        """URLs with commas between; ``host:port`` alone, as Kafka's tools have it, is one of the scheme that the options go with.
+        """URLs, separated by commas; ``host:port`` alone, as in Kafka's tools, gets the scheme that fits the options.
 
         Raises:
-            click.UsageError: There is none.
+            click.UsageError: There is no URL.
         """
         scheme = "https" if self.ca_file or self.cert_file else "http"
         found = [url if "://" in url else f"{scheme}://{_host_and_port(url)}" for url in map(str.strip, text.split(",")) if url]
         if not found:
-            raise click.UsageError(f"which server? {text!r} names none; wanted is http://HOST:PORT, several with commas between")
+            raise click.UsageError(f"{text!r} names no server: give http://HOST:PORT, several separated by commas")
         return found
 
     def open(self, text: str) -> "logdb.Database":
-        """Open the database that the servers hold.
+        """Open the database of the servers.
 
         Raises:
-            click.UsageError: No server, file or credentials can be meant by what was said.
-            ServerUnavailable: None of them answers, or is trusted.
-            AuthenticationFailed: They do not know whoever asks.
+            click.UsageError: An option is invalid.
+            ServerUnavailable: No server answers, or none is trusted.
+            AuthenticationFailed: The server refuses the credentials.
         """
         urls = self.urls(text)
         if self.key_file is not None and self.cert_file is None:
@@ -82,13 +79,13 @@ class Servers:
             )
         except AuthenticationFailed as error:
             if not self.any_credentials:
-                error.add_note(f"--user NAME or --token-file FILE says it here, or {USER_VARIABLE} or {TOKEN_VARIABLE}")
+                error.add_note(f"--user NAME or --token-file FILE gives credentials, or {USER_VARIABLE} or {TOKEN_VARIABLE}")
             raise
         except ServerUnavailable as error:
             from ssl import SSLCertVerificationError  # most calls need none
 
             if isinstance(error.__cause__, SSLCertVerificationError) and self.ca_file is None:
-                error.add_note("--ca-file FILE names authorities to trust that are not the system's")
+                error.add_note("--ca-file FILE names further authorities to trust")
             elif isinstance(error.__cause__, ConnectionRefusedError):
                 error.add_note("is 'logdb serve' running there?")
             raise
@@ -105,11 +102,11 @@ class Servers:
 
 
 def _host_and_port(text: str) -> str:
-    """What stands for a URL without its scheme; refused where it can only be something else."""
+    """The URL for a text without a scheme; refused if it must be something else."""
     if text.startswith((".", "/", "~")) or os.path.isdir(text):
         raise click.UsageError(f"{text!r} is a directory, or the path of one: --data-dir {text}; -b names a server: http://HOST:PORT")
     if text.lower().startswith(("http:", "https:", "http//", "https//")):
-        raise click.UsageError(f"{text!r} is no URL: {url_meant(text)!r} is one")
+        raise click.UsageError(f"{text!r} is not a URL: {url_meant(text)!r} is")
     return f"localhost{text}" if text.startswith(":") else text
 
 
@@ -127,26 +124,26 @@ def _first_line(path: str) -> str:
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = {
-    "--user": ("NAME", str, f"Who to be at the server; the password is that in {PASSWORD_VARIABLE}, or asked for  [env: {USER_VARIABLE}]"),
+    "--user": ("NAME", str, f"The user; the password comes from {PASSWORD_VARIABLE}, or is asked for  [env: {USER_VARIABLE}]"),
     "--token-file": ("FILE", _FILE, f"A bearer token instead, the first line of FILE  [env: {TOKEN_VARIABLE}, the token itself]"),
     "--ca-file": ("FILE", _FILE, "Certificates to trust, PEM; otherwise the system's."),
-    "--cert-file": ("FILE", _FILE, "The certificate to show, PEM."),
+    "--cert-file": ("FILE", _FILE, "The client's certificate, PEM."),
     "--key-file": ("FILE", _FILE, "Its key, PEM."),
-    "--connect-timeout": ("N", Duration("s", least=1), "How long to try to reach a server at first: seconds, or 500ms  [default: 3]"),
+    "--connect-timeout": ("N", Duration("s", least=1), "How long to try to reach a server the first time: seconds, or 500ms  [default: 3]"),
     "--request-timeout-ms": (
         "N",
         Duration("ms", least=1),
-        f"How long to wait for an answer, and for a server that was reached before  [default: {REQUEST_TIMEOUT_MS}]",
+        f"How long to wait for an answer, and for a server that has answered before  [default: {REQUEST_TIMEOUT_MS}]",
     ),
 }
 
 
 def options(function: Function, note: Callable[..., None], *, hidden: bool, local: bool = False) -> Function:
-    """Give a command the options; each value goes to ``note``, and none is an argument of ``function``.
+    """Add the options to a command; each value goes to ``note``, and ``function`` gets none.
 
     Args:
-        hidden: The help shows ``-b`` alone.
-        local: Nor does it show that: the command works on files, and says so where a server is named.
+        hidden: The help shows only ``-b``.
+        local: It does not show ``-b`` either: the command needs files, and refuses a server.
     """
     for name, (metavar, kind, meaning) in reversed(_OPTIONS.items()):
         function = click.option(name, metavar=metavar, type=kind, expose_value=False, callback=note, hidden=hidden, help=meaning)(function)
@@ -158,5 +155,5 @@ def options(function: Function, note: Callable[..., None], *, hidden: bool, loca
         expose_value=False,
         callback=note,
         hidden=local,
-        help=f"The servers that hold the database, instead  [env: {BOOTSTRAP_VARIABLE}]",
+        help=f"The servers of the database, instead of a directory  [env: {BOOTSTRAP_VARIABLE}]",
     )(function)

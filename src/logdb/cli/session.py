@@ -1,7 +1,4 @@
-"""What all verbs share in one call: the database, the way of printing, the exit code.
-
-Knows the options that every verb takes.  Does not know any verb.
-"""
+"""The state of one call, shared by all verbs: the database, the output, the exit code."""
 
 import contextlib
 import os
@@ -21,7 +18,7 @@ DATA_DIR_VARIABLE = "LOGDB_DATA_DIR"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What the disk or the network did, as against what the caller asked for: exit code 1, not 2.
+# Errors of the disk or the network: exit code 1; the caller's mistakes: 2.
 FAILURES = (
     errors.BackupDamaged,
     errors.CatalogueDamaged,
@@ -45,57 +42,57 @@ class Session:
     data_dir_given: str | None = None
     servers: Servers = field(default_factory=Servers)
     as_json: bool = False
-    kafka: bool = False  # called by the name of one of Kafka's tools: print and default as it does
+    kafka: bool = False  # called by the name of one of Kafka's tools: prints and defaults as that does
     exit_code: int = 0
-    follows: bool = False  # SIGTERM is how such a call ends
+    follows: bool = False  # SIGTERM ends such a call normally
 
     @property
     def bootstrap(self) -> str | None:
-        """The servers to speak to; None: the database is a directory.
+        """The servers; None: the database is a directory.
 
         Raises:
-            click.UsageError: Nothing says which database, or too much does.
+            click.UsageError: No database is named, or two are.
         """
         path, urls = self.data_dir_given, self.servers.bootstrap
         if path is not None and urls is not None:
-            raise click.UsageError(f"which database, the one in {path} or the one at {urls}? Give --data-dir or -b, not both.")
+            raise click.UsageError(f"two databases are named, {path} and {urls}: give --data-dir or -b, not both")
         if path is None and urls is None:
             path, urls = os.environ.get(DATA_DIR_VARIABLE) or None, os.environ.get(BOOTSTRAP_VARIABLE) or None
             if path is not None and urls is not None:
                 raise click.UsageError(f"{DATA_DIR_VARIABLE} and {BOOTSTRAP_VARIABLE} are both set: give --data-dir or -b to say which")
             if path is None and urls is None:
                 raise click.UsageError(
-                    f"which database? Give --data-dir DIR or -b URL, or set {DATA_DIR_VARIABLE} or {BOOTSTRAP_VARIABLE}."
+                    f"name a database: give --data-dir DIR or -b URL, or set {DATA_DIR_VARIABLE} or {BOOTSTRAP_VARIABLE}."
                 )
         if path is not None and self.servers.any_credentials:
-            raise click.UsageError("--user, --token-file, --ca-file, --cert-file and --key-file go with -b: a directory asks for nothing")
+            raise click.UsageError("--user, --token-file, --ca-file, --cert-file and --key-file go with -b: a directory needs none")
         if path is not None:
             checked_directory(path)
         return urls
 
     @property
     def place(self) -> str:
-        """What the database is called: its directory, or the servers."""
+        """The name of the database: its directory, or the servers."""
         return self.bootstrap or self._directory
 
     def directory(self, why: str) -> str:
-        """The directory of the database, for what cannot be done through a server.
+        """The directory of the database, for work that no server can do.
 
         Args:
             why: A sentence without its full stop.
 
         Raises:
-            click.UsageError: A server was named, or nothing at all.
+            click.UsageError: A server was named, or no database.
         """
         self.refuse_servers(why)
         if not self._directory:
-            raise click.UsageError(f"which database? {why}: give --data-dir DIR, or set {DATA_DIR_VARIABLE}.")
+            raise click.UsageError(f"{why}: give --data-dir DIR, or set {DATA_DIR_VARIABLE}.")
         return self._directory
 
     def refuse_servers(self, why: str) -> None:
-        """Say why a verb takes no ``-b``, if it was given one."""
+        """Refuse ``-b`` for a verb that cannot use it."""
         if self.servers.bootstrap is not None or self.servers.any_credentials:
-            raise click.UsageError(f"{why}: not with -b, but where the files are")
+            raise click.UsageError(f"{why}: call it on the machine of the files, without -b")
 
     @property
     def _directory(self) -> str:
@@ -104,22 +101,21 @@ class Session:
 
     @contextlib.contextmanager
     def read(self) -> "Iterator[logdb.Database]":
-        """Open to read, also beside a process that writes; or the server's."""
+        """Open for reading, also beside a process that writes; or by the server."""
         urls = self.bootstrap
         with logdb.open(self._directory, mode="r") if urls is None else self.servers.open(urls) as db:
             yield db
 
     @contextlib.contextmanager
     def write(self, *, create: bool = False) -> "Iterator[logdb.Database]":
-        """Open to write, or the server's.
+        """Open for writing, or by the server.
 
         Args:
-            create: Make the database where there is none; otherwise a mistyped
-                directory is refused, not created.
+            create: Create a missing database; otherwise a mistyped directory is refused.
 
         Raises:
             DirectoryLocked: Another process has it open to write.
-            NotADatabase: Nothing is there, and ``create`` is False.
+            NotADatabase: The directory has no database, and ``create`` is False.
         """
         if (urls := self.bootstrap) is not None:
             with self.servers.open(urls) as db:
@@ -133,13 +129,13 @@ class Session:
 
 
 def checked_directory(path: str) -> str:
-    """A directory that somebody named: no server, no file, no slip of the pen.
+    """The directory in an argument, checked for mistakes.
 
     Raises:
-        click.UsageError: It is something else; says what was meant.
+        click.UsageError: It is something else; the error says what was meant.
     """
     if (url := url_meant(path)) is not None:
-        raise click.UsageError(f"{without_credentials(path)!r} is no directory, but a server: -b {url}")
+        raise click.UsageError(f"{without_credentials(path)!r} is not a directory, but a server: -b {url}")
     try:
         path_of(path)
     except ValueError as error:
@@ -148,7 +144,7 @@ def checked_directory(path: str) -> str:
     while there and not os.path.exists(there):
         there = os.path.dirname(there)
     if os.path.isfile(there):
-        raise click.UsageError(f"{path!r} is no directory: {there} is a file")
+        raise click.UsageError(f"{path!r} is not a directory: {there} is a file")
     return path
 
 
@@ -156,12 +152,12 @@ def _opened(path: str) -> "logdb.Database":
     try:
         return logdb.open(path)
     except errors.DirectoryLocked as error:
-        error.add_note("if that is a server, -b URL goes through it")
+        error.add_note("if that process is a server, use -b URL")
         raise
 
 
 def exit_code_of(error: errors.LogdbError) -> int:
-    """1 for what the disk did, 2 for a call that is refused."""
+    """1 for an error of the disk or the network, 2 for a refused call."""
     return 1 if isinstance(error, FAILURES) else 2
 
 
@@ -182,23 +178,23 @@ def _set_servers(context: click.Context, parameter: click.Parameter, value: obje
 
 
 def common(function: Function) -> Function:
-    """Give a verb the options that all have; they may stand before or after its name."""
+    """Add the options of all verbs to one; they may stand before or after its name."""
     return _shared(servers.options(function, _set_servers, hidden=True))
 
 
 def root(function: Function) -> Function:
-    """Give the command itself the same options; its help shows them all."""
+    """Add the same options to the command itself; its help shows them all."""
     return _shared(servers.options(function, _set_servers, hidden=False))
 
 
 def here(function: Function) -> Function:
-    """Give a verb that works on files, or on none, the options that all have; what needs files calls ``refuse_servers``."""
+    """Add the common options to a verb that works on files, or on none; it calls ``refuse_servers``."""
     return _shared(servers.options(function, _set_servers, hidden=True, local=True))
 
 
 def _shared(function: Function) -> Function:
     function = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one a line; errors, too."
+        "--json", is_flag=True, expose_value=False, callback=_set_json, help="Print JSON: one document, or one per line; errors, too."
     )(function)
     return click.option(
         "--data-dir",

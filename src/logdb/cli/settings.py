@@ -1,7 +1,6 @@
-"""How a server is configured: a flag goes before a variable, that before the file, that before the default.
+"""The settings of a server: a flag outweighs a variable, that the file, and that the default.
 
-Knows what can be set, how it is written in each place, and both kinds of files: ``logdb.toml`` and Kafka's
-``server.properties``.  Does not know what the settings do.
+Both kinds of files are read: ``logdb.toml``, and Kafka's ``server.properties``.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 class Setting(NamedTuple):
-    """One thing that can be set; ``property_name``: its key in Kafka's file, if it has one there."""
+    """One setting; ``property_name``: its key in Kafka's file, if it has one."""
 
     meaning: str
     kind: type[str] | type[int] | type[bool]
@@ -33,7 +32,7 @@ class Setting(NamedTuple):
     allowed: tuple[str, ...] = ()
 
     def parse(self, text: object, name: str) -> Any:
-        """A value as a file or a variable has it; raises ValueError."""
+        """Parse a value of a file or a variable; raises ValueError."""
         if self.kind is bool:
             word = str(text).lower()
             if word not in _TRUE + _FALSE:
@@ -49,7 +48,7 @@ class Setting(NamedTuple):
 
 
 def _number(text: str, name: str) -> int:
-    """A number; of a time or a size with or without its unit.  Raises ValueError."""
+    """Parse a number; a time or a size may have a unit.  Raises ValueError."""
     if text.isascii() and text.isdigit():
         return int(text)
     if _is_time(name):
@@ -74,41 +73,41 @@ def _is_size(name: str) -> bool:
 SETTINGS = {
     "data_dir": Setting("directory of the database", str),
     "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default: 127.0.0.1:8080]", str),
-    "insecure": Setting("serve other addresses than loopback without TLS and authentication, too", bool),
-    "tls_cert": Setting("the server's certificate, and those between it and its authority: a PEM file, read again on SIGHUP", str),
+    "insecure": Setting("serve addresses other than loopback without TLS and authentication", bool),
+    "tls_cert": Setting("the server's certificate with its chain: a PEM file, read again on SIGHUP", str),
     "tls_key": Setting("its key: a PEM file  [default: it is in the certificate's]", str),
     "tls_client_ca": Setting("authorities of clients' certificates: a PEM file; authentication is on", str),
-    "tls_principal": Setting("who shows a certificate: its common name, or its whole subject  [default: cn]", str, "", PRINCIPAL_RULES),
-    "authentication": Setting("whoever asks is to say who they are, even if there are no users, tokens or ACLs yet", bool),
-    "super_users": Setting("principals that may do anything: User:NAME;User:NAME", str, "super.users"),
-    "durability": Setting("what an acknowledged record survives, unless its topic says  [default: interval]", str, "", DURABILITY_LEVELS),
+    "tls_principal": Setting("principal of a certificate: common name, or whole subject  [default: cn]", str, "", PRINCIPAL_RULES),
+    "authentication": Setting("clients need credentials", bool),
+    "super_users": Setting("principals without restrictions: User:NAME;User:NAME", str, "super.users"),
+    "durability": Setting("what an acknowledged record survives, by default  [default: interval]", str, "", DURABILITY_LEVELS),
     "linger_ms": Setting("how long a record waits in memory for others", int),
-    "retention_check_interval_ms": Setting("how often retention looks, at most  [default: 300000]", int, "log.retention.check.interval.ms"),
-    "cleaner_bytes_per_second": Setting("what compaction may read and write", int, "log.cleaner.io.max.bytes.per.second"),
-    "drain_ms": Setting("how long the end waits for what is under way  [default: 10000]", int),
+    "retention_check_interval_ms": Setting("time between retention checks  [default: 300000]", int, "log.retention.check.interval.ms"),
+    "cleaner_bytes_per_second": Setting("limit of compaction's reads and writes", int, "log.cleaner.io.max.bytes.per.second"),
+    "drain_ms": Setting("how long a shutdown waits for running requests  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),
     "body_bytes_max": Setting("the largest body of a request  [default: 67108864]", int, "socket.request.max.bytes"),
     "call_bytes_max": Setting("the largest JSON body without records  [default: 1048576]", int),
     "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
-    "memory_bytes_max": Setting("what all bodies and answers may take together  [default: 268435456]", int, "queued.max.request.bytes"),
+    "memory_bytes_max": Setting("memory of all bodies and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
-    "connections_per_address_max": Setting("those of one address, or IPv6 /64  [default: a quarter of all]", int, "max.connections.per.ip"),
-    "requests_max": Setting("requests that are worked on  [default: 1024]", int, "queued.max.requests"),
+    "connections_per_address_max": Setting("connections per address, or IPv6 /64  [default: a quarter]", int, "max.connections.per.ip"),
+    "requests_max": Setting("requests in progress  [default: 1024]", int, "queued.max.requests"),
     "header_timeout_ms": Setting("how long the headers of a request, the first byte, or a TLS handshake may take  [default: 10000]", int),
-    "body_timeout_ms": Setting("how long 64 KiB of a body may take to come  [default: 30000]", int),
-    "write_timeout_ms": Setting("how long 256 KiB of an answer may take to go  [default: 30000]", int),
+    "body_timeout_ms": Setting("how long 64 KiB of a body may take to arrive  [default: 30000]", int),
+    "write_timeout_ms": Setting("how long 256 KiB of an answer may take to be sent  [default: 30000]", int),
     "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
     "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
-    "partitions_per_request_max": Setting("partitions that a request adds  [default: 1000]", int),
-    "partitions_per_principal_max": Setting("those that a principal makes, but for super users  [default: 5000]", int),
-    "partitions_max": Setting("partitions in all, of which none more are made through the server  [default: 20000]", int),
-    "read_bytes_max": Setting("keys and values that a read answers as JSON  [default: 16777216]", int),
+    "partitions_per_request_max": Setting("partitions that one request may add  [default: 1000]", int),
+    "partitions_per_principal_max": Setting("partitions that one principal may create, except super users  [default: 5000]", int),
+    "partitions_max": Setting("partitions above which the server creates none  [default: 20000]", int),
+    "read_bytes_max": Setting("keys and values of a JSON answer  [default: 16777216]", int),
     "instances_max": Setting("consumer instances of REST v2  [default: 2000]", int),
-    "instances_per_principal_max": Setting("those of one principal  [default: 500]", int),
-    "instance_idle_ms": Setting("how long one may be left alone  [default: 300000]", int),
+    "instances_per_principal_max": Setting("consumer instances of one principal  [default: 500]", int),
+    "instance_idle_ms": Setting("how long one may be idle  [default: 300000]", int),
 }  # fmt: skip
 
-# Kafka's defaults for topics -> the topic config they are the default of.  The larger unit counts where the smaller is not there.
+# Kafka's broker defaults for topics -> the topic config.  A larger unit counts if the smaller one is not set.
 _TOPIC_PROPERTIES = {
     "log.retention.ms": ("retention.ms", 1),
     "log.retention.minutes": ("retention.ms", 60_000),
@@ -127,7 +126,7 @@ _TOPIC_PROPERTIES = {
 
 
 class File(NamedTuple):
-    """What a file sets; ``ignored``: keys that mean something to Kafka, and nothing here."""
+    """The settings of a file; ``ignored``: keys of Kafka without a meaning here."""
 
     settings: Mapping[str, Any]
     topic_config: Mapping[str, object]
@@ -138,7 +137,7 @@ def read_file(path: str) -> File:
     """Read ``logdb.toml``, or Kafka's ``server.properties`` (by its ending).
 
     Raises:
-        click.UsageError: It cannot be read, or says something that is not allowed; names the key.
+        click.UsageError: It cannot be read, or has an invalid value; the error names the key.
     """
     try:
         with open(path, "rb") as file:
@@ -151,7 +150,7 @@ def read_file(path: str) -> File:
 def _toml(path: str, document: dict[str, Any]) -> File:
     topic = document.pop(TOPIC_TABLE, {})
     if not isinstance(topic, dict):
-        raise click.UsageError(f"{path}: {TOPIC_TABLE} is to be a table of topic configs")
+        raise click.UsageError(f"{path}: {TOPIC_TABLE} has to be a table of topic configs")
     unknown = document.keys() - SETTINGS.keys()
     if unknown:
         raise click.UsageError(f"{path}: unknown key {min(unknown)!r}; allowed are {', '.join(SETTINGS)}, and the table [{TOPIC_TABLE}]")
@@ -179,7 +178,7 @@ def _properties(path: str, text: str) -> File:
 
 
 def read_variables(environment: Mapping[str, str]) -> File:
-    """What ``LOGDB_*`` variables set."""
+    """The settings of ``LOGDB_*`` variables."""
     settings = {}
     for name in SETTINGS:
         variable = variable_of(name)
@@ -201,7 +200,7 @@ def _parse(where: str, key: str, name: str, value: object) -> Any:
     try:
         return SETTINGS[name].parse(value, name)
     except ValueError as error:
-        raise click.UsageError(f"{where}: {key}={value!r}: wanted is {error}") from None
+        raise click.UsageError(f"{where}: {key}={value!r}: allowed is {error}") from None
 
 
 def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, object]:
@@ -212,13 +211,13 @@ def _check_topic(where: str, config: Mapping[str, object]) -> Mapping[str, objec
 
 
 def find_file(given: str | None, environment: Mapping[str, str]) -> str | None:
-    """The file to read: the one that is named, else ``logdb.toml`` where the command is called, if it is there."""
+    """The file to read: the named one, otherwise ``logdb.toml`` in the current directory, if it exists."""
     named = given or environment.get(CONFIG_VARIABLE)
     return named or (CONFIG_NAME if os.path.exists(CONFIG_NAME) else None)
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command a flag for each setting; what was not given comes as None."""
+    """Add a flag for each setting to a command; settings that are not given are None."""
     for name, setting in reversed(SETTINGS.items()):
         if name == "data_dir":
             continue

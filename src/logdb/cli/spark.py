@@ -1,7 +1,4 @@
-"""``logdb spark``: programs on Spark, with what they need around them.
-
-Knows options and exit codes.  Does not know Spark: what runs a program is an entry point of the group ``logdb.spark``.
-"""
+"""``logdb spark``: runs programs on Spark; an entry point of the group ``logdb.spark`` does it."""
 
 from importlib.metadata import entry_points
 
@@ -24,10 +21,10 @@ def spark() -> None:
 @click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
 @pass_session
 def run(session: Session, /, master: str | None, config: tuple[tuple[str, str], ...], program: str, arguments: tuple[str, ...]) -> None:
-    """Run PROGRAM as Python would, with its ARGUMENTS: with Java found and a Spark session made that knows format("logdb").
+    """Run PROGRAM as Python would, with its ARGUMENTS, with Java and a Spark session that has format("logdb").
 
-    The program gets that session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). Exits as the
-    program does, and with 1 where Spark fails it.
+    The program gets that session by logdb_spark_source.session() or by SparkSession.builder.getOrCreate(). The exit code is
+    the program's, or 1 after a failure of Spark.
     """
     (runner,) = entry_points(group="logdb.spark", name="run")
     failure: str | None = runner.load()(program, arguments, master=master, config=dict(config))

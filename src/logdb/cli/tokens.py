@@ -1,6 +1,6 @@
-"""``logdb tokens``: bearer tokens for programs, each of a user's, for as long as it is said.
+"""``logdb tokens``: bearer tokens for programs, each with an owner and an expiry.
 
-Works on the directory, also beside a server, and through one.  A token is printed once, when it is made: what is kept of it is its hash.
+Works on the directory, also beside a server, and through one.  A token is printed once, when it is made; only its hash is stored.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def tokens(context: click.Context) -> None:
 
 
 def described(token: TokenInfo) -> dict[str, object]:
-    """One token as JSON, without what it is."""
+    """One token as JSON, without the secret."""
     return {"token": token.name, "owner": str(token.owner), "created_ms": token.created_ms, "expires_ms": token.expires_ms}
 
 
@@ -38,7 +38,7 @@ def described(token: TokenInfo) -> dict[str, object]:
 @common
 @pass_session
 def list_tokens(session: Session) -> None:
-    """List tokens: whose they are, and until when."""
+    """List tokens with their owners and expiries."""
     with secured.opened(session) as admin:
         found = admin.tokens()
     if session.as_json:
@@ -61,12 +61,12 @@ def _until(token: TokenInfo, now_ms: int) -> str:
 @tokens.command()
 @common
 @click.argument("name", type=USER)
-@click.option("--owner", type=USER, required=True, help="The user as whom it acts; it need not have a password.")
-@click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is of use: 30d, 12h, or P30D.")
-@click.option("--never-expires", is_flag=True, help="Until it is revoked.")
+@click.option("--owner", type=USER, required=True, help="The user it authenticates; a user without a password will do.")
+@click.option("--expires-in", type=DURATION, default=_EXPIRY, show_default=True, help="How long it is valid: 30d, 12h, or P30D.")
+@click.option("--never-expires", is_flag=True, help="Valid until it is revoked.")
 @pass_session
 def create(session: Session, name: str, owner: str, expires_in: int, never_expires: bool) -> None:
-    """Create a token, and print it: this once."""
+    """Create a token, and print it; it is not shown again."""
     with secured.first(session) as admin:
         try:
             token, kept = admin.create_token(name, owner, expires_in_ms=None if never_expires else expires_in)
@@ -82,10 +82,10 @@ def create(session: Session, name: str, owner: str, expires_in: int, never_expir
 @tokens.command()
 @common
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Revoke; otherwise only show what would go.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Revoke; otherwise only show the tokens.")
 @pass_session
 def revoke(session: Session, names: Sequence[str], execute: bool) -> None:
-    """Revoke tokens; shows them first, and revokes with --yes.  From then on they are of no use."""
+    """Revoke tokens; shows them first, and revokes with --yes."""
     with secured.opened(session) as admin:
         of_name = {token.name: token for token in admin.tokens()}
         for name in names:

@@ -1,6 +1,6 @@
 """``logdb topics``: create, list, describe, alter, delete.
 
-Two ways to say the same: verbs (``topics create t -p 3``), and the flags of
+Two forms: verbs (``topics create t -p 3``), and the flags of
 kafka-topics (``topics --create --topic t --partitions 3``), which also print
 as kafka-topics does.
 """
@@ -60,7 +60,7 @@ def check_replication(factor: int | None) -> None:
 
 
 def changes(pairs: Pairs, dropped: Sequence[str] = ()) -> dict[str, str | None]:
-    """What ``alter_topic`` takes: new values, and None for a key that goes back to its default."""
+    """The configs for ``alter_topic``: new values, and None for a key to reset."""
     return {**dict(pairs), **dict.fromkeys(dropped)}
 
 
@@ -91,10 +91,10 @@ def delete_all(session: Session, names: Sequence[str], *, execute: bool) -> None
 
 
 def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True) -> list[str]:
-    """Names of the topics that a ``--topic`` of Kafka's tools means: a name, or a regular expression.
+    """The topics of a ``--topic`` of Kafka's tools: a name, or a regular expression.
 
     Raises:
-        UnknownTopic: It matches none.
+        UnknownTopic: No topic matches.
     """
     names = [topic.name for topic in db.topics(internal=internal)]
     if pattern is None:
@@ -108,7 +108,7 @@ def matching(db: "logdb.Database", pattern: str | None, *, internal: bool = True
 
 
 def print_as_kafka(topic: TopicInfo) -> None:
-    """``kafka-topics --describe``'s lines; the one copy is broker 0's."""
+    """The lines of ``kafka-topics --describe``; broker 0 has the one copy."""
     configs = config_text(topic.config, ",")
     head = (topic.name, topic.topic_id, topic.partition_count, 1, configs)
     names = ("Topic", "TopicId", "PartitionCount", "ReplicationFactor", "Configs")
@@ -129,10 +129,10 @@ def by_flags(
     internal: bool,
     execute: bool,
 ) -> None:
-    """Do what kafka-topics would for its flags, and print as it does.
+    """Run the flags of kafka-topics, and print as it does.
 
     Args:
-        quiet: A topic that exists already (create) or does not exist (the others) is no error.
+        quiet: A topic that exists (create) or does not exist (the others) is no error.
     """
     if action in ("list", "describe"):
         with session.read() as db:
@@ -171,14 +171,14 @@ def _named(db: "logdb.Database", topic: str | None, *, quiet: bool, internal: bo
 
 
 def say_created(session: Session, topic: TopicInfo, given: Pairs) -> None:
-    """``given``: what was asked for; what else the topic has comes from the server, or it was there already."""
+    """``given``: the configs asked for; others come from the server, or an existing topic has them."""
     if session.as_json:
         emit({"topic": topic.name, "config": dict(topic.config)})
     elif session.kafka:
         click.echo(f"Created topic {topic.name}.")
     else:
         more = config_text({key: value for key, value in topic.config.items() if key not in dict(given)}, ", ")
-        say(f"created topic {topic.name}" + (f", with what was not asked for: {more}" if more else ""))
+        say(f"created topic {topic.name}" + (f", with other configs: {more}" if more else ""))
 
 
 _FLAGS = ActionFlags("kafka-topics", "list", "create", "describe", "alter", "delete", describing=("topic", "exclude_internal"))
@@ -225,7 +225,7 @@ def topics(
     check_replication(replication_factor)
     if action is None:
         context.invoke(list_topics)
-    elif not under_replicated_partitions:  # a directory holds the only copy: nothing to list
+    elif not under_replicated_partitions:  # a directory has the only copy, so there is nothing to list
         by_flags(
             session,
             action,
@@ -262,14 +262,14 @@ def list_topics(session: Session, internal: bool = False) -> None:
 @common
 @names("TOPIC...", "--topic")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many partitions each gets.")
-@click.option("-r", "--replication-factor", type=int, help="1: a directory holds one copy.")
+@click.option("-r", "--replication-factor", type=int, help="1: a directory has one copy.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="A config of the topics, such as -c retention.ms=3600000.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is no error.")
+@click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
 @pass_session
 def create(
     session: Session, names: Sequence[str], partitions: int, replication_factor: int | None, config: Pairs, if_not_exists: bool
 ) -> None:
-    """Create topics, and the database where there is none yet."""
+    """Create topics, and the database if it is missing."""
     check_replication(replication_factor)
     with session.write(create=True) as db:
         for name in names:
@@ -281,7 +281,7 @@ def create(
 @names("[TOPIC]...", "--topic", kind=TOPIC)
 @pass_session
 def describe(session: Session, names: Sequence[str]) -> None:
-    """Show partitions, offsets, sizes and configs; of all topics where none is named."""
+    """Show partitions, offsets, sizes and configs; without names, of all topics."""
     with session.read() as db:
         found = [db.describe_topic(name) for name in names or [topic.name for topic in db.topics()]]
     if session.as_json:
@@ -305,9 +305,9 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @topics.command()
 @common
 @names("TOPIC", "--topic", kind=TOPIC, one=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only increase.")
 @click.option("-c", "--config", type=PAIR, multiple=True, help="Set a config.")
-@click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Put a config back to its default.")
+@click.option("-d", "--delete-config", "dropped", type=CONFIG_KEY, multiple=True, help="Restore the default of a config.")
 @pass_session
 def alter(session: Session, name: str, partitions: int | None, config: Pairs, dropped: Sequence[str]) -> None:
     """Add partitions, change configs."""
@@ -325,7 +325,7 @@ def alter(session: Session, name: str, partitions: int | None, config: Pairs, dr
 @topics.command()
 @common
 @names("TOPIC...", "--topic", kind=TOPIC)
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the topics.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
     """Delete topics with all their records; shows them first, and deletes with --yes."""

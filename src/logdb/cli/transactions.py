@@ -1,7 +1,7 @@
-"""``logdb transactions``: which transactional ids there are, what is open, and an end to it.
+"""``logdb transactions``: list and describe transactional ids, abort open transactions.
 
-Looking works beside a process that writes.  Aborting needs the directory for itself (opening it already aborts what no
-process holds open any more), or goes through the server that has it.
+Reading works beside a process that writes.  Aborting needs the directory for itself (opening it already aborts transactions whose
+process is gone), or goes through its server.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from logdb.errors import InvalidTransactionState
 
 
 def moment(ms: int) -> str:
-    """A time as people read it, UTC; - where there is none."""
+    """A time for people, UTC; - without one."""
     return "-" if ms < 0 else datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
 
 
@@ -46,10 +46,10 @@ def transactions(context: click.Context) -> None:
 
 @transactions.command("list")
 @common
-@click.option("--open", "only_open", is_flag=True, help="Only those with a transaction that is not over.")
+@click.option("--open", "only_open", is_flag=True, help="Only those with an open transaction.")
 @pass_session
 def list_transactions(session: Session, only_open: bool = False) -> None:
-    """List transactional ids, and what their last transaction has come to."""
+    """List transactional ids with the state of their last transaction."""
     with session.read() as db:
         found = [info for info in db.transactions() if not only_open or info.partitions]
     if session.as_json:
@@ -68,7 +68,7 @@ def list_transactions(session: Session, only_open: bool = False) -> None:
 @names("[ID]...", "--transactional-id")
 @pass_session
 def describe(session: Session, names: Sequence[str]) -> None:
-    """Show transactional ids with the partitions of what is open; all of them where none is named."""
+    """Show transactional ids with the partitions of open transactions; without names, all."""
     with session.read() as db:
         wanted = names or [info.transactional_id for info in db.transactions()]
         found = [db.describe_transaction(name) for name in wanted]
@@ -85,7 +85,7 @@ def describe(session: Session, names: Sequence[str]) -> None:
 @transactions.command()
 @common
 @names("ID...", "--transactional-id")
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Abort; otherwise only show what would be.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Abort; otherwise only show them.")
 @pass_session
 def abort(session: Session, names: Sequence[str], execute: bool) -> None:
     """Abort the open transaction of transactional ids, and fence their producers; shows them first, aborts with --yes."""
@@ -98,7 +98,7 @@ def abort(session: Session, names: Sequence[str], execute: bool) -> None:
     if execute:
         with session.write() as db:
             for name in names:
-                with contextlib.suppress(InvalidTransactionState):  # opening the directory has aborted it already
+                with contextlib.suppress(InvalidTransactionState):  # opening the directory has already aborted it
                     db.abort_transaction(name)
             after = [db.describe_transaction(name) for name in names]
     if session.as_json:

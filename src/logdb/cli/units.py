@@ -1,7 +1,4 @@
-"""Kinds of arguments with units: time spans and sizes.
-
-Knows how they are written.  Does not know what is done with them.
-"""
+"""Parameter types with units: time spans and sizes."""
 
 import re
 
@@ -13,13 +10,13 @@ _SPAN_MS_MAX = 10**12  # thirty years
 
 
 class Kind(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 has no arguments to give it
-    """A kind of argument."""
+    """A parameter type."""
 
 
 class Duration(Kind):
     """A time span with units, 30d or 90m, or as ISO 8601 has it: P1D, PT1H30M; in milliseconds.
 
-    ``unit``: of a number alone; empty: it is refused.
+    ``unit``: of a plain number; empty: plain numbers are refused.
     """
 
     name = "duration"
@@ -29,21 +26,21 @@ class Duration(Kind):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value)
-        alone = f"; a number alone is {self._unit}" if self._unit else ""
+        alone = f"; a plain number is in {self._unit}" if self._unit else ""
         try:
             span_ms = parse_duration(text, self._unit)
         except ValueError:
-            self.fail(f"{text!r} is no duration like 30d, 90m, 500ms or PT1H30M{alone}", param, ctx)
+            self.fail(f"{text!r} is not a duration like 30d, 90m, 500ms or PT1H30M{alone}", param, ctx)
         if not self._least <= span_ms <= _SPAN_MS_MAX:
-            self.fail(f"{text!r} are {span_ms} ms: allowed are {self._least} to {_SPAN_MS_MAX}", param, ctx)
+            self.fail(f"{text!r} is {span_ms} ms: allowed are {self._least} to {_SPAN_MS_MAX}", param, ctx)
         return span_ms
 
 
 def parse_duration(text: str, unit: str = "") -> int:
-    """Milliseconds of a time span with a unit, or in ISO 8601; of a number alone, in ``unit``.
+    """Milliseconds of a time span with a unit, or in ISO 8601; of a plain number, in ``unit``.
 
     Raises:
-        ValueError: It is none, or a number alone and no unit is given.
+        ValueError: It is not a time span, or a plain number without ``unit``.
     """
     found = re.fullmatch(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text, re.ASCII)
     if found is None or not any(found.groups()):
@@ -61,14 +58,14 @@ class Size(Kind):
         try:
             return parse_size(str(value))
         except ValueError as error:
-            self.fail(f"{value!r} is no size: wanted are bytes, or {error}", param, ctx)
+            self.fail(f"{value!r} is not a size: allowed are bytes, or {error}", param, ctx)
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size with a unit, or of a number alone.
+    """Bytes of a size with a unit, or of a plain number.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a size.
     """
     return parse_size_bytes(f"{text}B" if re.fullmatch(r"\d+", text, re.ASCII) else text)
 

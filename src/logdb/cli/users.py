@@ -1,7 +1,7 @@
-"""``logdb users``: who may log in by a password, who may do anything, and how much each may do in a second.
+"""``logdb users``: users with their passwords, super users, and quotas.
 
-Works on the directory, also beside a server, and through one.  A password is asked for, or read from stdin or a variable; it never
-stands in the arguments, where every process of the machine could see it.
+Works on the directory, also beside a server, and through one.  A password is asked for, or read from stdin or a variable; it is
+never an argument, which every process of the machine could see.
 """
 
 import os
@@ -23,7 +23,7 @@ from logdb.errors import CredentialExists
 
 
 class UserName(Kind):
-    """A user's name, as HTTP Basic and SCRAM can carry it."""
+    """A user's name within the rules of HTTP Basic and SCRAM."""
 
     name = "user"
 
@@ -35,7 +35,7 @@ class UserName(Kind):
 
 
 class Rate(Kind):
-    """A number a second, or ``none``: 0."""
+    """A rate per second, or ``none``: 0."""
 
     name = "rate"
 
@@ -55,23 +55,23 @@ USER, RATE = UserName(), Rate()
 
 
 def password_options(function: Function) -> Function:
-    """The ways to give a password, and what it is to cost."""
+    """The options for a password and its cost."""
     function = click.option(
         "--iterations",
         type=click.IntRange(ITERATION_COUNT_MIN, ITERATION_COUNT_MAX),
         default=ITERATION_COUNT,
         show_default=True,
-        help="What one try costs, for a thief of the file and for each login.",
+        help="The cost of one password check, at a login and for an attacker.",
     )(function)
     function = click.option(
-        "--insecure", is_flag=True, help="Send what is made of it to a server (-b) over plain HTTP, too, where others may read along."
+        "--insecure", is_flag=True, help="Send its hash to a server (-b) over plain HTTP, too, where others can read it."
     )(function)
     function = click.option("--password-env", metavar="VARIABLE", help="Take the password from a variable of the environment.")(function)
     return click.option("--password-stdin", is_flag=True, help="Read the password from stdin: its first line.")(function)
 
 
 def password_of(password_stdin: bool, password_env: str | None) -> str:
-    """The password, from where it was said to be; asked for twice where nothing was said."""
+    """The password from the options; without options it is asked for twice."""
     if password_stdin and password_env is not None:
         raise click.UsageError("give --password-stdin or --password-env, not both")
     if password_env is not None:
@@ -85,7 +85,7 @@ def password_of(password_stdin: bool, password_env: str | None) -> str:
     else:
         raise click.UsageError("no terminal to ask for the password: give --password-stdin or --password-env VARIABLE")
     if not password or "\0" in password:
-        raise click.UsageError("the password is empty, or holds a NUL")
+        raise click.UsageError("the password is empty, or contains a NUL")
     return password
 
 
@@ -97,7 +97,7 @@ def known(users: Users, name: str) -> UserInfo:
     """The user of that name.
 
     Raises:
-        click.UsageError: There is none.
+        click.UsageError: No user has that name.
     """
     of_name = {one.name: one for one in users.users}
     if name not in of_name:
@@ -121,7 +121,7 @@ def users(context: click.Context) -> None:
 @common
 @pass_session
 def list_users(session: Session) -> None:
-    """List users, and how much each may do in a second."""
+    """List users with their quotas."""
     with secured.opened(session) as admin:
         found = admin.users()
     rows, default = [_described(one) for one in found.users], found.default_quota
@@ -164,13 +164,13 @@ def _quota_text(quota: Quota) -> str:
 @common
 @click.argument("name", type=USER)
 @password_options
-@click.option("--no-password", is_flag=True, help="Somebody who shows a certificate or a token instead.")
-@click.option("--super-user", is_flag=True, help="May do anything, whatever the ACLs say.")
+@click.option("--no-password", is_flag=True, help="The user has a certificate or a token instead.")
+@click.option("--super-user", is_flag=True, help="The user may do everything; ACLs do not apply.")
 @pass_session
 def add(session: Session, /, name: str, no_password: bool, super_user: bool, **given: Any) -> None:
-    """Add a user, and the database where there is none yet.
+    """Add a user, and the database if it is missing.
 
-    Asks for the password unless it is said where to read it.
+    Asks for the password without an option for it.
     """
     if no_password and (given["password_stdin"] or given["password_env"] is not None):
         raise click.UsageError("give a password or --no-password, not both")
@@ -189,7 +189,7 @@ def add(session: Session, /, name: str, no_password: bool, super_user: bool, **g
 @password_options
 @pass_session
 def passwd(session: Session, /, name: str, **given: Any) -> None:
-    """Set another password; the old one is of no use any more."""
+    """Replace the password."""
     with secured.opened(session) as admin:
         known(admin.users(), name)
         password = password_of(given["password_stdin"], given["password_env"])
@@ -200,19 +200,19 @@ def passwd(session: Session, /, name: str, **given: Any) -> None:
 @users.command()
 @common
 @click.argument("name", type=USER, required=False)
-@click.option("--default", "for_all", is_flag=True, help="What is set is for all who have no quota of their own.")
-@click.option("--super-user/--no-super-user", default=None, help="Whether they may do anything, whatever the ACLs say.")
-@click.option("--produce-bytes", type=RATE, help="Bytes to append in a second, or none: as many as they like.")
-@click.option("--fetch-bytes", type=RATE, help="Bytes to read in a second, or none.")
-@click.option("--requests", type=RATE, help="Requests in a second, or none.")
+@click.option("--default", "for_all", is_flag=True, help="Set the quota of all principals without their own.")
+@click.option("--super-user/--no-super-user", default=None, help="Whether the user may do everything; ACLs do not apply.")
+@click.option("--produce-bytes", type=RATE, help="Bytes to append per second, or none: unlimited.")
+@click.option("--fetch-bytes", type=RATE, help="Bytes to read per second, or none.")
+@click.option("--requests", type=RATE, help="Requests per second, or none.")
 @pass_session
 def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool | None, **rates: int | None) -> None:
     """Change quotas, and who is a super user.
 
-    The name may also be one that a certificate or a token gives.
+    The name may also be the principal of a certificate or a token.
     """
     if (name is None) != for_all:
-        raise click.UsageError("whom? Give a NAME or --default")
+        raise click.UsageError("give a NAME or --default")
     given = {field: rate or None for field, rate in rates.items() if rate is not None}
     if not given and super_user is None:
         raise click.UsageError("nothing to alter: give --super-user, --produce-bytes, --fetch-bytes or --requests")
@@ -226,12 +226,12 @@ def alter(session: Session, /, name: str | None, for_all: bool, super_user: bool
 @users.command()
 @common
 @click.argument("names", metavar="NAME...", nargs=-1, type=USER, required=True)
-@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show what would go.")
+@click.option("--yes", "--execute", "execute", is_flag=True, help="Delete; otherwise only show the users.")
 @pass_session
 def delete(session: Session, names: Sequence[str], execute: bool) -> None:
     """Delete users with their tokens and quotas; shows them first, and deletes with --yes.
 
-    ACLs stay: they would be those of the next user of that name (logdb acls remove --principal User:NAME).
+    ACLs stay: the next user of that name would have them (logdb acls remove --principal User:NAME).
     """
     with secured.opened(session) as admin:
         before = admin.users()

@@ -1,24 +1,20 @@
-"""What a database is named by: a directory, or URLs of servers.
-
-Knows what only looks like one of them, and what was meant then: nobody wants a directory called ``localhost:8080``.  Does not
-know what is there.
-"""
+"""The argument of ``logdb.open``: a directory, or URLs of servers; a mistyped one gets an error that says what was meant."""
 
 import os
 import re
 from collections.abc import Iterable
 
-# Compiled when they are needed first, which for most names is never.
+# Compiled at the first use, which most names do not need.
 _URL = r"(?is)(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)"
-_BROKEN_URL = r"(?is)(?P<scheme>https?|file)(?::/?|//)(?P<rest>[^/].*)"  # it lacks a colon or a slash
+_BROKEN_URL = r"(?is)(?P<scheme>https?|file)(?::/?|//)(?P<rest>[^/].*)"  # a colon or a slash is missing
 _HOST_AND_PORT = r"(?a)(?://)?(?:[^/@]*@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]*)(?P<port>:\d{1,5}(?:/.*)?)"
 
 
 def directory_or_urls(given: object) -> str | tuple[str, ...]:
-    """The directory, or the URLs, that ``logdb.open`` is given.
+    """The directory, or the URLs, of the argument.
 
     Raises:
-        ValueError: It looks like something else; says what was meant.
+        ValueError: It looks like something else; the error says what was meant.
         TypeError: It is neither.
     """
     if isinstance(given, str) and "://" in given and (found := re.fullmatch(_URL, given)) and found["scheme"].lower() != "file":
@@ -32,17 +28,17 @@ def directory_or_urls(given: object) -> str | tuple[str, ...]:
 
 
 def path_of(given: object) -> str:
-    """The path of a directory or a file: a name, which is looked at closely, or a ``Path``, which is a path unless it was a URL.
+    """The path of a directory or a file: a str is checked for mistakes, a ``Path`` only for a broken URL.
 
     Raises:
-        ValueError: It looks like something else; says what was meant.
+        ValueError: It looks like something else; the error says what was meant.
         TypeError: It is neither.
     """
     path: object = given if isinstance(given, str) else os.fspath(given) if isinstance(given, os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{given!r:.80} is {type(given).__name__}: wanted is a path (str or os.PathLike)")
     if "\0" in path:
-        raise ValueError(f"{path!r} holds a NUL, which no path does")
+        raise ValueError(f"{path!r} contains a NUL character")
     if found := _url(path):
         if found["scheme"].lower() == "file":
             raise ValueError(f"{path!r}: a path is written without 'file:': '/{found['rest'].lstrip('/')}'")
@@ -53,7 +49,7 @@ def path_of(given: object) -> str:
 
 
 def _check_name(name: str) -> None:
-    """See that what somebody has written as the name of a directory or a file is meant as one."""
+    """Check that a str is meant as the name of a directory or a file."""
     if not name:
         raise ValueError("'' names no directory; '.' is the current one")
     if name.strip() != name:
@@ -62,13 +58,13 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name!r}: no database is kept in memory: give a directory, such as one of tempfile.mkdtemp()")
     if ":" in name and re.fullmatch(_HOST_AND_PORT, name):
         shown = without_credentials(name)
-        raise ValueError(f"{shown!r}: which is meant? {url_meant(name)!r} is the server there, './{shown}' a path of that name")
+        raise ValueError(f"{shown!r}: ambiguous: {url_meant(name)!r} is the server there, './{shown}' a path of that name")
     if (expanded := os.path.expanduser(name)) != name:
         raise ValueError(f"{name!r} is not expanded here: os.path.expanduser gives {expanded!r}; './{name}' is a path of that name")
 
 
 def url_meant(name: str) -> str | None:
-    """The URL of the server that is meant by a URL, by one without a colon or a slash, or by host and port; None: by none of these."""
+    """The server's URL that was meant by a URL, a broken one, or host and port; None without one."""
     if found := _url(name):
         return f"{found['scheme'].lower()}://{without_credentials(found['rest'])}" if found["scheme"].lower() != "file" else None
     if found := re.fullmatch(_HOST_AND_PORT, name):
@@ -77,10 +73,10 @@ def url_meant(name: str) -> str | None:
 
 
 def _url(name: str) -> "re.Match[str] | None":
-    """A URL, whole or broken, by its parts."""
+    """The parts of a URL, whole or broken."""
     return (re.fullmatch(_URL, name) or re.fullmatch(_BROKEN_URL, name)) if ":" in name or "//" in name else None
 
 
 def without_credentials(url: str) -> str:
-    """A URL, or a part of one, without the user and the password that it may hold."""
+    """A URL, or a part of one, without user and password."""
     return re.sub(r"(^|//)[^/@]*@", r"\1", url, count=1)

@@ -1,7 +1,4 @@
-"""Groups and transactions as an administrator sees them: a part of ``Database``.
-
-Knows what can be asked of a session, and how a group's offsets compare with the logs.  Does not know who asks.
-"""
+"""Administration of groups and transactions: a part of ``Database``."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -18,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class GroupOffset(NamedTuple):
-    """How far a group is in one partition.
+    """The progress of a group in one partition.
 
-    ``committed`` is None where it never was, ``member`` where nobody reads it now, ``end_offset`` where the partition is gone;
-    ``lag`` (records behind the committed offset) where one of the first and the last is.
+    ``committed`` is None without a committed offset, ``member`` if no member reads the partition, ``end_offset`` if the partition was
+    deleted; ``lag`` (records behind the committed offset) if the first or the last is None.
     """
 
     partition: TopicPartition
@@ -32,7 +29,7 @@ class GroupOffset(NamedTuple):
 
 
 class Administration(ABC):
-    """What ``Database`` offers for groups and transactions."""
+    """The methods of ``Database`` for groups and transactions."""
 
     @property
     @abstractmethod
@@ -46,19 +43,19 @@ class Administration(ABC):
 
     @checked_call
     def describe_group(self, group_id: str) -> "GroupInfo":
-        """State, protocol and members of a group; their metadata and assignments as the protocol writes them.
+        """State, protocol and members of a group; metadata and assignments in the protocol's bytes.
 
         Raises:
-            UnknownGroup: It has neither members nor offsets.
+            UnknownGroup: No group of that name has members or offsets.
         """
         return self._session.describe_group(group_id)
 
     @checked_call
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
-        """How far a group is, in each partition that it has committed or is assigned, in their order.
+        """The progress of a group in each partition with a committed offset or a member, sorted.
 
         Raises:
-            UnknownGroup: It has neither members nor offsets.
+            UnknownGroup: No group of that name has members or offsets.
         """
         info = self.describe_group(group_id)
         committed, readers = self._session.fetch_offsets(group_id), _readers(info)
@@ -76,7 +73,7 @@ class Administration(ABC):
 
     @checked_call
     def reset_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
-        """Let a group go on from other offsets; durable at the level of ``__consumer_offsets``.
+        """Set a group's committed offsets; durable at the level of ``__consumer_offsets``.
 
         The group may be a new one.
 
@@ -84,8 +81,8 @@ class Administration(ABC):
             offsets: Each in [start_offset, end_offset] of its partition.
 
         Raises:
-            GroupNotEmpty: It has members, which would go on from where they are; nothing was changed, as with all that follow.
-            OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidGroup: as they say.
+            GroupNotEmpty: Its members would continue from their own positions; nothing was changed, also with the next errors.
+            OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidGroup: see ``logdb.errors``.
         """
         if not group_id:
             raise InvalidGroup("a group needs a name")
@@ -105,7 +102,7 @@ class Administration(ABC):
 
     @checked_call
     def delete_group(self, group_id: str) -> None:
-        """Forget a group and its offsets.
+        """Delete a group and its offsets.
 
         Raises:
             UnknownGroup, GroupNotEmpty: Nothing was changed.
@@ -114,18 +111,18 @@ class Administration(ABC):
 
     @checked_call
     def delete_group_offsets(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget a group's offsets of some partitions.
+        """Delete a group's offsets of some partitions.
 
         Raises:
             UnknownGroup: Nothing was changed.
-            GroupNotEmpty: A member subscribes to one of the topics; the offsets of the others are gone.
+            GroupNotEmpty: A member subscribes to one of the topics; the offsets of the others were deleted.
         """
         self._session.delete_offsets(group_id, list(map(partition_of, partitions)))
 
     # ------------------------------------------------------------ transactions
 
     def transactions(self) -> "list[TransactionInfo]":
-        """All transactional ids, by name, with what their last transaction has come to."""
+        """All transactional ids, sorted, with the state of their last transaction."""
         return self._session.transactions()
 
     @checked_call
@@ -133,28 +130,28 @@ class Administration(ABC):
         """A transactional id and its last transaction.
 
         Raises:
-            InvalidProducer: Nobody has used the id.
+            InvalidProducer: No producer has used the id.
         """
         return self._session.describe_transaction(transactional_id)
 
     @checked_call
     def abort_transaction(self, transactional_id: str) -> None:
-        """Abort the transaction that is open, and fence its producer.
+        """Abort the open transaction, and fence its producer.
 
         Raises:
-            InvalidTransactionState: None is open.
-            InvalidProducer: Nobody has used the id.
+            InvalidTransactionState: No transaction is open.
+            InvalidProducer: No producer has used the id.
         """
         self._session.abort_transaction(transactional_id)
 
 
 def _readers(info: "GroupInfo") -> "dict[TopicPartition, MemberInfo]":
-    """Which member is assigned which partition; empty where the group does not speak the consumers' protocol."""
+    """The member of each assigned partition; empty if the group does not use the consumers' protocol."""
     from logdb.coordinator.consumer_protocol import PROTOCOL_TYPE, Assignment
 
     readers: dict[TopicPartition, MemberInfo] = {}
     for member in info.members if info.protocol_type == PROTOCOL_TYPE else ():
-        with contextlib.suppress(InvalidMessage):  # its leader is another program: the group is none the worse for it
+        with contextlib.suppress(InvalidMessage):  # the leader is another program with its own format
             readers |= dict.fromkeys(Assignment.decode(member.assignment).partitions, member)
     return readers
 

@@ -1,7 +1,4 @@
-"""Batches built from records, for whoever carries them to a log by itself.
-
-Knows what a topic takes.  Does not know where full buffers go: ``take`` does.
-"""
+"""Batches built from records, for callers that send them to a log themselves."""
 
 from collections.abc import Callable
 
@@ -10,11 +7,11 @@ from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooL
 from logdb.model import OFFSET_MAX, LogConfig
 
 BATCHES_MAX = 5
-"""Of a producer that may be under way: the log remembers as many."""
+"""Batches of a producer that may be in flight: the log remembers as many."""
 
 
 def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
-    """Why a builder that is configured as ``topic`` is does not take a record; see ``BatchBuilder._reject``."""
+    """The error for a record that a topic (its configs are ``topic``'s) does not accept; see ``BatchBuilder._reject``."""
     match reason:
         case "size":
             return RecordTooLarge(numbers[0], numbers[1])
@@ -26,7 +23,7 @@ def refusal(topic: str, reason: str, *numbers: int) -> LogdbError:
 
 
 class Batches(BatchBuilder):
-    """Builds batches, and hands each full buffer of them to ``take``: uint8[n], borrowed, and how many records.
+    """Builds batches, and passes each full buffer to ``take``: uint8[n], borrowed, and the number of records.
 
     Args:
         batch_count: Full batches in a buffer.
@@ -42,7 +39,7 @@ class Batches(BatchBuilder):
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Refuse what the topic refuses."""
+        """Raise the topic's reason to refuse a record."""
         self._configure(
             keys_required=config.compacted,
             timestamp_before_max_ms=config.timestamp_before_max_ms,
@@ -52,7 +49,7 @@ class Batches(BatchBuilder):
         )
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
-        assert self.take is not None, "records come only while somebody takes their batches"
+        assert self.take is not None, "records are appended only while take is set"
         self.take(batches, next_offset - base_offset)
 
     def _reject(self, reason: str, *numbers: int) -> None:

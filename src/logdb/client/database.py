@@ -1,7 +1,6 @@
-"""The database, as an application holds it, in a directory or behind a URL.
+"""The database of an application, in a directory (``client.local``) or behind a URL.
 
-Knows topics and how records find their partition.  Does not know files (``client.local``), nor networks: ``base`` and
-``_session`` carry out what is asked.
+Finds the partition of records, and makes producers, consumers and tables; ``_base`` and ``_session`` carry the calls out.
 """
 
 import atexit
@@ -49,16 +48,16 @@ if TYPE_CHECKING:
     P = TypeVar("P", bound=Producer)
 
 logger = logging.getLogger(__name__)
-_PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that takes nothing
+_PRODUCER_CLOSE_MS = 10_000  # how long a close waits for a disk that accepts no write
 _open_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Database(Administration):
-    """Topics and partitions, and all that can be done with them.  Made by ``logdb.open``; a context manager that closes itself.
+    """Topics and partitions, and all operations on them.  Made by ``logdb.open``; a context manager that closes itself.
 
-    Any number of threads may use it.  After a fork, the child opens its own.
+    Threading: any thread.  After a fork, the child opens its own.
     """
 
     def __init__(self, base: "Store | Session") -> None:
@@ -67,8 +66,8 @@ class Database(Administration):
         self._partition_counts: dict[str, int] = {}
         self._transactions: Transactions | None = None
         self._views: TopicViews | None = None
-        self._producers: set[Producer] = set()  # open
-        self._parts_lock = renewed(threading.Lock())  # of views and producers, which an end has to see
+        self._producers: set[Producer] = set()  # the open ones
+        self._parts_lock = renewed(threading.Lock())  # guards views and producers against a close
         self._ended = False  # a close has begun
         self._on_close: list[Callable[[], None]] = []
         _open_databases.add(self)
@@ -76,11 +75,11 @@ class Database(Administration):
     @property
     @abstractmethod
     def _session(self) -> Session:
-        """What producers and consumers talk through."""
+        """The session of producers and consumers."""
 
     @property
     def session(self) -> Session:
-        """What producers, consumers and transactions talk through: for programs that carry record batches themselves."""
+        """The session of producers, consumers and transactions: for programs that send record batches themselves."""
         return self._session
 
     @property
@@ -96,7 +95,7 @@ class Database(Administration):
     @property
     @abstractmethod
     def reports(self) -> Sequence[str]:
-        """What recovery found and did since the database was opened: one line each."""
+        """The report of recovery since the database was opened, one line for each action."""
 
     def __repr__(self) -> str:
         return f"<Database {self.path} mode={self.mode}{' closed' if self._base.closed else ''}>"
@@ -110,24 +109,24 @@ class Database(Administration):
     # ------------------------------------------------------------ topics
 
     @checked_call
-    def create_topic(  # a name that is no str is an InvalidTopic: the annotation is one that ``checked_call`` does not look at
+    def create_topic(  # a name that is not a str raises InvalidTopic, so ``checked_call`` does not check it
         self, name: "str", *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
         """Create a topic; when this returns, it is durable.
 
         Args:
             name: 1 to 249 of a-z A-Z 0-9 . _ -
-            partitions: How many, 1 to 100,000; more can be added later, never fewer.
-            config: Kafka's topic configs, and ``durability``; values as Python's or Kafka's; None: the default.  Records are
-                kept for ever unless ``retention.ms`` or ``retention.bytes`` say otherwise; behind a URL, also those that its
-                server was told (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` that is returned.
-            if_not_exists: Return the topic that is there instead of raising.
+            partitions: Their number, 1 to 100,000; more can be added later, never fewer.
+            config: Kafka's topic configs, and ``durability``; values in Python's or Kafka's form; None: the default.  Records are
+                kept forever without ``retention.ms`` or ``retention.bytes``; behind a URL, the server may have other defaults
+                (``logdb serve --topic-config``, ``log.retention.ms``): see the ``config`` of the result.
+            if_not_exists: Return an existing topic instead of raising.
 
         Returns:
-            The topic, with all configs that it has been given, those by its server too.
+            The topic, with all configs that were set, also by the server.
 
         Raises:
-            TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: as they say.
+            TopicExists, InvalidTopic, InvalidPartitions, InvalidConfig: see ``logdb.errors``.
             CodecMissing: The package of ``compression.type`` is not installed; behind a URL, at the server.
             ReadOnly, SyncFailed, DiskFull: Nothing was created.
         """
@@ -138,43 +137,43 @@ class Database(Administration):
     def alter_topic(self, name: str, *, config: Mapping[str, object] | None = None, partitions: int | None = None) -> TopicInfo:
         """Change a topic's configs (a value of None goes back to the default), or add partitions.
 
-        Adding partitions changes where keys go from then on, as in Kafka.
+        After partitions were added, keys go to other partitions, as in Kafka.
 
         Raises:
             UnknownTopic, InvalidConfig, InvalidPartitions, CodecMissing: Nothing was changed.
         """
         if partitions is not None and name in INTERNAL_TOPICS:
-            raise InvalidPartitions(name, partitions, "which of them keeps what goes by their number")
+            raise InvalidPartitions(name, partitions, "the partition of a group or transactional id depends on their number")
         info = self._base.alter_topic(name, config=config, partitions=partitions)
         self._topic_changed(name)
         return info
 
     @checked_call
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, for good.
+        """Delete a topic with all its records, finally.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
         self._session.delete_topic(name)
         self._topic_changed(name)
 
     @checked_call
     def watch(self, *, timeout_ms: int | None = None, stop: threading.Event | None = None, internal: bool = False) -> "Watch":
-        """Follow what becomes of topics from now on: created, altered, partitions added, deleted.
+        """Follow changes of topics from now on: created, altered, partitions added, deleted.
 
-        What comes and goes between two looks of a handle beside a writer, or while a server is away, is not told.
+        A topic that is created and deleted between two checks of a handle beside a writer, or while a server is away, is not reported.
 
         Args:
-            timeout_ms: The iterator ends so long after the last change; None: it does not.
+            timeout_ms: The iterator ends when no change came for so long; None: it does not.
             stop: The iterator ends when this is set.
-            internal: Tell of internal topics, too.
+            internal: Report internal topics, too.
 
         Returns:
             An iterator of ``TopicEvent``.
 
         Raises:
-            Closed: From the iterator, once the database is.
+            Closed: The iterator raises it after the database was closed.
         """
         from logdb.client.watching import Watch  # few programs need it
 
@@ -186,27 +185,27 @@ class Database(Administration):
             producer.refresh(name)
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
-        """All topics, by name; Kafka's internal ones only if asked for.  Their partitions: ``describe_topic``."""
+        """All topics, sorted; internal ones only if ``internal``.  Without partitions: see ``describe_topic``."""
         return self._base.topics(internal=internal)
 
     @checked_call
     def describe_topic(self, name: str) -> TopicInfo:
-        """One topic, with its partitions as they are now.
+        """One topic with its partitions.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
         return self._base.describe_topic(name)
 
     # ------------------------------------------------------------ records
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
-        """The log of one partition: the fast, plain way to append and to read.
+        """The log of one partition: the fast, plain way to append and read.
 
-        Always the same object for the same partition.
+        The same object for every call with the same partition.
 
         Raises:
-            UnknownTopic, UnknownPartition: as they say.
+            UnknownTopic, UnknownPartition: see ``logdb.errors``.
         """
         try:
             return self._session.log(topic, partition)
@@ -234,10 +233,10 @@ class Database(Administration):
             timestamp_ms: The record's time, milliseconds since 1970; None: now.
 
         Returns:
-            Where it lies; its ``timestamp_ms`` is -1 where the log took its own clock.
+            Its position; ``timestamp_ms`` is -1 if the log stamped it with its own clock.
 
         Raises:
-            As ``Log.append``; UnknownPartition where a callable leaves the range; InvalidTopic where ``topic`` is internal.
+            As ``Log.append``; UnknownPartition for a partition out of range; InvalidTopic for an internal topic.
         """
         partition = self._choose(topic, key, partitioner)
         offset = self._base.log(topic, partition).append(value, key, headers=headers, timestamp_ms=timestamp_ms, durability=durability)
@@ -254,15 +253,15 @@ class Database(Administration):
         timestamps_ms: Iterable[int] | None = None,
         durability: Durability | None = None,
     ) -> list[RecordMetadata]:
-        """Append many records, each to its partition; each partition's are written before this returns.
+        """Append many records, each to its partition; all are written before this returns.
 
-        Not atomic over partitions.
+        Not atomic across partitions.
 
         Returns:
-            Where each record lies, in the order given.
+            The position of each record, in the order given.
 
         Raises:
-            As ``Log.append_many``; InvalidTopic where ``topic`` is internal.
+            As ``Log.append_many``; InvalidTopic for an internal topic.
         """
         try:
             values = list(values)
@@ -306,20 +305,20 @@ class Database(Administration):
         """Send records without waiting for the disk: ``send`` returns a future, a thread writes.
 
         Args:
-            transactional_id: Of an application whose records count when their transaction is committed: the producer
+            transactional_id: Makes a transactional producer: records become visible when their transaction is committed.  It
                 has ``begin_transaction``, ``commit_transaction``, ``abort_transaction``, and the option
                 ``transaction_timeout_ms`` (60,000), after which a transaction is aborted.  ``db.transaction`` is
-                the shorter way.
+                shorter.
             options: ``help(logdb.ProducerOptions)`` lists them with their defaults.
 
         Returns:
             A context manager that closes itself; closing the database closes it, too.
 
         Raises:
-            InvalidConfig: An option cannot be so; it says which, and what is allowed.
+            InvalidConfig: An option is invalid; the error has its name and its range.
             TypeError: There is no such option.
             CodecMissing: The package of ``compression_type`` is not installed.
-            ReadOnly, Closed, Forked: as they say.
+            ReadOnly, Closed, Forked: see ``logdb.errors``.
 
         Source: Kafka's producer configs of these names.
         """
@@ -330,7 +329,7 @@ class Database(Administration):
         return self._open_producer(Producer, options)
 
     def _open_producer(self, kind: "type[P]", options: dict[str, Any]) -> "P":
-        """A producer of a kind, which is told of changes of topics and closed with the database."""
+        """A producer that sees changes of topics and is closed with the database."""
         from logdb.client.producer.producer import ProducerOptions
 
         known = ProducerOptions.__annotations__.keys() | {"transactional_id"}
@@ -359,20 +358,20 @@ class Database(Administration):
                 tx.send("out", value)
                 tx.send_offsets(consumer)
 
-        Committed at the end of the block; aborted if an exception leaves it, which goes on.  Whoever used the id before,
-        and is still at it, is fenced; in a loop it is taken over once, not every time.
+        Committed at the end of the block; aborted if an exception leaves it.  A former producer of the id that is still
+        running is fenced; a loop fences it once, not every time.
 
-        A consumer whose offsets were sent goes back to the last committed ones when they are aborted.  One that was polled
-        for a block that never came to ``send_offsets`` stays where it is: ``consumer.seek_to_committed()``.
+        After an abort, a consumer whose offsets were sent goes back to its committed ones.  A consumer that was polled in a
+        block that did not reach ``send_offsets`` keeps its position: call ``consumer.seek_to_committed()``.
 
         Args:
-            transactional_id: A name that is this application's, over restarts, too.
-            transaction_timeout_ms: After which it is aborted, from its first record on; 1 to ``transaction.max.timeout.ms`` (900,000).
+            transactional_id: A name of this application, the same after a restart.
+            transaction_timeout_ms: Aborts it so long after its first record; 1 to ``transaction.max.timeout.ms`` (900,000).
             options: Those of ``producer``.
 
         Raises:
-            where the block is entered, InvalidTransactionTimeout; where it ends, ProducerFenced, and whatever kept a
-            record from being written: the transaction was aborted.
+            InvalidTransactionTimeout at the begin of the block; at its end ProducerFenced, and the error of a record that was not
+            written: the transaction was aborted.
         """
         if self._transactions is None:
             from logdb.client.producer.transaction import Transactions
@@ -405,14 +404,14 @@ class Database(Administration):
         iteration_timeout_ms: int | None = None,
         client_id: str = "logdb",
     ) -> "Consumer":
-        """Read topics: alone, or with ``group_id`` as a member of a group that shares their partitions.
+        """Read topics: alone, or with ``group_id`` as a member of a group.
 
         Args:
-            topics, pattern: What to subscribe to, as ``Consumer.subscribe``; neither: ``subscribe`` or ``assign`` says it.
-            others: ``help(logdb.ConsumerConfig)`` says what each does.
+            topics, pattern: As for ``Consumer.subscribe``; neither: call ``subscribe`` or ``assign``.
+            others: see ``help(logdb.ConsumerConfig)``.
 
         Raises:
-            InvalidConfig: An option cannot be so; it names it.
+            InvalidConfig: An option is invalid; the error names it.
             UnknownTopic: One of the topics does not exist.
         """
         from logdb.client.consumer.config import ConsumerConfig
@@ -476,7 +475,7 @@ class Database(Administration):
         return count
 
     def _partitioner(self, wanted: "str | Partitioner | None") -> Partitioner:
-        """One partitioner for each name, since the default one and round robin have a state."""
+        """One partitioner object per name, because the default one and round robin have a state."""
         if callable(wanted):
             return wanted
         made = self._partitioners.get(wanted)
@@ -490,16 +489,16 @@ class Database(Administration):
     ) -> "Table":
         """A topic as a mapping from its keys to their latest values, kept current.
 
-        The first look reads the topic; what was read stays in ``views/``, so that the next time goes on from there.
-        With ``mode="r"``, or over a URL, it lies in a temporary directory.
+        The first access reads the topic; the result stays in ``views/``, where the next opening continues.  With ``mode="r"``, or
+        behind a URL, the view is in a temporary directory.
 
         Args:
-            topic: With or without compaction.
-            key_deserializer, value_deserializer: What makes keys and values of bytes, as those of ``logdb.serde``; None: they
-                stay bytes, and a str is looked up as UTF-8.
+            topic: Compacted or not.
+            key_deserializer, value_deserializer: Deserializers, as those of ``logdb.serde``; None: keys and values are
+                bytes, and a str key is encoded as UTF-8.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
         from logdb.client.table.table import Table  # few programs need it
 
@@ -512,24 +511,24 @@ class Database(Administration):
 
     @abstractmethod
     def _open_views(self) -> "TopicViews":
-        """Where the views of tables are kept."""
+        """The views of the database's tables."""
 
     @checked_call
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Delete the records of a partition before an offset, for good; when this returns, they are gone.
+        """Delete the records of a partition before an offset, finally; when this returns, they cannot be read any more.
 
-        Their space comes back a segment at a time: one that also holds a later record stays whole on the disk.
+        Their space is freed by whole segments: one that also has a later record stays on the disk.
 
         Args:
-            before_offset: In [start_offset, end_offset]; -1: the end, so all records there are now.
+            before_offset: In [start_offset, end_offset]; -1: the end, so all present records.
 
         Returns:
             The new log start offset.
 
         Raises:
-            OffsetOutOfRange: ``before_offset`` is not in the log; nothing was deleted, as with all that follow.
+            OffsetOutOfRange: ``before_offset`` is not in the log; nothing was deleted, also with the next errors.
             PolicyViolation: The topic's ``cleanup.policy`` is ``compact`` alone.
-            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``.
 
         Source: DeleteRecords of Kafka (KIP-107).
         """
@@ -537,36 +536,36 @@ class Database(Administration):
 
     @checked_call
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
-        """Delete now what the limits of topics ask to delete: ``retention.ms`` and ``retention.bytes``; else it happens by and by.
+        """Delete now what ``retention.ms`` and ``retention.bytes`` allow; otherwise the background does it from time to time.
 
-        Whole segments go, oldest first; the one that is appended to only if all that is in it is too old.  A topic without a
-        limit, and what is or may yet be part of an open transaction, stay.
+        Whole segments are deleted, oldest first; the active one only if all its records are too old.  Topics without a limit, and
+        segments that may belong to an open transaction, stay.
 
         Args:
-            topic: One of them; None: all, behind a URL those of which one may delete records.
-            dry_run: Only say what would go, as far as segments were sealed; with ``mode="r"`` as the last checkpoint knows it.
+            topic: One topic; None: all, behind a URL those whose records the principal may delete.
+            dry_run: Only return the result, for sealed segments; with ``mode="r"`` as of the last checkpoint.
 
         Returns:
-            What went, by topic and partition; nothing of the others.
+            The deleted offsets, by topic and partition; partitions without any are left out.
 
         Raises:
-            UnknownTopic, ReadOnly, DiskFull, SyncFailed: as they say; the other logs were seen to.
+            UnknownTopic, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; the other logs were handled.
         """
         return self._base.enforce_retention(topic, dry_run=dry_run)
 
     @checked_call
     def compact(self, topic: str, partition: int | None = None) -> None:
-        """Keep only the latest record of each key, now: all that was appended before, the active segment too.
+        """Keep only the latest record of each key, now: of all records appended before, the active segment included.
 
-        Offsets stay as they are; the log ends where it did.  In the background the same happens by and by.
+        Offsets do not change, and the log end stays.  Otherwise the background does it from time to time.
 
         Args:
-            partition: One of them; None: all.
+            partition: One partition; None: all.
 
         Raises:
-            PolicyViolation: The topic's ``cleanup.policy`` does not say ``compact``.
-            CorruptionError: A batch is damaged; what holds it was left as it is.
-            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: as they say; no record was lost.
+            PolicyViolation: The topic's ``cleanup.policy`` lacks ``compact``.
+            CorruptionError: A batch is damaged; its segments are unchanged.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed: see ``logdb.errors``; no record was lost.
             Closed: The database was closed meanwhile.
         """
         self._base.compact(topic, partition)
@@ -576,57 +575,57 @@ class Database(Administration):
     @property
     @abstractmethod
     def security(self) -> "SecurityAdmin":
-        """Users, tokens, ACLs and quotas: who may do what where the database is served."""
+        """Users, tokens, ACLs and quotas of a database that is served."""
 
     # ------------------------------------------------------------ as columns
 
     @abstractmethod
     def make_parquet(self, topic: str, partition: int | None = None, *, progress: "Progress | None" = None) -> "list[MadeSidecars]":
-        """Make a Parquet file of each segment that has none, now: of all that was appended before, the active segment too.
+        """Make a Parquet file of each segment without one, now: for all records appended before, the active segment included.
 
-        Those that there are already are checked, and made anew where they are damaged.  With the config ``logdb.parquet`` the
-        same happens in the background, to segments that are full, or old, enough.  Needs pyarrow.
+        Existing files are checked, and rebuilt if damaged.  With the config ``logdb.parquet`` the background does the same for
+        segments that are full, or old enough.  Needs pyarrow.
 
         Args:
-            partition: One of them; None: all.
-            progress: Called after each segment with bytes done, bytes in all, and the partition's name.
+            partition: One partition; None: all.
+            progress: Called after each segment with the bytes done, the bytes in all, and the partition's name.
 
         Returns:
-            What was done, by partition.
+            The result, by partition.
 
         Raises:
             LocalOnly: The database is behind a URL.
             CorruptionError: A batch is damaged.
-            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed, Closed: as they say.
+            UnknownTopic, UnknownPartition, ReadOnly, DiskFull, SyncFailed, Closed: see ``logdb.errors``.
         """
 
     @abstractmethod
     def topic_tiers(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "TopicTiers":
-        """Where each record of a topic is to be read from, as it is now: from a Parquet file, or from a range of a log.
+        """Where to read each record of a topic now: in a Parquet file, or in a range of a log.
 
-        For who reads Parquet himself.  He holds each page against its checksum, and takes a file that is gone by then for
-        an error: retention, or compaction, was faster.
+        For callers that read Parquet themselves.  They must verify the page checksums, and treat a missing file as an error:
+        retention or compaction may have deleted it.
 
         Args:
-            isolation_level: As ``Log.read``; for ``"read_uncommitted"``, a segment with records of aborted transactions is
+            isolation_level: As ``Log.read``; with ``"read_uncommitted"``, a segment with records of aborted transactions is
                 read from the log.
 
         Raises:
             LocalOnly: The database is behind a URL.
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
 
     @abstractmethod
     def topic_dataset(self, topic: str, *, isolation_level: IsolationLevel = "read_uncommitted") -> "pyarrow.dataset.Dataset":
-        """The records of a topic, as they are now, as a dataset: for pyarrow, pandas, polars, duckdb.
+        """The present records of a topic as a dataset: for pyarrow, pandas, polars, duckdb.
 
             duckdb.sql("select key, count(*) from trades group by key")       # trades = db.topic_dataset("trades")
             polars.scan_pyarrow_dataset(db.topic_dataset("trades"))
             db.topic_dataset("trades").to_table(columns=["offset", "value"]).to_pandas()
 
-        What has a Parquet file (``logdb.parquet``, ``make_parquet``) is read when the dataset is; everything else is
-        copied by this call into a temporary file, as large as these records are uncompressed, whose room is given back with
-        the dataset.  Reading fails where a file was removed since (retention, compaction), or has a damaged page.  Needs pyarrow.
+        Records with a Parquet file (``logdb.parquet``, ``make_parquet``) are read when the dataset is; this call copies the others
+        into a temporary file, as large as they are uncompressed, which is freed with the dataset.
+        Reading raises if a file was deleted meanwhile (retention, compaction), or has a damaged page.  Needs pyarrow.
 
         Args:
             isolation_level: As ``topic_tiers``.
@@ -637,7 +636,7 @@ class Database(Administration):
 
         Raises:
             LocalOnly: The database is behind a URL.
-            UnknownTopic, CorruptionError: as they say.
+            UnknownTopic, CorruptionError: see ``logdb.errors``.
         """
 
     # ------------------------------------------------------------ the whole
@@ -652,31 +651,31 @@ class Database(Administration):
 
     @abstractmethod
     def verify(self, progress: "Progress | None" = None) -> "Report":
-        """Check every byte of every file against its neighbours, beside the work that goes on."""
+        """Check every byte of every file, while the database is in use."""
 
     @abstractmethod
     def snapshot(self, path: str | os.PathLike[str], *, progress: "Progress | None" = None) -> "Copied":
-        """Make a frozen copy of the database, under load, in a second or so.
+        """Make a frozen copy of the database, under load, in about a second.
 
-        Sealed segments become hard links, active ones are copied up to where they end (over 64 MiB, they are
-        rolled first).  On another device, or where the file system has no links, all is copied.  A transaction
-        is in the copy as a whole or not at all.  What was acknowledged before the call is in it.  Opened with
-        ``mode="r"``, on a read-only file system too; ``logdb.restore`` makes a database of it.
+        Sealed segments become hard links, active ones are copied up to their end (a larger one than 64 MiB is rolled
+        first).  On another device, or a file system without links, everything is copied.  A transaction is in the copy as a whole
+        or not at all.  Records acknowledged before the call are in it.  Open it with ``mode="r"``, also on a read-only file
+        system; ``logdb.restore`` makes a database of it.
 
         Args:
-            path: A directory that is not there yet, or empty; outside of the database's.
-            progress: Called now and then with bytes copied, bytes to copy in all, and a file's name.
+            path: A directory that is missing or empty, outside the database's.
+            progress: Called now and then with the bytes copied, the bytes to copy, and a file's name.
 
         Returns:
-            How much is in it, and how much of that was copied.
+            The size of the copy, and how much of it was copied.
 
         Raises:
-            TargetNotEmpty: Something is there already.
+            TargetNotEmpty: ``path`` is not empty.
             TargetInside: ``path`` is in the database's directory.
-            DirectoryLocked: Another snapshot to the same place is under way.
+            DirectoryLocked: Another snapshot is being written there.
             CorruptionError: A partition is damaged.
-            ReadOnly: The database was opened for reading and is written to by somebody else, or was not closed cleanly.
-            DiskFull, WriteFailed, SyncFailed: There is no snapshot.
+            ReadOnly: The database was opened for reading, and a process writes to it, or the last one did not close it cleanly.
+            DiskFull, WriteFailed, SyncFailed: No snapshot was made.
         """
 
     @abstractmethod
@@ -685,34 +684,34 @@ class Database(Administration):
     ) -> "Copied":
         """Write the database into one file, compressed and checksummed, under load; ``logdb.restore`` reads it.
 
-        It is of one moment, as a snapshot is.
+        It has one moment of the database, like a snapshot.
 
         Args:
-            path: A file that is not there yet.
-            base: An earlier backup of this database, full or not: what it has is left out.  To restore,
-                it will be needed, and those that it goes onto.
-            progress: Called now and then with bytes done, bytes in all, and what is being read.
+            path: A new file.
+            base: An earlier backup of this database, full or not: its content is left out.  A restore
+                needs it, and all backups that it builds on.
+            progress: Called now and then with the bytes done, the bytes in all, and the file at hand.
 
         Returns:
-            How much is in it, and how large the file is.
+            The size of the content, and of the file.
 
         Raises:
-            TargetNotEmpty: The file is there already.
+            TargetNotEmpty: The file exists.
             TargetInside: ``path`` is in the database's directory.
-            BackupMismatch: ``base`` is of another database.
-            BackupDamaged: ``base`` is no backup, or damaged.
-            ReadFailed: ``base`` is not there, or cannot be read.
-            CorruptionError: The database is damaged; nothing of it is carried into a backup.
+            BackupMismatch: ``base`` belongs to another database.
+            BackupDamaged: ``base`` is not a backup, or is damaged.
+            ReadFailed: ``base`` is missing, or cannot be read.
+            CorruptionError: The database is damaged; a backup never has damaged records.
             ReadOnly: as ``snapshot``.
-            DiskFull, WriteFailed, SyncFailed: There is no backup.
+            DiskFull, WriteFailed, SyncFailed: No backup was made.
         """
 
     def close(self) -> None:
-        """Write and sync everything, then let the next writer in.  Closing twice is no error.
+        """Write and sync everything, then release the lock.  A second call does nothing.
 
         Raises:
-            CloseIncomplete: Records could not be written; it says how many are lost.
-            what a producer's record failed with, of those since its last flush.
+            CloseIncomplete: Records could not be written; the error has their number.
+            the error of a producer's record since its last flush.
         """
         while self._on_close:
             self._on_close.pop()()
@@ -730,15 +729,15 @@ class Database(Administration):
 
     @checked_call
     def on_close(self, function: Callable[[], None]) -> None:
-        """Call a function first thing when the database is closed."""
+        """Register a function to call first when the database is closed."""
         self._on_close.append(function)
 
     def _closing(self, closing: contextlib.ExitStack) -> None:
-        """Register what is to be closed after producers and tables, in reverse."""
+        """Register an object to close after producers and tables, in reverse order."""
         closing.callback(self._base.close)
 
     def _check_not_ended(self) -> None:
-        """Raise Closed once a close has begun: what is made from then on would be closed by nobody."""
+        """Raise Closed if a close has begun, because it would not close a new object."""
         if self._ended:
             raise self._is_closed()
 
@@ -746,7 +745,7 @@ class Database(Administration):
         return Closed(f"the database {self.path} is closed")
 
     def _close_producers(self) -> Exception | None:
-        """Have written what producers have taken; returns what the first of them failed with."""
+        """Close the producers; returns the error of the first record that could not be written."""
         failure: Exception | None = None
         for producer in list(self._producers):
             try:
@@ -757,7 +756,7 @@ class Database(Administration):
 
 
 def _close_all() -> None:
-    """At the end of the interpreter: what was appended is written, as if the application had closed."""
+    """At the end of the interpreter: write everything appended, as a close by the application would."""
     for database in list(_open_databases):
         try:
             database.close()

@@ -1,8 +1,4 @@
-"""The database in a directory: files of its own, and a broker in the process.
-
-Knows what can be done only where the files are: snapshots, backups, checks.  Does not know how they are laid out: the
-store does.
-"""
+"""The database in a directory: a store and a broker in this process."""
 
 import contextlib
 import os
@@ -44,7 +40,7 @@ class LocalDatabase(Database):
         self._broker: Broker | None = None
         self._broker_lock = renewed(threading.Lock())
         if store.mode == "a" and any(topic.name == INTERNAL_TOPICS[1] for topic in store.topics(internal=True)):
-            session = self._session  # without it decisions are not compacted
+            session = self._session  # without it, compaction deletes no transaction's decision
             if not store.was_closed:
                 try:
                     session.settle_leftovers()
@@ -54,11 +50,11 @@ class LocalDatabase(Database):
 
     @property
     def _session(self) -> "Broker":
-        """What producers and consumers talk through; made when it is first needed."""
+        """The session of producers and consumers; made at its first use."""
         broker = self._broker
         if broker is not None:
             return broker
-        from logdb.broker.broker import Broker  # an application that only appends and reads does without it
+        from logdb.broker.broker import Broker  # an application that only appends and reads needs none
         from logdb.coordinator.groups import GroupConfig
 
         minutes = self._offsets_retention_minutes
@@ -146,7 +142,7 @@ class LocalDatabase(Database):
 
     def _closing(self, closing: contextlib.ExitStack) -> None:
         super()._closing(closing)
-        with self._broker_lock:  # one that is being made is there then
+        with self._broker_lock:  # wait for one that is being made
             if self._broker is not None:
                 closing.callback(self._broker.close)
 
@@ -166,7 +162,7 @@ def open_database(
 ) -> LocalDatabase:
     """The database in a directory; see ``client.opening``."""
     if offsets_retention_minutes is not None and offsets_retention_minutes < 1:
-        raise ValueError(f"offsets_retention_minutes {offsets_retention_minutes}: it is to be 1 or more, or None")
+        raise ValueError(f"offsets_retention_minutes {offsets_retention_minutes}: allowed is a whole number, 1 or more, or None")
     return LocalDatabase(
         Store.open(
             path,

@@ -1,7 +1,4 @@
-"""Checking and mending a directory as a whole.
-
-Knows nothing itself: what does the work is imported when it is called, since few programs call it.
-"""
+"""``verify``, ``repair`` and ``restore``: work on a whole directory; imported at their first call, since few programs need them."""
 
 import os
 from collections.abc import Iterable
@@ -12,20 +9,20 @@ from logdb.store.check.report import Copied, Progress, Report
 
 
 def verify(path: str | os.PathLike[str], *, io: IO | None = None, progress: Progress | None = None) -> Report:
-    """Check every byte of a database's directory against its neighbours; changes nothing.
+    """Check every byte of a database's directory; changes no file.
 
-    Works on a closed directory, on one that a crash left, and beside a living writer.
+    Works on a closed directory, after a crash, and beside a writer.
 
     Args:
         path: The directory.
         io: What touches the files; for tests.
-        progress: Called now and then with bytes done, bytes in all, and what is being looked at.
+        progress: Called now and then with the bytes done, the bytes in all, and the path of the file at hand.
 
     Returns:
-        What was looked at and what is wrong; ``report.ok`` where nothing is.
+        How much was checked, and the problems; ``report.ok`` without a problem.
 
     Raises:
-        NotADatabase: There is none.
+        NotADatabase: The directory holds no database.
     """
     from logdb.store.check.verify import verify as work
 
@@ -39,27 +36,27 @@ def restore(
     io: IO | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Make a database of a backup or a snapshot; afterwards it opens for writing.
+    """Make a database from a backup or a snapshot; it opens for writing.
 
-    Every byte is checked.  Each partition begins a new leader epoch, so that a position in what was
-    lost behind its end is told from one in what will be written (``LogTruncated``).
+    Every byte is checked.  Each partition begins a new leader epoch, which separates positions in lost records of the source from
+    positions in new ones (``LogTruncated``).
 
     Args:
-        sources: A backup's file, with all those that it goes onto, in any order; or the directory of a snapshot.
-        path: A directory that is not there yet, or empty.
+        sources: A backup with all backups that it builds on, in any order; or the directory of a snapshot.
+        path: A directory that is missing or empty.
         io: What touches the files; for tests.
         progress: as ``verify``.
 
     Returns:
-        How much was restored.
+        The size of the restored database.
 
     Raises:
-        TargetNotEmpty: Something is there already.
-        BackupDamaged, CorruptionError: A byte is not as it was written; nothing is left in ``path``.
-        BackupMismatch: The files are not one full backup and the increments onto it.
+        TargetNotEmpty: ``path`` is not empty.
+        BackupDamaged, CorruptionError: A byte has changed; ``path`` is removed.
+        BackupMismatch: The files are not one full backup and its increments.
         UnsupportedFormat: A newer logdb wrote it.
-        ReadFailed: A source is not there, or cannot be read.
-        DiskFull, WriteFailed, SyncFailed: There is no database.
+        ReadFailed: A source is missing, or cannot be read.
+        DiskFull, WriteFailed, SyncFailed: No database was made.
     """
     from logdb.store.copy.restore import restore as work
 
@@ -69,19 +66,19 @@ def restore(
 
 
 def repair(path: str | os.PathLike[str], *, execute: bool = False, io: IO | None = None, progress: Progress | None = None) -> Report:
-    """Mend a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
+    """Repair a damaged directory: rebuild catalogue and indexes, and move damaged bytes aside.
 
-    Never deletes what it cannot read.  Every good record stays readable under its offset.
+    Never deletes bytes that it cannot read.  Every good record keeps its offset.
 
     Args:
-        path: The directory; nobody else may have it open.
-        execute: Do it; otherwise only say in ``report.actions`` what would be done.
+        path: The directory; no process may have it open.
+        execute: Carry it out; otherwise only list the actions in ``report.actions``.
         io, progress: as ``verify``.
 
     Raises:
-        DirectoryLocked: Somebody has it open for writing.
+        DirectoryLocked: A process has it open for writing.
         ReadOnly: It is a snapshot.
-        NotADatabase: There is none.
+        NotADatabase: The directory holds no database.
     """
     from logdb.store.check.repair import repair as work
 

@@ -1,7 +1,4 @@
-"""Opening a database by what it is named: a directory, or the URLs of servers.
-
-Knows that a URL's scheme belongs to whichever package announces it.  Does not know what it opens.
-"""
+"""``logdb.open``: opens a directory, or the URLs of servers.  A package announces the URL schemes that it opens by entry points."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +14,15 @@ from logdb.model import Durability
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.state import Mode
 
-Place: TypeAlias = str | os.PathLike[str]
+StrPath: TypeAlias = str | os.PathLike[str]
 
 SESSIONS = "logdb.sessions"
-"""The entry points by which a package says which URL schemes it opens: scheme = module:function(urls, **options) -> Database."""
+"""The group of these entry points: scheme = module:function(urls, **options) -> Database."""
 
 
 @overload
 def open_database(
-    path: Place,
+    path: StrPath,
     *,
     mode: Mode = "a",
     durability: Durability = "interval",
@@ -45,9 +42,9 @@ def open_database(
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
-    ca_file: Place | None = None,
-    cert_file: Place | None = None,
-    key_file: Place | None = None,
+    ca_file: StrPath | None = None,
+    cert_file: StrPath | None = None,
+    key_file: StrPath | None = None,
     batch_size: int = 262_144,
     timeout_ms: int = 30_000,
     connect_timeout_ms: int | None = None,
@@ -55,51 +52,51 @@ def open_database(
 ) -> Database: ...
 
 
-def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
-    """Open the database in a directory, making it if it is not there; or the one that a server holds.
+def open_database(path: "StrPath | Sequence[str]", **options: Any) -> Database:
+    """Open the database in a directory, created if it is missing; or the one of a server.
 
     Args:
         path: The directory; or ``http://host:port``, ``https://host:port``, or several of them, of one server or cluster.
-        mode: ``"a"`` to append and read: one handle at a time.  ``"r"`` to read, beside a writer
+        mode: ``"a"`` to append and read: one handle at a time.  ``"r"`` to read, also beside a writer
             in this or another process.
         durability: What an acknowledged record survives, unless its topic or call says otherwise.
             ``"os"``: the process.  ``"interval"``: the machine too, after ``flush.ms`` (1 s) at most.
             ``"fsync"``: the machine, at once.
         batch_size: Bytes at which an open batch is closed, 101 to 1,048,576.
         linger_ms: How long a record waits in memory for others before it is written, 0 to 60,000.
-        retention_check_interval_ms: How often at most old records are looked for in the background (Kafka's
-            ``log.retention.check.interval.ms``), 1 or more; also when it is opened, when a segment is full, and when it is closed.
-        cleaner_bytes_per_second: What compaction in the background may read and write, over all topics, 1 or more.
+        retention_check_interval_ms: The shortest time between two checks for old records in the background (Kafka's
+            ``log.retention.check.interval.ms``), 1 or more; also checked at an opening, when a segment is full, and at a close.
+        cleaner_bytes_per_second: Limit of compaction's reads and writes in the background, over all topics, 1 or more.
         offsets_retention_minutes: How long the committed offsets of a group without members are kept, 1 or more;
             None: until the group is deleted.
-        io: What touches files and clock; for tests.
+        io: Does file and clock calls; for tests.
         clock: Milliseconds since 1970, for records without a timestamp; None: the machine's,
             read coarsely (it may lag by a tick, 4 ms).
-        user, password: Of a URL: who to be there (HTTP Basic).
-        token: Of a URL: a bearer token instead.  Without any of these, the URL itself (``http://user:password@host``) says who
-            to be, or the variables LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD.
-        ca_file: Of an ``https`` URL: certificates to trust, PEM; None: the system's.
-        cert_file, key_file: Of an ``https`` URL: the certificate to show, and its key, PEM.
-        timeout_ms: Of a URL: how long one request, and all tries of it, may take, 1 or more.
-        connect_timeout_ms: Of a URL: how long to try to reach a server at first, 1 or more; None: 3,000, or ``timeout_ms`` if that is
-            less.  A server that has answered once is waited for by ``timeout_ms``.
+        user, password: For a URL: credentials (HTTP Basic).
+        token: For a URL: a bearer token instead.  Without any of these, the credentials come from the URL itself
+            (``http://user:password@host``), or from the variables LOGDB_TOKEN, or LOGDB_USER and LOGDB_PASSWORD.
+        ca_file: For an ``https`` URL: trusted certificates, PEM; None: the system's.
+        cert_file, key_file: For an ``https`` URL: the client's certificate and its key, PEM.
+        timeout_ms: For a URL: the longest time of one request with all its retries, 1 or more.
+        connect_timeout_ms: For a URL: the longest time to reach a server the first time, 1 or more; None: 3,000, or ``timeout_ms`` if
+            that is less.  After its first answer, ``timeout_ms`` applies.
 
     Returns:
         The database; close it, or use it in a ``with`` statement.
 
     Raises:
-        DirectoryLocked: Another handle appends to it; names the process.
-        NotADatabase: The directory holds something else, or with ``mode="r"`` nothing.
+        DirectoryLocked: Another handle has it open for writing; the error names the process.
+        NotADatabase: The directory holds other files, or with ``mode="r"`` none.
         CatalogueDamaged: ``logdb repair`` rebuilds it.
         UnsupportedFormat: A newer logdb wrote it.
-        ServerUnavailable: No server answers at any of the URLs, or none that is trusted; after the first failure of each a warning
-            is logged.
-        AuthenticationFailed: The server does not know whoever asks.
-        InvalidCertificate: One of the files is not there, or no certificate.
-        ValueError: A URL of a scheme that nothing installed here opens; or a name that looks like something other than a
-            directory's: ``localhost:8080``, ``:memory:``, nothing at all.  A ``Path`` is a path, whatever it looks like.
-        ModuleNotFoundError: A URL needs what the extra ``http`` installs.
-        TypeError: An option that a directory, or a URL, does not have; or neither of the two is given.
+        ServerUnavailable: No server answers at any of the URLs, or none that is trusted; a warning is logged for the first
+            failure of each.
+        AuthenticationFailed: The server refuses the credentials.
+        InvalidCertificate: One of the files is missing, or not a certificate.
+        ValueError: A URL with a scheme that no installed package opens; or a str that looks like a mistake:
+            ``localhost:8080``, ``:memory:``, an empty one.  A ``Path`` is always a path.
+        ModuleNotFoundError: A URL needs the packages of the extra ``http``.
+        TypeError: An option that a directory, or a URL, does not have; or the argument is neither of the two.
     """
     place = directory_or_urls(path)
     if isinstance(place, str):
@@ -108,7 +105,7 @@ def open_database(path: "Place | Sequence[str]", **options: Any) -> Database:
 
 
 def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence[str]", options: Mapping[str, Any]) -> Database:
-    known = getattr(function, "__kwdefaults__", None) or options  # others' callables say for themselves what they lack
+    known = getattr(function, "__kwdefaults__", None) or options  # a callable without defaults raises its own TypeError
     if unknown := options.keys() - known.keys():
         raise TypeError(f"{kind} is opened without {', '.join(sorted(unknown))}; options are {', '.join(known)}")
     try:
@@ -118,7 +115,7 @@ def _opened(kind: str, function: Callable[..., Database], place: "str | Sequence
 
 
 def _session_of(urls: Sequence[str]) -> Callable[..., Database]:
-    """What opens URLs of their scheme."""
+    """The function that opens URLs of their scheme."""
     from importlib.metadata import entry_points  # a directory needs none of these
     from urllib.parse import urlsplit
 

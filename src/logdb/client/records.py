@@ -1,17 +1,14 @@
-"""Records as a consumer hands them out.
-
-Knows their fields.  Does not know where they come from.
-"""
+"""Records as a consumer returns them."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 
 class AnyRecord(Protocol):
-    """A record as a consumer hands it out: a ``Record``, or with deserializers or interceptors a ``ConsumedRecord``.
+    """A record as a consumer returns it: a ``Record``, or with deserializers or interceptors a ``ConsumedRecord``.
 
     Attributes:
-        key, value: bytes or None; or what the deserializer made of them.
+        key, value: bytes or None; or the deserializer's result.
         headers: Pairs of a name and bytes or None.
         timestamp_ms: Milliseconds since 1970.
         leader_epoch: Of the batch that holds it.
@@ -44,7 +41,7 @@ class AnyRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record whose key or value is no longer what the log holds: deserialized, or changed by an interceptor."""
+    """A record whose key or value differs from the log's: deserialized, or changed by an interceptor."""
 
     topic: str
     partition: int

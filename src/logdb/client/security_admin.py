@@ -1,7 +1,6 @@
-"""``db.security``: who may log in to a database that is served, and what they may do there.
+"""``db.security``: users, tokens, ACLs and quotas of a database that is served.
 
-Knows how a password becomes what is kept of it, and where no password is to be sent.  Does not know where that is kept: in a file
-here, or at a server.
+Passwords are hashed here, before they reach the store of credentials: a file, or a server.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +16,15 @@ TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 class SecurityAdmin:
     """Users, tokens, ACLs and quotas; made by ``Database.security``.
 
-    A password is hashed here, and a token made here: neither is kept, nor sent to a server.  What is sent of a password lets whoever
-    reads along try passwords, and pretend to be the server, so it goes over https or to this machine only, unless ``insecure``.
+    A password is hashed here, and a token made here: neither is stored, nor sent to a server.  Someone who reads the hash on its way could
+    try passwords, and pretend to be the server; so it is sent over https or to this machine only, unless ``insecure``.
 
-    Every call raises NotAuthorized where it is a server that does not allow it, SecurityDisabled where that would turn authentication
-    on while nobody could log in, and DiskFull, WriteFailed, SyncFailed or CorruptionError where the file can't be changed.
+    Every call raises NotAuthorized if a server does not allow it, SecurityDisabled if it would turn authentication on while no
+    principal has credentials, and DiskFull, WriteFailed, SyncFailed or CorruptionError if the file cannot be changed.
     """
 
     def __init__(self, store: CredentialStore, open_url: str | None = None) -> None:
-        """Of a credential store; ``open_url`` is the URL of it over which others may read along, if it has one."""
+        """``open_url``: the URL of ``store``, if others can read what is sent there."""
         self._store, self._open_url = store, open_url
 
     # ------------------------------------------------------------ users
@@ -47,23 +46,23 @@ class SecurityAdmin:
 
         Args:
             name: 1 to 249 printable characters without a colon.
-            password: None: somebody who shows a certificate or a token instead.
-            super_user: May do anything, whatever the ACLs say.
-            iterations: What one try of a password costs, 4,096 to 1,000,000.
-            insecure: Send it where others may read along, too.
+            password: None: the user has a certificate or a token instead.
+            super_user: The user may do everything, ACLs do not apply.
+            iterations: The cost of one password check, 4,096 to 1,000,000.
+            insecure: Send the hash even if others can read it.
 
         Raises:
-            CredentialExists: There is one of that name.
-            InvalidSecurity: The name, the password or the iterations cannot be.
-            InsecureConnection: Others may read along.
+            CredentialExists: A user of that name already exists.
+            InvalidSecurity: The name, the password or the iterations are invalid.
+            InsecureConnection: Others could read the hash.
         """
         self._store.add_user(name, self._credentials(password, iterations, insecure), super_user=super_user)
 
     def set_password(self, name: str, password: str, *, iterations: int = ITERATION_COUNT, insecure: bool = False) -> None:
-        """Set another password; the old one is of no use any more.
+        """Replace the password.
 
         Raises:
-            UnknownCredential: There is no such user.
+            UnknownCredential: No user has that name.
             InvalidSecurity, InsecureConnection: as ``add_user``.
         """
         self._store.set_password(name, self._credentials(password, iterations, insecure))
@@ -79,12 +78,12 @@ class SecurityAdmin:
             raise InvalidSecurity(str(error)) from None
 
     def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
-        """Change a user's quotas, or whether it is a super user; the name may also be one that a certificate gives.
+        """Change a user's quotas, or whether it is a super user; the name may also be the principal of a certificate.
 
         Args:
-            name: None: the quota of all without one of their own.
-            quota: ``produce_bytes``, ``fetch_bytes``, ``requests`` a second; None: as much as they like.  What is not named stays.
-            super_user: None: as it is.
+            name: None: the quota of all principals without their own.
+            quota: ``produce_bytes``, ``fetch_bytes``, ``requests`` per second; None: unlimited.  Missing ones stay.
+            super_user: None: unchanged.
 
         Raises:
             InvalidSecurity: Nothing was changed.
@@ -95,58 +94,58 @@ class SecurityAdmin:
         """Delete users with their tokens and quotas; their ACLs stay.
 
         Raises:
-            UnknownCredential: One is not there; none was deleted.
+            UnknownCredential: One does not exist; none was deleted.
         """
         self._store.delete_users(names)
 
     # ------------------------------------------------------------ tokens
 
     def tokens(self) -> list[TokenInfo]:
-        """All tokens, without what they are."""
+        """All tokens, without their secrets."""
         return self._store.tokens()
 
     def create_token(self, name: str, owner: str, *, expires_in_ms: int | None = TOKEN_EXPIRES_IN_MS) -> tuple[str, TokenInfo]:
-        """Make a token, with which programs act as ``owner``.
+        """Make a token, which authenticates programs as ``owner``.
 
         Args:
             expires_in_ms: None: until it is revoked.
 
         Returns:
-            The token, which is kept nowhere; what is kept.
+            The token, which is stored nowhere; and its stored entry.
 
         Raises:
-            CredentialExists, InvalidSecurity: There is none.
+            CredentialExists, InvalidSecurity: No token was made.
         """
         token = new_token()
         return token, self._store.add_token(name, owner, token_hash(token), expires_in_ms=expires_in_ms)
 
     def revoke_tokens(self, *names: str) -> None:
-        """Let tokens be of no use any more.
+        """Revoke tokens.
 
         Raises:
-            UnknownCredential: One is not there; none was revoked.
+            UnknownCredential: One does not exist; none was revoked.
         """
         self._store.revoke_tokens(names)
 
     # ------------------------------------------------------------ ACLs
 
     def acls(self, *filters: AclFilter) -> list[Acl]:
-        """The ACLs that one of the filters finds; without filters, all."""
+        """The ACLs that match one of the filters; without filters, all."""
         return self._store.acls(filters)
 
     def add_acls(self, *acls: Acl) -> None:
-        """Add ACLs; what is there already stays.
+        """Add ACLs; existing ones stay.
 
         Raises:
-            InvalidSecurity: One cannot be; none was added.
+            InvalidSecurity: One is invalid; none was added.
         """
         self._store.add_acls(acls)
 
     def delete_acls(self, *filters: AclFilter) -> list[Acl]:
-        """Delete the ACLs that one of the filters finds; returns them."""
+        """Delete the ACLs that match one of the filters; returns them."""
         return self._store.delete_acls(filters)
 
 
 def only(acls: Sequence[Acl]) -> list[AclFilter]:
-    """Filters that find just these."""
+    """Filters that match exactly these."""
     return [AclFilter(**acl._asdict()) for acl in acls]

@@ -45,26 +45,24 @@ def serve(
     """Serve a database that this process holds, until the server, or the database, is closed.
 
     Args:
-        database: What ``logdb.open`` returned for a directory, to write or to read.
-        http: Address of the HTTP door, ``host:port``; port 0: any that is free.
-        topic_config: Configs of topics that are created through the server and don't say otherwise.  Without ``retention.ms``
-            it is seven days for those that are created by Kafka's APIs or a plain call, and none for those that are
-            created by ``logdb.open(url)``.
-        insecure: Serve other addresses than loopback without TLS and authentication, too.
-        drain_ms: How long closing waits for what is under way.
-        authentication: Whoever asks has to say who they are, even if the database has no users, tokens or ACLs yet; so it
-            is with ``tls_client_ca``, too.
-        super_users: Principals that may do anything, such as ``"User:admin"``.
+        database: The result of ``logdb.open`` for a directory, to write or to read.
+        http: Address of the HTTP door, ``host:port``; port 0: any free one.
+        topic_config: Default configs of topics that are created through the server.  Without ``retention.ms`` it is seven days for
+            topics created by Kafka's APIs or a plain call, and unlimited for those created by ``logdb.open(url)``.
+        insecure: Serve addresses other than loopback without TLS and authentication.
+        drain_ms: How long a close waits for running requests.
+        authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.
+        super_users: Principals without restrictions, such as ``"User:admin"``.
         options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/security.md``; the others: see
             ``docs/http.md``.
 
     Returns:
-        The server; a context manager that closes itself.  ``addresses`` says where it listens.
+        The server; a context manager that closes itself.  ``addresses``: where it listens.
 
     Raises:
-        LocalOnly: The database is behind a URL: its own server serves it.
-        OSError: The address cannot be listened at.
-        InsecureAddress: Others could reach it.
+        LocalOnly: The database is behind a URL: its server serves it.
+        OSError: It cannot listen at the address.
+        InsecureAddress: The address is public, without TLS and authentication.
         InvalidCertificate: A certificate, or a key, cannot be used.
         InvalidConfig: In ``topic_config``.
         ModuleNotFoundError: A door needs a package that is not installed.

@@ -1,7 +1,7 @@
-"""What an application holds to be told of changes of topics.
+"""``db.watch``: an iterator of changes of topics.
 
-Knows how topics were when it told of them last, so that it misses nothing that still matters where the session does not know its
-position any more: its server was restarted, or it was left alone for too long.  Does not know where changes come from.
+It keeps the last known state of the topics.  If the session no longer knows its position (the server restarted, or the iterator
+was idle for too long), it compares that state with the present one, and reports the differences.
 """
 
 import threading
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from logdb.requests.session import Session
 
 _WAIT_MS_MAX = 10_000
-_STOP_WAIT_MS_MAX = 100  # until it looks again whether to stop
+_STOP_WAIT_MS_MAX = 100  # between two checks for a stop
 
 
 class Watch:
@@ -45,10 +45,10 @@ class Watch:
         raise StopIteration
 
     def next_within(self, timeout_ms: int) -> TopicEvent | None:
-        """The next change; None if there is none that is told within that time, or sooner.
+        """The next change; None if none is reported within that time.
 
         Raises:
-            Closed, ServerUnavailable: and whatever else keeps the session from answering.
+            Closed, ServerUnavailable: and other errors of the session.
         """
         if not self._news:
             changes = self._session.changes(self._position, timeout_ms)
@@ -60,7 +60,7 @@ class Watch:
         return self._news.popleft() if self._news else None
 
     def _is_new(self, event: TopicEvent) -> bool:
-        """Whether it says what is not known yet, as a look at all topics may have shown it already; then it is."""
+        """Whether an event is news; a comparison of all topics may have reported it already."""
         name, topic_id, known = event.topic.name, event.topic.topic_id, self._known.get(event.topic.name)
         if event.kind == "topic_deleted":
             if known is None or known.topic_id != topic_id:

@@ -1,8 +1,7 @@
 """Record batches: checking, scanning, building, compression, columns.
 
-Knows Kafka's RecordBatch v2 and the C code behind it; nothing else imports
-``_native``.  Does not know files or topics.  ``codec.arrow`` and the codecs
-import their packages only when they are used.
+Kafka's RecordBatch v2, in Python over the C core; only this package imports ``_native``.  ``codec.arrow`` and the compression
+codecs import their packages at their first use.
 """
 
 from logdb._native._hot import (

@@ -1,13 +1,12 @@
 """Records as Arrow columns.
 
-Knows the layout of Arrow arrays and the two passes of the C core that fill them.  Does not know the log: chunks of
-batches come from an iterator.  pyarrow is imported by the first call, never with the module.
+The C core fills Arrow's arrays in two passes.  pyarrow is imported by the first call.
 
 Each chunk is parsed once, then its keys, values and headers are copied into Arrow's memory at their exact size; the
 batches that come out share nothing with the chunk, nor with each other.
 
-A header's key is text in Arrow and arbitrary bytes in Kafka: each byte of a key that is no UTF-8 becomes ``?``.  One
-record from a careless producer does not make a topic unreadable.
+A header's key is text in Arrow and arbitrary bytes in Kafka: each byte of a key that is not UTF-8 becomes ``?``, so that one bad
+record does not make a topic unreadable.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-"""What is read where no columns are named; ``timestamp_type`` (0 CreateTime, 1 LogAppendTime) is read by name."""
+"""The columns by default; ``timestamp_type`` (0 CreateTime, 1 LogAppendTime) must be named."""
 
 _WANTED = {
     "offset": lib.LOGDB_COLUMN_OFFSET,
@@ -128,10 +127,10 @@ class _Reader:
     # ------------------------------------------------------------ the two passes
 
     def _walk(self, chunk: Buffer, from_offset: int, to_offset: int, *, wanted: int, room: int) -> int:
-        """Pass 1; returns the count of rows.  Without room, that is the most there may be, by the batches' headers.
+        """Pass 1; returns the number of rows; if the memory is too small, an upper bound of it.
 
         Raises:
-            InvalidBatch: The chunk is not what it should be; too large a column is left to the caller.
+            InvalidBatch: The chunk is invalid.  (The caller handles a column that is too large.)
         """
         data = ffi.from_buffer(chunk)
         status = lib.logdb_columns_walk(data, len(data), from_offset, to_offset, wanted, self._rows, room, self._columns, self._sizes)
@@ -146,7 +145,7 @@ class _Reader:
         return largest > _COLUMN_BYTES_MAX
 
     def _middle(self, chunk: Buffer, from_offset: int, to_offset: int, row_count: int, room: int) -> int:
-        """Offset of the row in the middle, where a chunk with too large a column is split."""
+        """Offset of the middle row, at which a chunk with too large a column is split."""
         if row_count < 2:
             raise InvalidBatch(0, f"one record is over {_COLUMN_BYTES_MAX} bytes")
         offsets = self._columns.offset = ffi.new("int64_t[]", room)
@@ -161,7 +160,7 @@ class _Reader:
         setattr(self._columns, name, ffi.cast("void *", buffer.address))
 
     def _allocate_rows(self, row_count: int) -> None:
-        """What pass 1 fills: all that has a fixed size per row."""
+        """The arrays of pass 1: everything with a fixed size per row."""
         if row_count > self._row_room:
             self._rows, self._row_room = ffi.new("logdb_row[]", row_count), row_count
         for name in ("offset", "timestamp"):
@@ -177,7 +176,7 @@ class _Reader:
             self._allocate("header_offsets", (row_count + 1) * 4)
 
     def _allocate_bytes(self) -> None:
-        """What pass 2 fills, at the sizes that pass 1 found."""
+        """The arrays of pass 2, with the sizes that pass 1 computed."""
         sizes = self._sizes
         if self._wanted & lib.LOGDB_COLUMN_KEY:
             self._allocate("key", sizes.key_bytes)

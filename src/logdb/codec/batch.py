@@ -1,9 +1,7 @@
-"""Record batches as the rest of the library sees them: headers, scans, searches.
+"""Record batches: headers, scans, searches.
 
-Knows Kafka's RecordBatch v2 and index entries in memory, through the C core
-(``_native/logdb_native.h`` says what each call does).  Does not know files,
-topics or what to do about a bad batch: it says what is wrong, and callers raise
-the error that has the path.
+The one place in Python that knows the bytes of a RecordBatch v2 header; the C core does the rest (``_native/logdb_native.h``
+says what each call does).  Functions report what is wrong with a batch; callers raise the error with the path.
 
 Threading: functions share nothing.  A Scanner is used by one thread at a time.
 """
@@ -33,7 +31,7 @@ DELETE_HORIZON = 64
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")  # the fields of HeaderFields
 _SPAN = struct.Struct(">qi11xi")  # base offset, length, [epoch, magic, CRC, attributes], last offset delta
-_LENGTH_AT, _LENGTH_FROM = 8, 12  # the length field counts the bytes that follow it
+_LENGTH_AT, _LENGTH_FROM = 8, 12  # the length field counts the bytes behind it
 _MAGIC_AT = 16
 _LAST_OFFSET_DELTA = slice(23, 27)
 _NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
@@ -45,11 +43,11 @@ _scan = lib.logdb_scan
 _expected_batch = lib.logdb_batch_expected
 _SCAN_CRC, _SCAN_GAPS = lib.LOGDB_SCAN_CRC, lib.LOGDB_SCAN_GAPS
 _begun = _new("logdb_scan_state *", {"max_timestamp": -1, "max_timestamp_offset": -1, "indexed_timestamp": -1, "last_base_offset": -1})
-_BEGUN = _begun[0]  # what a scan begins with; lives in _begun
+_BEGUN = _begun[0]  # the initial state of a scan; _begun owns it
 
 
 class Status(IntEnum):
-    """What the core found; the numbers are ``logdb_status``."""
+    """A result of the core; the numbers are ``logdb_status``."""
 
     OK = 0
     SHORT = 1
@@ -180,14 +178,14 @@ _header_fields = operator.attrgetter(*Header._fields)
 
 
 def header_of(batch: Any) -> Header | None:
-    """A ``logdb_batch`` of the core; None where not even the header was there."""
+    """The header of a ``logdb_batch`` of the core; None if the header was cut off."""
     return Header._make(_header_fields(batch)) if batch.size_bytes else None
 
 
 def header(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Status, Header | None]:
-    """Decode the batch header at the begin of ``buf`` and check what it says alone.
+    """Decode the batch header at the begin of ``buf`` and check its fields.
 
-    The CRC is not looked at (see ``check``).
+    ``check`` also checks the CRC.
 
     Args:
         buf: uint8[n], from the first byte of a batch.
@@ -211,7 +209,7 @@ class Span(NamedTuple):
 
 
 def span(buf: Buffer, position: int = 0) -> Span | None:
-    """What the batch header at ``position`` of ``buf`` says of offsets and size, unchecked; None where it is not all there."""
+    """Offsets and size in the batch header at ``position`` of ``buf``, unchecked; None if the header is cut off."""
     if len(buf) - position < HEADER_SIZE_BYTES:
         return None
     base_offset, length, last_offset_delta = _SPAN.unpack_from(buf, position)
@@ -219,10 +217,10 @@ def span(buf: Buffer, position: int = 0) -> Span | None:
 
 
 def expected_batch(buf: bytes, offset: int, last_offset: int, leader_epoch: int) -> int:
-    """The size of the batch at the begin of ``buf`` if it is the one expected; 0 says no more than that it is not.
+    """The size of the batch at the begin of ``buf`` if it is the expected one, otherwise 0.
 
-    It is whole, good (CRC) and uncompressed, holds ``offset``, ends at ``last_offset`` and has
-    the ``leader_epoch`` (-1: any).
+    Expected is a whole, good (CRC), uncompressed batch that holds ``offset``, ends at ``last_offset`` and has the
+    ``leader_epoch`` (-1: any).
     """
     return int(_expected_batch(buf, len(buf), offset, last_offset, leader_epoch))
 
@@ -237,10 +235,10 @@ def check(buf: Buffer, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> tuple[Stat
 
 
 def records_check(records: Buffer, batch: Header, *, keys_required: bool = False) -> Status:
-    """Walk the records of a batch from outside; OK only if each of them is what the header says.
+    """Walk the records of a batch from outside; OK only if all of them agree with the header.
 
     Args:
-        records: uint8[n], what follows the header, decompressed.
+        records: uint8[n], the bytes behind the header, decompressed.
         batch: The header.
         keys_required: Refuse null keys (compacted topics).
     """
@@ -257,7 +255,7 @@ def place(buf: bytearray | memoryview, position: int, base_offset: int, leader_e
 
 
 def seal(buf: bytearray | memoryview, attributes: int, max_timestamp: int) -> None:
-    """Make one batch whole after its bytes changed: ``buf`` is all of it; sets length, attributes, max timestamp, CRC."""
+    """Set length, attributes, max timestamp and CRC of the batch ``buf`` after its bytes changed."""
     data = _from_buffer(buf, require_writable=True)
     if not HEADER_SIZE_BYTES <= len(data) <= BATCH_SIZE_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes are not one batch")
@@ -287,13 +285,12 @@ class _Field:
 
 
 class Scanner:
-    """Walks batches that lie back to back, buffer after buffer, and makes their index entries.
+    """Walks contiguous batches, buffer after buffer, and makes their index entries.
 
-    A segment's scanner lives as long as the segment is active, or is resumed
-    from what another one knew: all fields may be set.
+    A segment's scanner lives as long as the segment is active, or resumes from another one's state: all fields may be set.
     """
 
-    _ROOM = 64  # index entries a call of the core; 128 KiB at one per 4 KiB take 32
+    _ROOM = 64  # index entries per call of the core; 128 KiB at one per 4 KiB take 32
 
     next_offset = _Field()
     """Base offset expected of the next batch."""
@@ -302,9 +299,9 @@ class Scanner:
     end_offset = _Field()
     """The scan stops, OK, before the first batch at or after this offset."""
     max_timestamp = _Field()
-    """Largest so far, -1 at a segment's begin."""
+    """Largest so far, -1 at the begin of a segment."""
     max_timestamp_offset = _Field()
-    """Last offset of the batch that brought it."""
+    """Last offset of the batch with ``max_timestamp``."""
     unindexed_bytes = _Field()
     """Bytes since the last entry of the offset index."""
     indexed_timestamp = _Field()
@@ -328,7 +325,7 @@ class Scanner:
     computed_crc = _Field()
     """CRC of the batch that ended the last call with ``Status.CRC``."""
     expected_epoch = _Field()
-    """Epoch that the batch should have had that ended the last call with ``Status.EPOCH``."""
+    """Epoch expected of the batch that ended the last call with ``Status.EPOCH``."""
 
     def __init__(
         self,
@@ -347,7 +344,7 @@ class Scanner:
         """Begin at a batch boundary.
 
         Args:
-            segment_base_offset: What offsets in index entries are relative to.
+            segment_base_offset: Index entries are relative to it.
             next_offset: Base offset of the first batch; None: the segment's.
             position: File position of the first batch.
             end_offset: See the attribute.
@@ -355,7 +352,7 @@ class Scanner:
             gaps: Offsets may jump forward between batches (compacted segments).
             check_crc: False for batches that were just built or checked.
             with_index: Whether ``index`` and ``time_index`` are filled.
-            index_interval_bytes: An entry is added where more than that lie behind the last one.
+            index_interval_bytes: An entry is added when more bytes than that follow the last one.
             batch_size_max: Larger batches are ``Status.LENGTH``.
         """
         self.index = bytearray()
@@ -386,11 +383,11 @@ class Scanner:
 
         Args:
             buf: uint8[n], borrowed for the call; begins where the last call's ``used`` ended.
-            size_bytes: Bytes that count, from the begin of ``buf``; None: all.
+            size_bytes: Use only so many bytes of ``buf``; None: all.
 
         Returns:
-            OK where the buffer ended with a batch or ``end_offset`` was reached, SHORT where
-            the batch at ``used`` goes on past the buffer, otherwise what is wrong with it.
+            OK at the end of the buffer or at ``end_offset``; SHORT if the batch at ``used`` continues past the buffer;
+            otherwise what is wrong with it.
         """
         state = self._state
         data = _from_buffer(buf)
@@ -407,11 +404,11 @@ class Scanner:
         return _STATUSES[status]
 
     def stopped(self) -> Header | None:
-        """Header of the batch that ended the last call, where that was not OK; None where it is not all there."""
+        """Header of the batch that ended the last call with a status other than OK; None if the header is cut off."""
         return header_of(self._state.stopped)
 
     def resume(self, index: bytes, time_index: bytes) -> None:
-        """Take over the entries of an index up to, and including, that of the batch at ``position``."""
+        """Take the entries of an index up to, and including, that of the batch at ``position``."""
         self.index += index
         self.time_index += time_index
         if time_index:
@@ -420,14 +417,14 @@ class Scanner:
             self.max_timestamp, self.max_timestamp_offset, self.indexed_timestamp = timestamp, offset, timestamp
 
     def close_time_index(self) -> None:
-        """Add the entry of the largest timestamp, if it is not there, as Kafka does where a segment ends."""
+        """Add the entry of the largest timestamp, if it is missing, as Kafka does at the end of a segment."""
         if self.max_timestamp > self.indexed_timestamp:
             offset = self.max_timestamp_offset - self._state.segment_base_offset
             self.time_index = _extended(self.time_index, self.max_timestamp.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big"))
             self.indexed_timestamp = self.max_timestamp
 
     def require(self, *, check_crc: bool, epochs: Sequence[tuple[int, int]] | None) -> None:
-        """Check more, or less, from here on: CRCs (and with them that no offset is left out) and leader epochs."""
+        """Change the checks from here on: CRCs (with them, that offsets have no gaps) and leader epochs."""
         state = self._state
         state.flags = (state.flags & ~(_SCAN_CRC | _SCAN_GAPS)) | _SCAN_CRC if check_crc else state.flags & ~_SCAN_CRC
         self._epochs = ffi.new("int64_t[]", [number for pair in epochs or () for number in pair])
@@ -440,7 +437,7 @@ class Scanner:
         self.time_index = _extended(self.time_index, self._time_entries_view[: state.time_index_count * TIME_INDEX_ENTRY_SIZE_BYTES])
 
     def _scan_on(self, data: Any, size: int) -> int:
-        """Go on after LOGDB_E_ROOM, and put the sums over all calls of the core into the state."""
+        """Continue after LOGDB_E_ROOM, and put the sums over all calls of the core into the state."""
         state = self._state
         used = batch_count = record_count = produced_count = attributes = codecs = 0
         status = int(Status.ROOM)
@@ -473,7 +470,7 @@ def split(batches: memoryview, size_bytes: int) -> list[memoryview]:
 
 
 def last_offset(batches: memoryview) -> int:
-    """The last offset of the last of some checked batches."""
+    """The last offset in a buffer of checked batches."""
     at = 0
     while (after := at + size_at(batches, at)) < len(batches):
         at = after
@@ -484,7 +481,7 @@ def last_offset(batches: memoryview) -> int:
 def find_batch(buf: Buffer, *, offset_min: int = 0, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> int:
     """Position of the first whole batch with a good CRC that begins anywhere in ``buf``, or -1.
 
-    Batches of more than ``size_bytes_max`` bytes, or with a base offset below ``offset_min``, do not count.
+    Batches of more than ``size_bytes_max`` bytes, or with a base offset below ``offset_min``, are skipped.
     """
     data = _from_buffer(buf)
     return int(lib.logdb_find_batch(data, len(data), size_bytes_max, offset_min))
@@ -510,15 +507,15 @@ def find_timestamp(buf: Buffer, from_offset: int, timestamp: int) -> tuple[int, 
     """First record at or after ``from_offset`` whose timestamp is at least ``timestamp``.
 
     Args:
-        buf: uint8[n], checked batches, uncompressed, back to back; what is not a whole batch at the end is left out.
-        from_offset: First offset that counts.
+        buf: uint8[n], checked uncompressed batches, back to back; a partial one at the end is ignored.
+        from_offset: Records before it are ignored.
         timestamp: In ms since 1970.
 
     Returns:
         Its offset and timestamp in ms, or None.
 
     Raises:
-        InvalidBatch: records contradict themselves behind a good CRC.
+        InvalidBatch: Records contradict themselves though the CRC is good.
     """
     data = _from_buffer(buf)
     offset = ffi.new("int64_t *")
@@ -551,7 +548,7 @@ _REASONS = {
 
 
 def explain(status: Status, source: Scanner | Header | None = None, *, computed_crc: int | None = None) -> str:
-    """Say in words what is wrong, with both values where there are two.
+    """The problem as text, with both values where there are two.
 
     Args:
         status: What is wrong.
@@ -581,7 +578,7 @@ def explain(status: Status, source: Scanner | Header | None = None, *, computed_
 
 
 def _extended(entries: bytearray, more: Buffer) -> bytearray:
-    """``entries`` with ``more`` behind them: a new object where a reader searches the old one, which then cannot grow."""
+    """``entries`` with ``more`` appended; a new object while a reader searches the old one, which then cannot grow."""
     try:
         entries += more
     except BufferError:

@@ -1,7 +1,6 @@
 """Log compaction over buffers of batches: which record of a key is the latest, and a copy without the others.
 
-Knows batches of any codec, through the C core (``_native/compact.h`` says what stays).  Does not know files,
-segments or transactions: the caller says what is to become of a batch, by its ``Verdict``.
+The core has the rules (``_native/compact.h``); the caller gives a ``Verdict`` for each batch, by the state of its transaction.
 
 Threading: a KeyMap or a Copy is used by one thread at a time; the GIL is released while the core works.
 """
@@ -19,35 +18,35 @@ from logdb.errors import InvalidBatch
 from logdb.model import OFFSET_MAX, Buffer
 
 _SLOT_SIZE_BYTES = 8
-_SIZE_BYTES_A_SLOT = 32  # of a map: slots three quarters full of keys of 16 bytes fill both of its parts
+_SIZE_BYTES_A_SLOT = 32  # of a map: at three quarters full, with keys of 16 bytes, both of its parts are full
 
 
 class Verdict(IntFlag):
-    """What is to become of a batch; the numbers are compact.h's."""
+    """The treatment of a batch; the numbers are compact.h's."""
 
     PLAIN = 0
     DISCARD = 1
-    """None of its records stays."""
+    """Its records go."""
     RETAIN = 2
-    """It stays, without records if need be."""
+    """The batch stays, if necessary without records."""
     EXPIRES = 4
-    """A marker whose transaction has no data left: it gets a delete horizon."""
+    """A marker of a transaction without remaining data: it gets a delete horizon."""
 
 
 class KeyMap:
     """The latest offset of each key from an offset on, in a fixed amount of memory.
 
-    Keys are compared byte by byte, so those whose hashes collide are told apart.
+    Keys are compared byte by byte, so hash collisions do no harm.
     """
 
     def __init__(self, size_bytes: int, *, first_offset: int = 0, offset_count: int = OFFSET_MAX, hash_mask: int = 2**64 - 1) -> None:
-        """Take the memory, of which the system gives what is touched.
+        """Allocate the memory; the system gives pages only when they are touched.
 
-        Args:
+        size_bytes: In [128, 2^35].  A key takes about 27 bytes plus its own bytes, rounded up to 8.
             size_bytes: In [128, 2^35].  A key takes about 27 bytes and its own, rounded up to 8.
-            first_offset: Below it, earlier passes left only the latest record of each key.
-            offset_count: How many offsets from there on will come, at most.
-            hash_mask: The bits of a hash that count; for tests, which let hashes collide.
+            first_offset: Below it, earlier passes left only the latest record per key.
+            offset_count: An upper bound of the number of offsets from there on.
+            hash_mask: The bits of a hash to use; for tests of collisions.
         """
         bits_size_bytes = min(offset_count // 64 + 1, size_bytes // 64) * 8
         room_bytes = size_bytes - bits_size_bytes
@@ -75,20 +74,20 @@ class KeyMap:
         return int(self._map.key_count)
 
     def find(self, key: bytes) -> int | None:
-        """The latest offset of a key; None if the map does not have it."""
+        """The latest offset of a key; None if the map lacks the key."""
         found = int(lib.logdb_keys_find(self._map, key, len(key)))
         return None if found < 0 else found
 
     def add(self, batches: memoryview, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int) -> tuple[int, bool]:
-        """Note the records of checked batches of any codec that lie at or past ``first_offset``.
+        """Add the records at or past ``first_offset`` of checked batches of any codec.
 
         Args:
-            verdicts: One for each batch; None: all are plain.
-            decompressed_size_bytes_max: Most bytes that the records of one batch may decompress to.
+            verdicts: One per batch; None: all are plain.
+            decompressed_size_bytes_max: Limit of the decompressed records of one batch.
 
         Returns:
-            Bytes of batches that are all in the map, and whether it is full: then the batch behind them is not, or
-            in part only, which does no harm.
+            Bytes of batches that are in the map as a whole, and whether the map is full: then the next batch is missing, or in it in
+            part, which does no harm.
 
         Raises:
             InvalidBatch: A batch or its records contradict themselves.
@@ -115,10 +114,10 @@ class KeyMap:
 
 
 class Copy:
-    """A copy of batches without the records that a key map supersedes; offsets, and so their gaps, are taken by empty batches.
+    """Copies batches without the records that a key map supersedes; empty batches take the offsets of removed ones.
 
-    ``next_offset`` moves on with what was handed out; ``horizon_min_ms`` is the earliest delete horizon in it,
-    ``record_count`` its records, ``changed`` whether a batch in it is not as it came.  Batches that went show in the size alone.
+    ``next_offset``: after the batches returned so far; ``horizon_min_ms``: their earliest delete horizon; ``record_count``: their
+    records; ``changed``: whether one of them differs from its source.  Batches that were removed show only in the size.
     """
 
     def __init__(
@@ -135,9 +134,9 @@ class Copy:
 
         Args:
             base_offset: Of the first batch.
-            end_offset: Batches from here on are copied as they are.
-            horizon_ms: When a tombstone that is met for the first time may go.
-            room_bytes: Of the output buffer, which grows if a batch needs that.
+            end_offset: Batches from here on are copied unchanged.
+            horizon_ms: The delete horizon of tombstones that have none yet.
+            room_bytes: Initial size of the output buffer.
         """
         self._key_map, self._end_offset = key_map, end_offset
         self._out = bytearray(room_bytes)
@@ -157,25 +156,25 @@ class Copy:
 
     @property
     def next_offset(self) -> int:
-        """The offset after what was handed out."""
+        """The offset after the batches returned so far."""
         return int(self._state.next_offset)
 
     @property
     def horizon_min_ms(self) -> int | None:
-        """The earliest delete horizon of what was handed out; None where nothing has one."""
+        """The earliest delete horizon of the batches returned so far; None without one."""
         found = int(self._state.horizon_min_ms)
         return None if found == OFFSET_MAX else found
 
     def feed(
         self, batches: memoryview, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int
     ) -> Iterator[tuple[memoryview, int]]:
-        """Copy checked batches of any codec, which follow on those before; compressed ones are compressed again.
+        """Copy checked batches of any codec, contiguous with those before; compressed ones are compressed again.
 
         Args:
             verdicts, decompressed_size_bytes_max: As for ``KeyMap.add``.
 
         Yields:
-            Batches, in memory that is used again, and the offset after them.
+            Batches, in memory that the next step reuses, and the offset after them.
 
         Raises:
             InvalidBatch, CodecMissing: As ``KeyMap.add``.
@@ -197,7 +196,7 @@ class Copy:
                 yield memoryview(b"".join((filler, again))), next_offset
 
     def finish(self) -> bytes:
-        """The empty batch that takes the last offsets, if the last batches went."""
+        """The empty batch that takes the last offsets, if the last batches were removed."""
         out = bytearray(HEADER_SIZE_BYTES)
         return bytes(out[: lib.logdb_copy_finish(self._state, ffi.from_buffer(out, require_writable=True))])
 

@@ -1,14 +1,13 @@
 """The five codecs of record batches, bounded.
 
-Knows the streams that Kafka's clients write after a batch header, and the packages that read them.  Does not know
-batches or records.
+Reads and writes the streams that Kafka's clients put behind a batch header.
 
-The size of what comes out is bounded before memory is taken for it: by the size that the stream declares where its
-format has one, and piece by piece where it has none or lies.  ``decompress`` never holds more than ``size_bytes_max``
-and a constant (12 MiB at most: a piece, a codec's own tables, zstd's window).
+The output is bounded before memory is taken for it: by the size in the stream where its format has one, and piece by piece where
+it has none or a wrong one.  ``decompress`` never holds more than ``size_bytes_max`` and a constant (12 MiB at most: a piece,
+a codec's own tables, zstd's window).
 
-What is accepted: whatever Kafka's broker (its Java classes) reads whole is read whole.  Bytes that it would silently
-drop are refused, because other readers refuse them or show other records:
+Accepted: every stream that Kafka's broker (its Java classes) reads as a whole.  Refused: bytes that it would silently ignore,
+because other readers refuse them or show other records:
 
 ======  =====================================================  ====================================
 codec   read                                                   refused
@@ -22,8 +21,7 @@ zstd    any number of frames, skippable ones too               what follows the 
                                                                over 128 MiB
 ======  =====================================================  ====================================
 
-(J): Java stops there without an error; (not J): Java cannot read it.  A stream that ends early is refused in every
-codec, as is an empty one.
+(J): Java stops there without an error; (not J): Java cannot read it.  A truncated or empty stream is refused in every codec.
 
 What is written: gzip without a time, so equal batches are equal bytes; snappy in xerial blocks of 32 KiB; lz4 in
 independent blocks of 64 KiB without content size; zstd with the content size.
@@ -42,7 +40,7 @@ from logdb.errors import CodecMissing, InvalidBatch
 from logdb.model import COMPRESSION_TYPES, Buffer
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-_MODULES = {"snappy": "cramjam", "lz4": "lz4.frame", "zstd": "zstandard"}  # the others are Python's own
+_MODULES = {"snappy": "cramjam", "lz4": "lz4.frame", "zstd": "zstandard"}  # the others are in Python itself
 
 _INPUT_STEP = 1 << 16
 _PIECE = 1 << 18
@@ -51,13 +49,13 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # version, least version that can read it
 _XERIAL_BLOCK = 32 << 10
 
-_ZSTD_SKIPPABLE = 0x184D2A50  # magic of frames that hold nothing of ours, but for the lowest 4 bits
+_ZSTD_SKIPPABLE = 0x184D2A50  # magic of frames without data, except for the lowest 4 bits
 _ZSTD_BLOCK_MAX = 128 << 10
 _ZSTD_WINDOW_FREE = 8 << 20  # what every decoder should support (RFC 8878, 3.1.1.1.2); more counts towards the bound
 
 
 def check_installed(compression_type: str) -> None:
-    """See that batches can be built as a topic's ``compression.type`` says.
+    """Check that batches can be built with a topic's ``compression.type``.
 
     Raises:
         CodecMissing: The codec's package is not installed.
@@ -94,7 +92,7 @@ def decompress(codec: int, data: Buffer, size_bytes_max: int) -> Buffer:
         uint8[n], the caller's own; ``data`` itself for codec 0.
 
     Raises:
-        InvalidBatch: At position 0: not a whole stream of that codec, or more than ``size_bytes_max`` bytes in it.
+        InvalidBatch: At position 0: not a whole stream of that codec, or one of more than ``size_bytes_max`` bytes.
         CodecMissing: The codec's package is not installed.
     """
     if not 0 <= codec < len(COMPRESSION_TYPES):
@@ -119,8 +117,8 @@ def _bad(codec: int, reason: object) -> InvalidBatch:
 
 
 def _too_large(codec: int, size_bytes: int | None, size_bytes_max: int) -> InvalidBatch:
-    size = "more than that" if size_bytes is None else f"{size_bytes} bytes"
-    return _bad(codec, f"at most {size_bytes_max} bytes may come out, there are {size}")
+    size = "more" if size_bytes is None else f"{size_bytes} bytes"
+    return _bad(codec, f"at most {size_bytes_max} bytes may be decompressed, there are {size}")
 
 
 def _truncated(codec: int, size_bytes: int) -> InvalidBatch:
@@ -224,7 +222,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
         return
     at = 0
     while at < len(data):
-        if data[at : at + 8] == _XERIAL_MAGIC:  # its versions say nothing: some writers have them little-endian
+        if data[at : at + 8] == _XERIAL_MAGIC:  # its version fields are ignored: some writers have them little-endian
             at += len(_XERIAL_HEADER)
         else:
             size = int.from_bytes(data[at : at + 4], "big")
@@ -264,7 +262,7 @@ def _unlz4(data: memoryview, size_bytes_max: int) -> bytearray:
             raise _too_large(LZ4, declared, size_bytes_max)
         context = frame.create_decompression_context()
         end = _pull(LZ4, data, 0, out, size_bytes_max, lambda piece, room: frame.decompress_chunk(context, piece, max_length=room))
-    except (RuntimeError, ValueError) as error:  # what the package raises has no class of its own
+    except (RuntimeError, ValueError) as error:  # the package has no error class of its own
         raise _bad(LZ4, f"{len(out)} bytes into the frame of {len(data)}: {error}") from None
     if end != len(data):
         raise _bad(LZ4, f"the frame ends at byte {end} of {len(data)}")

@@ -1,7 +1,6 @@
 """Control batches: the marker that ends a transaction on a partition.
 
-Builds and reads them.  Knows the one record of a control batch: key {version int16, type int16}, value {version int16, coordinator epoch
-int32}, big-endian.  Does not know transactions.
+A control batch has one record: key {version int16, type int16}, value {version int16, coordinator epoch int32}, big-endian.
 
 Later versions may add fields at the end, so what follows the known ones is ignored; types that are not a
 transaction's (2 to 6 are KRaft's) are returned as numbers, without an epoch.
@@ -23,7 +22,7 @@ _RECORD = struct.Struct(">5b4sb6sb")  # length, attributes, two deltas; key and 
 
 
 class ControlType(IntEnum):
-    """What a marker says of the transaction of its producer."""
+    """How a marker ends the transaction of its producer."""
 
     ABORT = 0
     COMMIT = 1
@@ -32,7 +31,7 @@ class ControlType(IntEnum):
 class ControlRecord(NamedTuple):
     """One control record.
 
-    ``type`` is a ControlType, or the number of another one; then ``coordinator_epoch`` is None.
+    ``type`` is a ControlType, or the number of another type, with ``coordinator_epoch`` None.
     """
 
     type: ControlType | int
@@ -40,11 +39,11 @@ class ControlRecord(NamedTuple):
 
 
 def build(kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, timestamp_ms: int) -> bytes:
-    """The batch of a marker, at offset 0; the log gives it its own.
+    """The batch of a marker, at offset 0; the log sets its offset.
 
     Args:
         kind: How the producer's transaction ends.
-        coordinator_epoch: Of whoever decided that, in [0, 2^31).
+        coordinator_epoch: Of the deciding coordinator, in [0, 2^31).
         timestamp_ms: When, in milliseconds since 1970.
 
     Source: Kafka's MemoryRecords.withEndTransactionMarker.
@@ -67,16 +66,16 @@ def parse(batch: Buffer) -> ControlRecord:
     """Read the record of one control batch.
 
     Args:
-        batch: uint8[n], from the begin of a checked control batch, never compressed; what follows it is not looked at.
+        batch: uint8[n], begins with a checked control batch, never compressed; later bytes are ignored.
 
     Raises:
-        InvalidBatch: At position 0: not a control batch, or its record is not one of a control batch.
+        InvalidBatch: At position 0: not a control batch, or its record is not a control record.
     """
     status, head = header(batch)
     if status != Status.OK or head is None:
         raise InvalidBatch(0, explain(status, head))
     if not head.attributes & CONTROL or head.attributes & CODEC_MASK or head.record_count != 1:
-        raise InvalidBatch(0, f"no control batch: attributes {head.attributes:#06x}, {head.record_count} records")
+        raise InvalidBatch(0, f"not a control batch: attributes {head.attributes:#06x}, {head.record_count} records")
     data = memoryview(batch)[HEADER_SIZE_BYTES : head.size_bytes]
     size, at = _varint(data, 0)
     if size != len(data) - at:

@@ -1,7 +1,6 @@
-"""Buffers of record batches, whole: checked on the way in, compressed, decompressed, stamped.
+"""Buffers of whole record batches: checked on the way in, compressed, decompressed, stamped.
 
-Knows batch headers, the codecs and the walk over records in the C core.  Does not know the log: offsets are left as
-they are, and what a topic accepts comes in as arguments.
+Offsets are left as they are; the limits of a topic are arguments.
 
 Cost: one crossing into C per batch, two where its records are walked; nothing is done per record in Python.
 """
@@ -33,18 +32,18 @@ from logdb.codec.batch import (
 from logdb.errors import InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
-_RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # or the uncompressed image has no length field
+_RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # otherwise the uncompressed batch could not have a length field
 
 
 class Produced(NamedTuple):
-    """One batch of a producer in a checked buffer: how many records lie before it there, and its header."""
+    """One batch of a producer in a checked buffer: the number of records before it, and its header."""
 
     records_before: int
     header: Header
 
 
 class Incoming(NamedTuple):
-    """What ``check_incoming`` found; every batch of the buffer is good.
+    """The result of ``check_incoming``; every batch of the buffer is good.
 
     ``attributes`` are or-ed over the batches, ``max_timestamp`` is the largest (-1 for an empty buffer); ``produced``
     are the batches with a producer id.
@@ -69,16 +68,16 @@ def check_incoming(
 ) -> Incoming:
     """Walk batches from a producer once: header, CRC, records, decompressed within bounds.
 
-    Base offsets need not be continuous, they will be replaced; inside a batch the offset deltas are 0, 1, 2 ….
+    Base offsets may have gaps, since the log replaces them; inside a batch the offset deltas are 0, 1, 2 ….
 
     Args:
         batches: uint8[n], whole batches back to back; borrowed for the call, not changed.
         keys_required: Refuse records without a key (compacted topics).
         size_bytes_max: Largest batch as it came (``max.message.bytes``).
-        decompressed_size_bytes_max: Most bytes that the records of one batch may decompress to.
+        decompressed_size_bytes_max: Limit of the decompressed records of one batch.
 
     Raises:
-        InvalidBatch: A batch is not what it claims to be; says where it begins and what is wrong with it.
+        InvalidBatch: A batch is invalid; the error has its position and the reason.
         RecordTooLarge: A batch has more than ``size_bytes_max`` bytes.
         CodecMissing: The package of a batch's codec is not installed.
 
@@ -224,7 +223,7 @@ def headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
     """Each batch and its header.
 
     Raises:
-        InvalidBatch: The buffer does not hold whole batches, which whoever checked it should know.
+        InvalidBatch: The buffer does not hold whole batches; it was not checked.
     """
     position = 0
     while position < len(batches):
@@ -238,12 +237,12 @@ def headers(batches: memoryview) -> Iterator[tuple[memoryview, Header]]:
 def compress_batches(batches: Buffer, codec: int, *, size_bytes_max: int = BATCH_SIZE_BYTES_MAX) -> bytes:
     """Compress the records of each batch; offsets, timestamps and producers stay as they are.
 
-    Control batches, empty ones, those compressed already, and those that would grow over ``size_bytes_max`` are passed through.
+    Not compressed are control batches, empty ones, compressed ones, and those that would grow over ``size_bytes_max``.
 
     Args:
         batches: uint8[n], checked batches back to back, borrowed for the call.
         codec: The codec's number, in [0, 4].
-        size_bytes_max: Largest batch that who gets them takes (``max.message.bytes``).
+        size_bytes_max: Largest batch that the receiver accepts (``max.message.bytes``).
 
     Raises:
         CodecMissing: The codec's package is not installed.
@@ -262,18 +261,18 @@ def compress_batches(batches: Buffer, codec: int, *, size_bytes_max: int = BATCH
 
 
 def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | memoryview:
-    """Uncompressed images of batches of any codec, back to back, for whoever walks records.
+    """Uncompressed copies of batches of any codec, back to back, for a walk over their records.
 
     Args:
-        batches: uint8[n], checked batches back to back, offsets rising as in a log.
-        size_bytes_max: Most bytes that the records of one batch may decompress to.
+        batches: uint8[n], checked batches back to back, offsets increasing as in a log.
+        size_bytes_max: Limit of the decompressed records of one batch.
 
     Returns:
-        ``batches`` itself where nothing in it is compressed.  Otherwise new bytes: headers say no codec and the new
-        length, everything else in them, the CRC too, is as it was, so they fail a check of the CRC.
+        ``batches`` itself if none is compressed.  Otherwise new bytes, with codec 0 and the new length in the headers; the CRC is
+        unchanged, so a check of it fails.
 
     Raises:
-        InvalidBatch: A batch does not decompress, or to more than ``size_bytes_max``.
+        InvalidBatch: A batch cannot be decompressed, or not within ``size_bytes_max``.
         CodecMissing: The package of a batch's codec is not installed.
     """
     scanner = Scanner(segment_base_offset=0, gaps=True, check_crc=False, with_index=False)
@@ -289,7 +288,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
             images += image
         else:
             images += image[:HEADER_SIZE_BYTES]
-            if batch.record_count:  # an empty batch, which compaction leaves, need not hold a stream
+            if batch.record_count:  # an empty batch of compaction may have no stream
                 images += _decompressed(image, position, size_bytes_max)
             set_uncompressed(images, begin)
         position += batch.size_bytes
@@ -297,7 +296,7 @@ def decompress_batches(batches: memoryview, size_bytes_max: int) -> bytearray | 
 
 
 def stamp_append_time(batches: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Give all records the time of their append: bit 3, the max timestamp and so the CRC of each batch.
+    """Stamp all batches with the time of their append: attribute bit 3, the max timestamp and the CRC.
 
     Args:
         batches: uint8[n], writable, checked batches back to back; changed in place.
@@ -310,17 +309,17 @@ def stamp_append_time(batches: bytearray | memoryview, timestamp_ms: int) -> Non
 
 
 def stamp_producer(batches: bytearray | memoryview, producer: ProducerIdAndEpoch, base_sequence: int, *, transactional: bool) -> int:
-    """Make batches those of a producer: id, epoch, sequence, the transactional bit and so the CRC of each.
+    """Stamp all batches with a producer: id, epoch, sequence, the transactional bit and the CRC.
 
     Args:
         batches: uint8[n], writable, whole batches of any codec back to back; changed in place.
-        base_sequence: Sequence of the first record, in [0, 2^31); -1: they get none, as what coordinators write.
+        base_sequence: Sequence of the first record, in [0, 2^31); -1: none, as for records of coordinators.
 
     Returns:
-        The sequence of the record after the last; 0 follows on 2^31 - 1.
+        The sequence of the record after the last; after 2^31 - 1 comes 0.
 
     Raises:
-        InvalidBatch: The buffer does not hold whole batches; those before the position it names are stamped.
+        InvalidBatch: The buffer does not hold whole batches; those before the error's position are stamped.
 
     Source: KIP-98.
     """

@@ -1,7 +1,6 @@
-"""Records as Parquet, and as a dataset of Parquet and what is not in Parquet yet.
+"""Records as Parquet, and as a dataset of Parquet files and other records.
 
-Knows the columns, how they are laid out in a file (docs/format.md, "Parquet sidecars"), and pyarrow's datasets.  Does not
-know segments, nor which records are in a file.  pyarrow is imported by the first call, never with the module.
+The columns and their layout in a file: docs/format.md, "Parquet sidecars".  pyarrow is imported by the first call.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
 LOG_COLUMNS = ("key", "value", "offset", "timestamp", "timestamp_type", "headers")
-"""What is to be read of a log for a row."""
+"""The columns to read from a log for a row."""
 
 ROW_GROUP_SIZE_BYTES = 64 << 20
 ROW_GROUP_ROW_COUNT = 512 << 10
@@ -32,7 +31,7 @@ _STATISTICS_COLUMNS = ["key", "topic", "partition", "offset", "timestamp", "time
 
 
 class Sink(Protocol):
-    """Where a file goes; pyarrow asks for no more of it."""
+    """The target of a file, with the methods that pyarrow calls."""
 
     @property
     def closed(self) -> bool: ...
@@ -47,7 +46,7 @@ class Sink(Protocol):
 
 
 def schema() -> "pyarrow.Schema":
-    """The columns: names and types as Spark's Kafka source has them, but for the timestamp's milliseconds."""
+    """The columns: names and types of Spark's Kafka source, except the timestamp, which has milliseconds."""
     pa = import_pyarrow()
     header = pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.schema(
@@ -83,7 +82,7 @@ class Rows:
         )
 
     def _headers(self, array: Any) -> Any:
-        """Null instead of no headers, as Kafka's source for Spark has it."""
+        """Null for no headers, as Spark's Kafka source."""
         import pyarrow.compute as pc
 
         none = pc.equal(array.value_lengths(), 0)
@@ -91,14 +90,14 @@ class Rows:
 
 
 def write(sink: Sink, batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int, metadata: Mapping[str, str]) -> int:
-    """Write one partition's records into a Parquet file, a row group at a time; returns how many rows there are.
+    """Write one partition's records into a Parquet file, one row group at a time; returns the number of rows.
 
     Args:
         batches: With ``LOG_COLUMNS``.
         metadata: Of the file.
 
     Raises:
-        whatever ``sink`` and ``batches`` do.
+        Errors of ``sink`` and ``batches``.
     """
     pa, rows = import_pyarrow(), Rows(topic, partition)
     import pyarrow.parquet as pq
@@ -134,7 +133,7 @@ def write(sink: Sink, batches: "Iterable[pyarrow.RecordBatch]", topic: str, part
 
 
 def footer_size(end: bytes) -> int:
-    """Bytes from the footer's begin to the end of a file, by its last 8 bytes; 0 where those are none of Parquet's.
+    """Bytes from the footer's begin to the end of a file, by its last 8 bytes; 0 if they are not Parquet's.
 
     Source: https://parquet.apache.org/docs/file-format/
     """
@@ -144,9 +143,9 @@ def footer_size(end: bytes) -> int:
 
 
 def spilled(batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int) -> "pyarrow.Table":
-    """Rows of a partition in a file that has no name any more: mapped into memory, and gone with the last who looks at it.
+    """Rows of a partition in an unlinked temporary file, mapped into memory; the file lives as long as its last reader.
 
-    It takes room where temporary files are (TMPDIR), and of memory what the system's page cache gives it.
+    It takes room in TMPDIR, and memory only in the system's page cache.
 
     Args:
         batches: With ``LOG_COLUMNS``.
@@ -167,7 +166,7 @@ def spilled(batches: "Iterable[pyarrow.RecordBatch]", topic: str, partition: int
 
 
 def dataset(paths: Sequence[str], tables: "Sequence[pyarrow.Table]") -> "pyarrow.dataset.Dataset":
-    """The rows of Parquet files, whose pages are held against their checksums, and of tables, as one dataset."""
+    """The rows of Parquet files (page checksums are verified) and of tables, as one dataset."""
     import_pyarrow()
     import pyarrow.dataset as ds
     from pyarrow import fs

@@ -1,18 +1,18 @@
-"""Kafka's message schemas: tables of fields with versions, and what encodes and decodes by them.
+"""Kafka's message schemas: tables of fields with versions, and an encoder and decoder that follow them.
 
-Knows Kafka's primitive types, flexible versions and tagged fields (KIP-482).  Does not know any message: the tables are
-written where their messages are used, in the spelling of Kafka's own message files::
+Covers Kafka's primitive types, flexible versions and tagged fields (KIP-482).  A message's table is written where the message
+is used, in the spelling of Kafka's own message files::
 
     KEY = Message("OffsetCommitKey", "0-1", "none", Field("group", STRING), Field("topic", STRING), Field("partition", INT32))
     KEY.decode(KEY.encode({"group": "g", "topic": "t", "partition": 0}, 1), 1)
 
-Values are dicts by field name; a struct is a dict, an array a list.  Decoding gives every field of the table, those that
-the version lacks with their default; encoding leaves out what the version lacks and takes the default for what is not given.
+Values are dicts by field name; a struct is a dict, an array a list.  Decoding returns every field of the table, with the default
+of those that the version lacks; encoding omits fields that the version lacks and uses the default of those that are missing.
 
-Hostile bytes raise InvalidMessage: every length is compared with what is left before memory is taken, and no table nests
-by what the bytes say.
+Hostile bytes raise InvalidMessage: every length is compared with the remaining bytes before memory is taken, and the bytes cannot
+cause recursion.
 
-Threading: tables are immutable; what a version needs is worked out at its first use.
+Threading: tables are immutable; the functions of a version are built at its first use.
 """
 
 import itertools
@@ -28,7 +28,7 @@ Write: TypeAlias = Callable[[bytearray, Any], None]
 
 
 class Reader:
-    """A place in bytes that were not checked yet."""
+    """A position in unchecked bytes."""
 
     __slots__ = ("data", "position")
 
@@ -77,7 +77,7 @@ def write_uvarint(out: bytearray, number: int) -> None:
 
 
 class Form(NamedTuple):
-    """What decides how a value of a type is written."""
+    """The version, and whether it is flexible: together they decide the encoding of a type."""
 
     version: int
     flexible: bool
@@ -85,7 +85,7 @@ class Form(NamedTuple):
 
 
 class Type(Protocol):
-    """The type of a field: its default, and what writes and reads it in one form."""
+    """The type of a field: its default, and its encoder and decoder for each form."""
 
     default: Any
 
@@ -93,7 +93,7 @@ class Type(Protocol):
 
 
 class _Fixed:
-    """A number, as ``struct`` packs it: the same in every form."""
+    """A number, as ``struct`` packs it; the same in every form."""
 
     def __init__(self, layout: str, default: Any = 0) -> None:
         self.layout, self.default = layout, default
@@ -122,7 +122,7 @@ def _short_lengths(layout: str, *, flexible: bool) -> tuple[bytes, ...]:
 
 
 def _length(kind: str, layout: str, form: Form) -> tuple[Callable[[bytearray, int | None], None], Callable[[Reader], int]]:
-    """What writes and reads the length of a string, of bytes or of an array; -1 is null."""
+    """Writer and reader of the length of a string, of bytes or of an array; -1 is null."""
     fixed = struct.Struct(">" + layout)
     most = (1 << 8 * fixed.size - 1) - 1
     _, flexible, nullable = form
@@ -142,7 +142,7 @@ def _length(kind: str, layout: str, form: Form) -> tuple[Callable[[bytearray, in
         length = reader.uvarint() - 1 if flexible else int(fixed.unpack(reader.take(fixed.size))[0])
         if length < -1 or (length == -1 and not nullable):
             raise InvalidMessage(begin, f"{kind} of length {length}")
-        if length > reader.left:  # an element of an array takes a byte at least
+        if length > reader.left:  # every element of an array takes at least a byte
             raise InvalidMessage(begin, f"{kind} of length {length} where {reader.left} bytes are left")
         return length
 
@@ -207,7 +207,7 @@ UUID = _Fixed("16s", bytes(16))
 STRING = _String()
 BYTES = _Bytes()
 RECORDS = _Bytes(borrowed=True)
-"""Bytes that stay where they are: a memoryview of what was decoded."""
+"""Bytes as a memoryview of the decoded buffer."""
 
 
 class Array:
@@ -283,7 +283,7 @@ class Field:
 class Struct:
     """Fields one after the other; in flexible versions its tagged fields follow.
 
-    Where it may be null, a byte before it says whether it is (-1) or not (1): KIP-893.
+    If the struct may be null, a byte before it says so: -1 null, 1 present (KIP-893).
     """
 
     default: Any = None
@@ -324,7 +324,7 @@ class Struct:
 
 
 class _Run(NamedTuple):
-    """Fields that are written at once: numbers that follow one another (``pack``), or one field of another type (``write``)."""
+    """Fields that are written at once: consecutive numbers (``pack``), or one field of another type (``write``)."""
 
     pack: Callable[..., bytes] | None
     names: tuple[str, ...]
@@ -402,7 +402,7 @@ def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> Non
         last = tag
         begin = reader.position
         field = Reader(reader.take(reader.uvarint()))
-        if tag in tagged:  # others are those of newer writers
+        if tag in tagged:  # newer writers may have others
             name, _, _, read_field = tagged[tag]
             values[name] = read_field(field)
             if field.left:
@@ -414,7 +414,7 @@ class Message:
 
     Args:
         name: Kafka's name of it, for errors.
-        versions: Those that it has ("0-4").
+        versions: Its range of versions ("0-4").
         flexible: Those with compact lengths and tagged fields ("4+", "none").
         fields: Its fields, in their order.
     """
@@ -433,7 +433,7 @@ class Message:
         """The message as bytes, behind ``prefix``.
 
         Raises:
-            InvalidMessage: No such version, a value that its field cannot hold, or None where the version does not allow it.
+            InvalidMessage: An unknown version, a value out of the field's range, or None where the version does not allow it.
         """
         out = bytearray(prefix)
         try:
@@ -446,7 +446,7 @@ class Message:
         """The message at ``position`` of ``data``, and the position after it.
 
         Raises:
-            InvalidMessage: No such version, or the bytes are not such a message.
+            InvalidMessage: An unknown version, or invalid bytes.
         """
         reader = Reader(data, position)
         return self._codec(version)[1](reader), reader.position

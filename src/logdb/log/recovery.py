@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recovered:
-    """A log as it was found: what ``Log`` is made of."""
+    """One log, recovered: what ``Log`` is made of."""
 
     def __init__(self, point: RecoveryPointFile, next_offset: int, read_only_reason: str | None) -> None:
         self.segments: list[Segment] = []
@@ -96,7 +96,7 @@ def recover(
         restarted: The log is open: unfinished files may be those of another thread.
         now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
     """
-    found = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
+    recovered = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
     try:
         names = names_in(io, directory)
     except FileNotFoundError:
@@ -105,43 +105,47 @@ def recover(
     for name in {*cut_off, *unnamed_sidecars(names, sealed)} if not restarted else ():
         remove(io, os.path.join(directory, name))
     bases = sorted(int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log") and name[:20].isdigit())
-    bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, found)
-    _take_sealed(io, directory, sealed, bases, config, found)
-    _load_epochs(io, directory, found)
-    tail = _take_tail(io, directory, entry, sealed, bases, config, found)
+    bases = _remove_below(io, directory, entry.start_offset, names, bases, {segment.base_offset for segment in sealed}, recovered)
+    _take_sealed(io, directory, sealed, bases, config, recovered)
+    _load_epochs(io, directory, recovered)
+    tail = _take_tail(io, directory, entry, sealed, bases, config, recovered)
     if distrust_cache:
         for segment in tail:
             segment.sync()
             segment.open().drop_cache()
     for slot, segment in enumerate(tail):
         _date(segment, entry, io.clock_ms() if now_ms is None else now_ms)
-        if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], found, clean=clean):
+        if not _open_tail(io, directory, entry, segment, tail[slot + 1 :], recovered, clean=clean):
             break
-    if found.segments and found.next_offset == entry.recovery_offset and found.segments[-1].base_offset == entry.recovery_segment:
-        found.segments[-1].append_ms = entry.segment_append_ms or found.segments[-1].append_ms  # nothing came since
-    found.unsealed = found.segments[len(sealed) : -1]
-    if found.point.point.offset > found.next_offset:
-        _note_loss(io, directory, found)
-    if not clean and found.read_only_reason is None:
-        _settle_epochs(io, directory, found, replicated=replicated)
+    if (
+        recovered.segments
+        and recovered.next_offset == entry.recovery_offset
+        and recovered.segments[-1].base_offset == entry.recovery_segment
+    ):
+        recovered.segments[-1].append_ms = entry.segment_append_ms or recovered.segments[-1].append_ms  # nothing came since
+    recovered.unsealed = recovered.segments[len(sealed) : -1]
+    if recovered.point.point.offset > recovered.next_offset:
+        _note_loss(io, directory, recovered)
+    if not clean and recovered.read_only_reason is None:
+        _settle_epochs(io, directory, recovered, replicated=replicated)
     if entry.producers_offset >= 0:
-        _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), found)
-    return found
+        _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), recovered)
+    return recovered
 
 
 def _begin(io: IO, directory: str, entry: LogEntry, *, clean: bool, distrust_cache: bool) -> Recovered:
     """Before a file is looked at: from where on, and up to where they were intact."""
     point = RecoveryPointFile(io, directory, writable=True)
-    found = Recovered(point, entry.start_offset, entry.read_only_reason)
+    recovered = Recovered(point, entry.start_offset, entry.read_only_reason)
     catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if catalogued.offset >= point.point.offset:
         point.point = catalogued
     if not clean:
         point.mend()
     if not clean and (distrust_cache or point.written == NOWHERE):
-        found.indexed = catalogued
-    found.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
-    return found
+        recovered.indexed = catalogued
+    recovered.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
+    return recovered
 
 
 def _date(segment: Segment, entry: LogEntry, now_ms: int) -> None:
@@ -152,7 +156,7 @@ def _date(segment: Segment, entry: LogEntry, now_ms: int) -> None:
 
 
 def _remove_below(
-    io: IO, directory: str, start_offset: int, names: Sequence[str], bases: list[int], named: set[int], found: Recovered
+    io: IO, directory: str, start_offset: int, names: Sequence[str], bases: list[int], named: set[int], recovered: Recovered
 ) -> list[int]:
     """Remove what a kill left of segments that the catalogue has forgotten, wholly below the log start offset; returns the other bases."""
     head = max((base for base in (*bases, *named) if base <= start_offset), default=start_offset)
@@ -161,7 +165,7 @@ def _remove_below(
         segment = Segment(io, directory, base, writable=False)
         if _ends_below(segment, start_offset):
             segment.remove()
-            found.report(f"removed {segment.path}: it lies below the log start offset {start_offset}")
+            recovered.report(f"removed {segment.path}: it lies below the log start offset {start_offset}")
         else:
             below.remove(base)
     kept = set(bases) - set(below)
@@ -184,57 +188,57 @@ def _ends_below(segment: Segment, start_offset: int) -> bool:
     return whole and scanner.next_offset <= start_offset
 
 
-def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, found: Recovered) -> None:
+def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, recovered: Recovered) -> None:
     """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
-    snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, found.report)
-    epochs, usable = found.epochs.entries or None, entry.producers_offset if found.read_only_reason else offset
+    snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, recovered.report)
+    epochs, usable = recovered.epochs.entries or None, entry.producers_offset if recovered.read_only_reason else offset
     kept = [known for known in snapshots if known <= usable]
     for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
         remove(io, producer_snapshot.snapshot_path(directory, newer))
     stale = False
-    for slot in range(sealed_count, len(found.segments)):
+    for slot in range(sealed_count, len(recovered.segments)):
         try:
-            error = load_index(snapshot, offset, found.segments, slot, epochs)
+            error = load_index(snapshot, offset, recovered.segments, slot, epochs)
         except CorruptionError as damage:
-            found.corrupt(damage)
+            recovered.corrupt(damage)
             continue
         if error is not None:
-            found.report(f"{error}; made anew from the log")
-            found.segments[slot].transactions.unsaved = stale = True
+            recovered.report(f"{error}; made anew from the log")
+            recovered.segments[slot].transactions.unsaved = stale = True
     try:
-        replay(snapshot.states, found.segments, offset, found.next_offset, epochs, io.clock_ms())
+        replay(snapshot.states, recovered.segments, offset, recovered.next_offset, epochs, io.clock_ms())
     except CorruptionError as error:
-        found.corrupt(error)
-    found.transactions = Transactions(where, snapshot.states, kept, offset)
-    found.transactions.stale = stale
+        recovered.corrupt(error)
+    recovered.transactions = Transactions(where, snapshot.states, kept, offset)
+    recovered.transactions.stale = stale
 
 
-def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered) -> None:
+def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, recovered: Recovered) -> None:
     """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
     for named in sealed:
         segment = sealed_segment(io, directory, named, index_interval_bytes=config.index_interval_bytes, writable=True)
         if named.base_offset not in bases:
-            found.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
-        found.segments.append(segment)
-        found.next_offset = named.next_offset
+            recovered.corrupt(CorruptionError(segment.path, 0, f"the file of the sealed segment of {named.size_bytes} bytes is missing"))
+        recovered.segments.append(segment)
+        recovered.next_offset = named.next_offset
 
 
-def _load_epochs(io: IO, directory: str, found: Recovered) -> None:
+def _load_epochs(io: IO, directory: str, recovered: Recovered) -> None:
     path = os.path.join(directory, epochs_file.FILE_NAME)
     try:
         epochs = epochs_file.load(io, path)
     except CorruptionError as error:
-        if found.point.point.offset > 0:
-            found.corrupt(error)
+        if recovered.point.point.offset > 0:
+            recovered.corrupt(error)
         return  # nothing was durable yet, nor was this file
-    if epochs is None and found.point.point.offset > 0:
-        found.corrupt(CorruptionError(path, 0, "the file is missing"))
-    found.epochs = epochs or LeaderEpochs()
+    if epochs is None and recovered.point.point.offset > 0:
+        recovered.corrupt(CorruptionError(path, 0, "the file is missing"))
+    recovered.epochs = epochs or LeaderEpochs()
 
 
 def _take_tail(
-    io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, found: Recovered
+    io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, recovered: Recovered
 ) -> list[Segment]:
     """The files after the sealed ones; what does not belong to the log is set aside."""
     named = {segment.base_offset for segment in sealed}
@@ -247,61 +251,63 @@ def _take_tail(
         if base >= first:
             tail.append(segment)
         else:
-            _set_aside(io, segment, ".orphan", found)
+            _set_aside(io, segment, ".orphan", recovered)
     return tail
 
 
 def _open_tail(
-    io: IO, directory: str, entry: LogEntry, segment: Segment, later: Sequence[Segment], found: Recovered, *, clean: bool
+    io: IO, directory: str, entry: LogEntry, segment: Segment, later: Sequence[Segment], recovered: Recovered, *, clean: bool
 ) -> bool:
     """Make ``segment`` the log's last so far; False where the log ends in it and later files are no part of it."""
-    expected = found.next_offset if found.segments else min(segment.base_offset, entry.start_offset)
-    point, intact = found.point.point, found.intact
+    expected = recovered.next_offset if recovered.segments else min(segment.base_offset, entry.start_offset)
+    point, intact = recovered.point.point, recovered.intact
     if segment.base_offset != expected:
         for stray in (segment, *later):
-            if found.read_only_reason is None and stray.base_offset > point.segment:
-                _set_aside(io, stray, ".orphan", found)
+            if recovered.read_only_reason is None and stray.base_offset > point.segment:
+                _set_aside(io, stray, ".orphan", recovered)
         return False
     size_bytes = segment.open().size_bytes()
     segment.size_bytes = segment.room_bytes = size_bytes
-    found.segments.append(segment)
+    recovered.segments.append(segment)
     if segment.base_offset > intact.segment or intact.offset == 0:
         trusted, next_offset = 0, segment.base_offset
     elif segment.base_offset == intact.segment:
         trusted, next_offset = intact.position, intact.offset
     else:  # intact to its end, which the next file's name tells; zeroes reserved ahead may follow
         trusted, next_offset = size_bytes, later[0].base_offset if later else intact.offset
-    found.next_offset = next_offset
+    recovered.next_offset = next_offset
     if trusted > size_bytes or (clean and trusted != size_bytes):
-        found.corrupt(CorruptionError(segment.path, min(trusted, size_bytes), f"the file has {size_bytes} bytes, {trusted} were written"))
+        recovered.corrupt(
+            CorruptionError(segment.path, min(trusted, size_bytes), f"the file has {size_bytes} bytes, {trusted} were written")
+        )
         segment.size_bytes, segment.next_offset = min(trusted, size_bytes), next_offset
         return False
     try:
-        segment.resume(trusted, next_offset, indexed_to=found.indexed_to(segment.base_offset))
+        segment.resume(trusted, next_offset, indexed_to=recovered.indexed_to(segment.base_offset))
     except CorruptionError as error:
-        found.corrupt(error)
+        recovered.corrupt(error)
         segment.size_bytes, segment.next_offset = trusted, next_offset
         return False
-    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, found)
+    goes_on = clean or _scan_rest(io, directory, entry, segment, size_bytes, later, recovered)
     try:
         segment.check_timestamps()
     except CorruptionError as error:
-        found.corrupt(error)
+        recovered.corrupt(error)
     return goes_on
 
 
 def _scan_rest(
-    io: IO, directory: str, entry: LogEntry, segment: Segment, size_bytes: int, later: Sequence[Segment], found: Recovered
+    io: IO, directory: str, entry: LogEntry, segment: Segment, size_bytes: int, later: Sequence[Segment], recovered: Recovered
 ) -> bool:
     """Check everything past the recovery point; the first bad batch ends the log."""
     scanner = segment.scanner
     assert scanner is not None
-    scanner.require(check_crc=True, epochs=found.epochs.entries or None)
+    scanner.require(check_crc=True, epochs=recovered.epochs.entries or None)
     status = segment.scan_to(scanner, size_bytes)
     scanner.require(check_crc=False, epochs=None)
     segment.adopt(scanner)
-    found.next_offset = segment.next_offset
-    if found.next_offset > found.point.point.offset:
+    recovered.next_offset = segment.next_offset
+    if recovered.next_offset > recovered.point.point.offset:
         segment.write_count += 1  # by the process that died
     if segment.size_bytes == size_bytes and status is Status.OK:
         return True
@@ -313,16 +319,16 @@ def _scan_rest(
         return goes_on
     reach = _reach([(segment, ends), *((file, 0) for file in later)])
     if entry.strict and reach > GROUP_SIZE_BYTES:
-        found.corrupt(
+        recovered.corrupt(
             CorruptionError(segment.path, ends, f"{reason}, yet whole batches follow up to {reach} bytes behind, more than one group")
         )
         return False
-    found.report(f"{segment.path} ends at offset {segment.next_offset}: {reason}")
+    recovered.report(f"{segment.path} ends at offset {segment.next_offset}: {reason}")
     if reach:
-        _keep_torn(io, directory, segment, ends, size_bytes, found)
+        _keep_torn(io, directory, segment, ends, size_bytes, recovered)
     for file in later:
         if _reach([(file, 0)]):
-            _set_aside(io, file, ".torn", found)
+            _set_aside(io, file, ".torn", recovered)
         else:
             file.remove()
     _cut(segment)
@@ -368,19 +374,19 @@ def is_zero(segment: Segment, position: int, size_bytes: int) -> bool:
     return True
 
 
-def _note_loss(io: IO, directory: str, found: Recovered) -> None:
+def _note_loss(io: IO, directory: str, recovered: Recovered) -> None:
     """The log ends before its recovery point: whoever reads what is missing gets an error, not the end of the log."""
-    ends, end = found.next_offset, found.point.point.offset
+    ends, end = recovered.next_offset, recovered.point.point.offset
     lost = Segment(io, directory, ends, writable=True)
-    lost.next_offset = found.next_offset = end
-    found.corrupt(CorruptionError(lost.path, 0, f"the log ends at offset {ends}, before the recovery point {end}"))
-    if found.segments and found.segments[-1].base_offset == ends:
-        found.segments[-1].next_offset = end
+    lost.next_offset = recovered.next_offset = end
+    recovered.corrupt(CorruptionError(lost.path, 0, f"the log ends at offset {ends}, before the recovery point {end}"))
+    if recovered.segments and recovered.segments[-1].base_offset == ends:
+        recovered.segments[-1].next_offset = end
     else:
-        found.segments.append(lost)
+        recovered.segments.append(lost)
 
 
-def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, found: Recovered) -> None:
+def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, recovered: Recovered) -> None:
     """Copy what is about to be cut to a ``.torn`` file, durably."""
     path = segment_path(directory, segment.base_offset, f"-{position}.torn")
     with File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as torn:
@@ -390,7 +396,7 @@ def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_byt
             at += read
         torn.sync()
     sync_directory(io, directory)
-    found.report(f"set {size_bytes - position} bytes aside as {path}")
+    recovered.report(f"set {size_bytes - position} bytes aside as {path}")
 
 
 def _cut(segment: Segment) -> None:
@@ -398,27 +404,27 @@ def _cut(segment: Segment) -> None:
     segment.sync()
 
 
-def _set_aside(io: IO, segment: Segment, suffix: str, found: Recovered) -> None:
+def _set_aside(io: IO, segment: Segment, suffix: str, recovered: Recovered) -> None:
     """Rename a file that is no part of the log; never delete it."""
     segment.file = None
     with changing(segment.path):
         io.rename(segment.path, segment.path + suffix)
     sync_directory(io, os.path.dirname(segment.path))
-    found.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
+    recovered.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
 
 
-def _settle_epochs(io: IO, directory: str, found: Recovered, *, replicated: bool) -> None:
+def _settle_epochs(io: IO, directory: str, recovered: Recovered, *, replicated: bool) -> None:
     """After an unclean stop: records written from here on are told from ones that may have been lost.
 
     A log on its own begins an epoch for that.  Of a replicated one, epochs are forgotten that begin behind its end.
     """
-    known = found.epochs
-    first = found.segments[0] if found.segments else None
+    known = recovered.epochs
+    first = recovered.segments[0] if recovered.segments else None
     if not known.entries and first is not None and first.next_offset > first.base_offset:  # the power cut took the file
-        found.epochs = known.begun(first.first_epoch(), first.base_offset)
+        recovered.epochs = known.begun(first.first_epoch(), first.base_offset)
     if replicated:
-        found.epochs = found.epochs.until(found.next_offset)
+        recovered.epochs = recovered.epochs.until(recovered.next_offset)
     else:
-        found.epochs = found.epochs.begun(found.epochs.latest + 1, found.next_offset)
-    if found.epochs.entries != known.entries:
-        epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), found.epochs)
+        recovered.epochs = recovered.epochs.begun(recovered.epochs.latest + 1, recovered.next_offset)
+    if recovered.epochs.entries != known.entries:
+        epochs_file.save(io, os.path.join(directory, epochs_file.FILE_NAME), recovered.epochs)

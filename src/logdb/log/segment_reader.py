@@ -16,7 +16,7 @@ from logdb.codec.batch import BATCH_SIZE_BYTES_MAX
 from logdb.disk import File
 from logdb.errors import CorruptionError
 from logdb.segment import buffers
-from logdb.segment.segment import FROM_THE_BEGIN, HEADER_SIZE, Place, Segment
+from logdb.segment.segment import HEADER_SIZE, READ_FROM_BEGIN, ReadStart, Segment
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
 _NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
@@ -38,7 +38,7 @@ class SegmentReader:
     """
 
     def __init__(
-        self, segment: Segment, offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None, place: Place | None = None
+        self, segment: Segment, offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None, place: ReadStart | None = None
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
         self._stop = segment.size_bytes  # what is written later is for a later reader
@@ -57,7 +57,7 @@ class SegmentReader:
         cls, segment: Segment, offset: int, position: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None
     ) -> "SegmentReader":
         """Go on where another reader stopped: the batch that begins with ``offset`` is at ``position``."""
-        reader = cls(segment, offset, end_offset, epochs, Place(position, buffers.READ_SIZE_BYTES, None))
+        reader = cls(segment, offset, end_offset, epochs, ReadStart(position, buffers.READ_SIZE_BYTES, None))
         reader._scan_from(offset, position)
         return reader
 
@@ -115,7 +115,7 @@ class SegmentReader:
         place, expected, skipped, head = self._place, self._segment.base_offset, 0, span(view)
         if place.last_offset is not None:
             if head is None or head.last_offset != place.last_offset:
-                self._place, self.position = FROM_THE_BEGIN, 0
+                self._place, self.position = READ_FROM_BEGIN, 0
                 return None
             expected = head.base_offset
         while (

@@ -47,6 +47,8 @@ class TailLog(ReadableLog):
     count as aborted.
     """
 
+    fsync_only = False  # nothing is appended here
+
     def __init__(
         self,
         *,

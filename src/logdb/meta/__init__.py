@@ -1,7 +1,6 @@
-"""What a database knows beside its logs: the catalogue, kept in LMDB.
+"""The catalogue, and the views of tables: the data of a database beside its logs, kept in LMDB.
 
-Knows entries, transactions and LMDB.  Does not know the files of a log, nor
-when an entry has to change: that is the store's business.
+``store`` decides when an entry changes, and syncs the log files that it names.
 """
 
 from logdb.meta.catalogue import Catalogue, ReadTransaction, WriteTransaction, check_file, file_checksum

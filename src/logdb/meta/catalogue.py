@@ -1,15 +1,12 @@
-"""The catalogue: which topics, logs and sealed segments there are, recovery points and intents.
+"""The catalogue: topics, logs, sealed segments, recovery points and intents of a database.
 
-The logs are the truth.  The catalogue says which segments exist, how long they
-are and what their bytes add up to once sealed, up to where a log is known to be
-on the disk, and which steps were begun and have to be finished.  It lives in
-``catalogue/``: LMDB's ``data.mdb`` and ``lock.mdb`` (entries: ``entries``).
+The logs are the truth.  The catalogue says which segments exist, the size and CRC of sealed ones, up to where a log is known to
+be on the disk, and which operations of several steps have begun.  It lives in ``catalogue/``: LMDB's ``data.mdb`` and ``lock.mdb``
+(``entries`` has its keys and values).
 
-Every write is one transaction, synced before ``write`` returns: that is its
-commit point.  Reads see one transaction, copy out and end within the call.
+Each write is one transaction, synced before ``write`` returns: its commit point.  A read sees one transaction, copies its
+result out and ends within the call.  The caller syncs log files in the right order before or after a write.
 
-Knows entries and transactions.  Does not know files of a log, nor what order
-they and the catalogue have to be synced in: that is the store's.
 Threading: all methods, from any thread; any number of handles and processes
 read beside one writer.
 """
@@ -35,7 +32,7 @@ _CHUNK_SIZE_BYTES = 1 << 20
 
 
 class ReadTransaction:
-    """The catalogue as of one moment.  Valid inside the call that made it; what it returns stays."""
+    """The catalogue at one moment.  Valid inside the call that made it; its results stay valid."""
 
     def __init__(self, path: str, txn: "lmdb.Transaction[bytes]") -> None:
         self._path = path
@@ -43,9 +40,9 @@ class ReadTransaction:
 
     @property
     def number(self) -> int:
-        """Of the write that is the last to be seen here.
+        """The number of the last write that this transaction sees.
 
-        ``Catalogue.number`` may be ahead of it: a write that is being synced counts there already.
+        ``Catalogue.number`` may be higher: it counts a write while that is being synced.
         """
         return int(self._txn.id())
 
@@ -55,7 +52,7 @@ class ReadTransaction:
         return {entry.name: entry for entry in found}
 
     def topic_names(self) -> tuple[str, ...]:
-        """Names of all topics, in their order; looks at no more of them."""
+        """The names of all topics, sorted; reads no other entries."""
         return tuple(key[len(entries.TOPIC_PREFIX) :].decode("ascii", "replace") for key, _ in self._scan(entries.TOPIC_PREFIX))
 
     def topic(self, name: str) -> TopicEntry | None:
@@ -82,7 +79,7 @@ class ReadTransaction:
         """One log and its sealed segments.
 
         Raises:
-            UnknownTopic, UnknownPartition: it is not, or no longer, there.
+            UnknownTopic, UnknownPartition: There is none, or it was deleted.
         """
         log = self.log(topic, partition)
         if log is None:
@@ -95,15 +92,15 @@ class ReadTransaction:
         return log, self.segments(topic, partition)
 
     def intents(self) -> list[tuple[int, Intent]]:
-        """What was begun and not finished, oldest first."""
+        """The intents that are not cleared, oldest first."""
         return [self._decode(entries.decode_intent, *item) for item in self._scan(entries.INTENT_PREFIX)]
 
     def next_producer_id(self) -> int:
-        """The first producer id that nobody has been given; 0 where nobody ever asked for one."""
+        """The first producer id that is not given out yet."""
         return self._get(entries.PRODUCER_IDS_KEY, lambda _key, value: entries.decode_producer_ids(value)) or 0
 
     def format(self) -> tuple[int, str] | None:
-        """Format number and database id; None in a catalogue that was never finished."""
+        """Format number and database id; None if the creation of the catalogue was interrupted."""
         return self._get(entries.FORMAT_KEY, lambda _key, value: entries.decode_format(value))
 
     def _get(self, key: bytes, decode: Callable[[bytes, bytes], T]) -> T | None:
@@ -127,7 +124,7 @@ class ReadTransaction:
 
 
 class WriteTransaction(ReadTransaction):
-    """Reads that see its own writes, and writes that count once ``Catalogue.write`` returns."""
+    """A transaction that reads its own writes; they are committed when ``Catalogue.write`` returns."""
 
     def __init__(self, path: str, txn: "lmdb.Transaction[bytes]") -> None:
         super().__init__(path, txn)
@@ -140,7 +137,7 @@ class WriteTransaction(ReadTransaction):
         self._put(*entries.encode_topic(entry))
 
     def delete_topic(self, name: str) -> bool:
-        """Forget a topic with its logs and segments; False if it was not there."""
+        """Delete the entries of a topic, its logs and segments; False if there is no such topic."""
         for prefix in (entries.segments_prefix(name), entries.logs_prefix(name)):
             for key in [key for key, _ in self._scan(prefix)]:
                 self._txn.delete(key)
@@ -161,18 +158,18 @@ class WriteTransaction(ReadTransaction):
             self.put_segment(entry)
 
     def delete_segment(self, topic: str, partition: int, base_offset: int) -> bool:
-        """Forget a segment; False if it was not there."""
+        """Delete a segment's entry; False if there is none."""
         return self._txn.delete(entries.segment_key(topic, partition, base_offset))
 
     def add_intent(self, intent: Intent) -> int:
-        """Note an intent; returns the id to clear it by, above those of all open ones."""
+        """Add an intent; returns its id, which is larger than those of all present ones."""
         pending = self.intents()
         intent_id = pending[-1][0] + 1 if pending else 1
         self._put(*entries.encode_intent(intent_id, intent))
         return intent_id
 
     def clear_intent(self, intent_id: int) -> bool:
-        """Forget an intent; False if it was not there."""
+        """Delete an intent; False if there is none."""
         return self._txn.delete(entries.intent_key(intent_id))
 
     def put_next_producer_id(self, producer_id: int) -> None:
@@ -184,7 +181,7 @@ class WriteTransaction(ReadTransaction):
 
 
 class Catalogue:
-    """A handle on a catalogue; handles of one process share the LMDB environment underneath."""
+    """A handle on a catalogue; the handles of one process share an LMDB environment."""
 
     def __init__(self, shared: environment.Environment, *, read_only: bool, database_id: str) -> None:
         self.path = shared.path
@@ -208,19 +205,19 @@ class Catalogue:
 
         Args:
             path: Its directory.
-            create: Make it if it is not there (or was never finished); its parent directory must exist.
+            create: Create it if it is missing (or its creation was interrupted); its parent directory must exist.
             read_only: Read beside a writer in any process.
-            no_lock: With ``read_only``: without LMDB's lock file.  For snapshots, which nobody
-                writes: beside a writer it may read garbage, or crash.
+            no_lock: With ``read_only``: without LMDB's lock file.  Only for snapshots, which no process writes to: beside a
+                writer it may read garbage, or crash.
             io: For making and syncing the directory.
-            map_size_bytes: Address space to begin with; it grows by itself.
+            map_size_bytes: Initial address space; it grows when needed.
 
         Raises:
-            CatalogueDamaged: It is lost, or what is there is no catalogue.
+            CatalogueDamaged: It is missing, or the file is not a catalogue.
             UnsupportedFormat: A newer logdb wrote it.
-            ReadOnly: It may not be written.
-            LogdbError: It may not even be read.
-            DiskFull, WriteFailed, SyncFailed: It could not be made.
+            ReadOnly: This process may not write it.
+            LogdbError: This process may not read it.
+            DiskFull, WriteFailed, SyncFailed: It could not be created.
         """
         io = io or IO()
         create = create and not read_only
@@ -237,7 +234,7 @@ class Catalogue:
             raise
 
     def close(self) -> None:
-        """Give the handle up; the last one of the process closes LMDB.  Closing twice is no error."""
+        """Close the handle; the last one of the process closes LMDB.  A second call does nothing."""
         if not self._closed:
             self._closed = True
             environment.release(self._environment)
@@ -251,17 +248,17 @@ class Catalogue:
     # ------------------------------------------------------------ reads, each in a transaction of its own
 
     def read(self, function: Callable[[ReadTransaction], T]) -> T:
-        """Several reads of one moment; ``function`` may be run again and returns no iterator.
+        """Run several reads in one transaction; ``function`` may be run again, and must not return an iterator.
 
         Raises:
-            CatalogueDamaged: An entry's CRC is wrong, or LMDB met a page that is; the message has the key.
-            Closed, Forked: The handle is of no use any more.
+            CatalogueDamaged: An entry's CRC is wrong, or LMDB found a damaged page; the message has the key.
+            Closed, Forked: The handle cannot be used any more.
         """
         self._check()
         return self._environment.read(lambda txn: function(ReadTransaction(self.path, txn)))
 
     def number(self) -> int:
-        """Of the last write: while it is the same, so is all that can be read.  Costs far less than reading."""
+        """The number of the last write: while it stays the same, so does every read.  Much cheaper than a read."""
         self._check()
         return self._environment.number()
 
@@ -301,16 +298,16 @@ class Catalogue:
     # ------------------------------------------------------------ writes
 
     def write(self, function: Callable[[WriteTransaction], T]) -> T:
-        """Run ``function`` in one transaction; when this returns, what it wrote is on the disk.
+        """Run ``function`` in one transaction; when this returns, its writes are on the disk.
 
         Args:
-            function: Has no effect but on the transaction, since it is run again
-                when the map has to grow.  What it raises undoes the transaction.
+            function: Must have no effect except on the transaction, because it is run again when the map has to grow.
+                Its exception rolls the transaction back.
 
         Raises:
-            DiskFull, WriteFailed: Nothing has changed; the same call may succeed later.
-            SyncFailed: What the disk holds is unknown, and the catalogue takes no more writes.
-            CatalogueDamaged, ReadOnly, Closed, Forked: as they say.
+            DiskFull, WriteFailed: No entry has changed; the same call may succeed later.
+            SyncFailed: The state on the disk is unknown; the catalogue refuses further writes.
+            CatalogueDamaged, ReadOnly, Closed, Forked: see ``logdb.errors``.
         """
         self._check()
         if self.read_only:
@@ -339,12 +336,12 @@ def _make_directory(io: IO, path: str) -> None:
         io.mkdir(path)
     except OSError as error:
         if error.errno in environment.NOT_ALLOWED:
-            raise ReadOnly(f"the catalogue {path} cannot be made: {error}") from error
+            raise ReadOnly(f"the catalogue {path} cannot be created: {error}") from error
         raise write_error(path, 0, error) from error
 
 
 def _check_presence(path: str) -> None:
-    """See that there is a file: LMDB would make a new, empty one."""
+    """Check that the file exists: LMDB would create a new, empty one."""
     try:
         size_bytes = os.stat(os.path.join(path, "data.mdb")).st_size
     except FileNotFoundError:
@@ -359,11 +356,11 @@ def _check_pages(path: str) -> None:
     from logdb.meta.dump import read_in_child  # few programs need it
 
     if problems := read_in_child(path).problems:
-        raise CatalogueDamaged(path, f"data.mdb is shorter than it was: {problems[0]}")
+        raise CatalogueDamaged(path, f"data.mdb is shorter than its pages: {problems[0]}")
 
 
 def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
-    """Check the format of a catalogue just opened, or give a new one its id; returns the id."""
+    """Check the format of an opened catalogue, or give a new one its id; returns the id."""
     if shared.is_cut_short():
         _check_pages(shared.path)
     found = shared.read(lambda txn: ReadTransaction(shared.path, txn).format())
@@ -387,7 +384,7 @@ def _begin(shared: environment.Environment, io: IO, create: bool) -> str:
 
 
 def file_checksum(io: IO, path: str) -> tuple[int, int]:
-    """Size in bytes and CRC-32C of ``data.mdb`` in the catalogue's directory ``path``, which nobody may be writing.
+    """Size and CRC-32C of ``data.mdb`` in the catalogue's directory ``path``; no process may be writing it.
 
     Raises:
         FileNotFoundError: There is none.
@@ -409,10 +406,10 @@ def _checksum(file: File) -> tuple[int, int]:
 
 
 def check_file(io: IO, path: str, expected: tuple[int, int]) -> None:
-    """Compare ``data.mdb`` with what ``file_checksum`` said at the last clean close, before LMDB maps it.
+    """Compare ``data.mdb`` with the ``file_checksum`` of the last clean close, before LMDB maps it.
 
     Raises:
-        CatalogueDamaged: it differs, is missing, or has parts that cannot be read.
+        CatalogueDamaged: It differs, is missing, or is partly unreadable.
         ReadFailed: It cannot be opened.
     """
     try:

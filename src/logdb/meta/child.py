@@ -1,16 +1,14 @@
-"""Look at a catalogue's LMDB file in a process of its own: ``python -I child.py``.
+"""Read a catalogue's LMDB file in a process of its own: ``python -I child.py``.
 
-A damaged page may kill whoever follows its pointers (SIGSEGV, SIGBUS); so this
-program does, and ``dump`` reads what it managed to print.  It imports nothing
-of logdb and does not know entries.
+A damaged page can kill the process that follows its pointers (SIGSEGV, SIGBUS), so this program reads, and ``dump`` takes what
+it printed.  The program imports nothing of logdb and prints entries undecoded.
 
     in    one line of JSON: {"path": directory, "lock": bool, "sys_path": [...]}
     out   lines of JSON: ["error", text], ["entry", key, value] (base64), and as
           the last ["end", entries met, entries that LMDB counts]
 
-Where py-lmdb brings its verifier, that first checks the pages against each
-other without handing them to LMDB: the lists of free pages too, which no read
-touches, but which say where the next transaction writes.
+If py-lmdb has its verifier, that first checks the pages against each other without LMDB: also the lists of free pages, which
+no read touches but which say where the next transaction writes.
 """
 
 import base64
@@ -21,7 +19,7 @@ import sys
 
 
 def say(*line: object) -> None:
-    """One line, at once: nothing may be left in a buffer when a signal comes."""
+    """Print one line, flushed: a signal must not lose it."""
     os.write(1, json.dumps(line).encode("ascii") + b"\n")
 
 
@@ -60,7 +58,7 @@ def walk(path: str, *, lock: bool) -> None:
 def main() -> None:
     request = json.loads(sys.stdin.readline())
     sys.path[:] = request["sys_path"]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to die is part of the job
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here
     if not request["lock"]:
         check_pages(request["path"])
     walk(request["path"], lock=request["lock"])

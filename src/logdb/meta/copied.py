@@ -1,17 +1,16 @@
-"""Reading an LMDB environment of which we may not write the lock file.
+"""A reader of an LMDB environment whose lock file this process may not write.
 
-A reader beside a writer takes a place in ``lock.mdb``, so that the writer does
-not reuse the pages it looks at.  Who may only read the directory (another user,
-a read-only mount) cannot; pages would change under its feet.  It reads a copy:
+A reader beside a writer takes a slot in ``lock.mdb``, so that the writer does not reuse the pages of the reader's transaction.
+A process that may only read the directory (another user, a read-only mount) cannot take one, and pages would change under it.
+It reads a copy:
 
     1. note the number of the last committed transaction, N
     2. read the whole of ``data.mdb``
-    3. look at the number again: still N, or start over
+    3. read the number again: still N, or start over
 
-Transaction N + 1 writes only to pages that N does not use, and its number is
-the last thing it writes.  So what was copied in between is all of N.
+Transaction N + 1 writes only to pages that N does not use, and writes its number last.  So the copy has all of N.
 
-Knows LMDB.  Does not know entries, threads (the caller's gate) or writing.
+Threading: the caller's gate.
 """
 
 import os
@@ -24,10 +23,9 @@ _TRY_COUNT_MAX = 1000
 
 
 def may_lock(path: str) -> bool:
-    """Whether this process can take a reader's place in the directory's ``lock.mdb``.
+    """Whether this process can take a reader's slot in the directory's ``lock.mdb``.
 
-    A missing one is not for a reader to make: it would be the reader's own
-    file, and might keep the writer out.
+    A reader does not create a missing one: the file would belong to the reader's user, and might keep the writer out.
     """
     try:
         os.close(os.open(os.path.join(path, "lock.mdb"), os.O_RDWR | os.O_CLOEXEC))
@@ -37,24 +35,24 @@ def may_lock(path: str) -> bool:
 
 
 class CopiedEnvironment:
-    """What of ``lmdb.Environment`` a reader needs, on a copy of the file."""
+    """The methods of ``lmdb.Environment`` that a reader needs, on a copy of the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._live = lmdb.open(path, readonly=True, create=False, lock=False)  # for what its meta pages say only
+        self._live = lmdb.open(path, readonly=True, create=False, lock=False)  # only for its meta pages
         self.info, self.stat = self._live.info, self._live.stat
         self._copy: lmdb.Environment | None = None
         self._number = -1
 
     def is_stale(self) -> bool:
-        """Whether the writer has committed something since the copy was made."""
+        """Whether the writer has committed since the copy was made."""
         return bool(self._live.info()["last_txnid"] != self._number)
 
     def refresh(self) -> None:
-        """Copy anew; no transaction may be open.
+        """Make a new copy; no transaction may be open.
 
         Raises:
-            LogdbError: The writer commits faster than the file can be copied, or there is nowhere to put it.
+            LogdbError: The writer commits faster than the file can be copied, or there is no room for the copy.
         """
         import tempfile  # few programs need it
 
@@ -66,7 +64,7 @@ class CopiedEnvironment:
                     file.write(data)
                 self._copy = lmdb.open(directory, readonly=True, create=False, lock=False, map_size=len(data))
         except OSError as error:
-            raise LogdbError(f"no copy of the catalogue {self._path} can be made, and its lock.mdb may not be written: {error}") from error
+            raise LogdbError(f"the catalogue {self._path} cannot be copied, and its lock.mdb may not be written: {error}") from error
         self._number = number
 
     def _read_whole(self) -> tuple[int, bytes]:

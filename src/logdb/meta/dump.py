@@ -1,7 +1,6 @@
-"""Everything in a catalogue, read by a child process that damage may kill.
+"""Everything in a catalogue, read by a child process, because damage may kill the reader.
 
-Knows the child's protocol and the entries.  Does not know what the entries
-ought to say about files: ``verify`` and ``repair`` do.
+``verify`` and ``repair`` compare the entries with the files.
 """
 
 import base64
@@ -20,11 +19,10 @@ _TIMEOUT_S = 60.0
 
 @dataclass(kw_only=True)
 class CatalogueDump:
-    """What could be read, and what is wrong with the rest.
+    """The readable entries, and the problems of the others.
 
-    ``format`` and ``database_id`` are None if their entry was not found.
-    ``problems`` is empty for a catalogue in which every entry has its CRC and
-    belongs to a topic that is there.
+    ``format`` and ``database_id`` are None if their entry is missing.
+    ``problems`` is empty if every entry has the right CRC and belongs to an existing topic.
     """
 
     format: int | None = None
@@ -42,11 +40,11 @@ def read_in_child(path: str, *, lock: bool = False, timeout_s: float = _TIMEOUT_
 
     Args:
         path: Its directory.
-        lock: Take a place in LMDB's lock file, as is needed beside a writer.
-        timeout_s: Seconds after which the child is killed: damaged pages may form a ring.
+        lock: Take a reader's slot in LMDB's lock file; needed beside a writer.
+        timeout_s: Seconds after which the child is killed: damaged pages may form a cycle.
 
     Returns:
-        All that was read.  Whatever went wrong is among its problems; nothing is raised.
+        All readable entries.  Every failure is one of its problems; nothing is raised.
     """
     dump = CatalogueDump()
     if not os.path.exists(os.path.join(path, "data.mdb")):
@@ -84,7 +82,7 @@ def _run(dump: CatalogueDump, path: str, lock: bool, timeout_s: float) -> list[b
 
 
 def _take(dump: CatalogueDump, line: bytes) -> bool:
-    """Take in a line of the child; True if it is the last."""
+    """Take a line of the child; True if it is the last."""
     try:
         match json.loads(line):
             case ["entry", str(key), str(value)]:
@@ -96,9 +94,9 @@ def _take(dump: CatalogueDump, line: bytes) -> bool:
                     dump.problems.append(f"data.mdb counts {expected} entries, {met} were found")
                 return True
             case other:
-                dump.problems.append(f"the reader of data.mdb said {other!r}")
+                dump.problems.append(f"unexpected output of the reader of data.mdb: {other!r}")
     except ValueError:
-        dump.problems.append(f"the reader of data.mdb said {line[:100]!r}")
+        dump.problems.append(f"unexpected output of the reader of data.mdb: {line[:100]!r}")
     return False
 
 

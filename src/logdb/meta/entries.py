@@ -1,4 +1,4 @@
-"""The catalogue's entries, and how they are written as keys and values.
+"""The catalogue's entries, and their encoding as keys and values.
 
     key                                         value
     f                                           {"format":1,"id":"<uuid of the database>"}
@@ -6,20 +6,16 @@
     l <topic> <partition, 10 digits>            LogEntry
     s <topic> <partition> <base, 20 digits>     SegmentEntry: sealed segments only
     i <id, 20 digits>                           Intent
-    p                                           {"next":…}: producer ids from there on are free
+    p                                           {"next":…}: producer ids from here on are free
 
-Keys are ASCII.  The space sorts before whatever a topic name may hold (Kafka's
-rules), so keys sort as names do, and a prefix that ends in it selects exactly
-one topic or partition; digits of fixed width sort as their numbers.  A value is compact JSON, without the fields that the
-key already says, followed by the CRC-32C of key and JSON (4 bytes, big-endian):
+Keys are ASCII.  The space sorts before every character that a topic name may have (Kafka's rules), so keys sort as names
+do, and a prefix that ends in a space selects exactly one topic or partition; digits of fixed width sort as their numbers.  A
+value is compact JSON, without the fields in the key, followed by the CRC-32C of key and JSON (4 bytes, big-endian):
 
     66                                                   key "f"
     7b 22 66 6f 72 6d 61 74 22 3a 31 7d  30 11 26 5f     {"format":1} and its CRC
 
-The entry ``f`` keeps this encoding in every format, so that an older logdb can
-say what it met.
-
-Knows bytes.  Does not know LMDB, nor what the entries are for.
+The entry ``f`` has this encoding in every format, so that an older logdb can name the format in its error.
 """
 
 import json
@@ -51,19 +47,14 @@ class TopicEntry(NamedTuple):
 class LogEntry(NamedTuple):
     """One partition's log.
 
-    ``start_offset``: log start offset.  ``generation``: grows whenever the
-    set of segments changes, so that a reader notices.  The recovery point:
-    up to ``recovery_offset``, at byte ``recovery_position`` of the segment
-    with base offset ``recovery_segment``, fdatasync has returned.  ``strict``:
-    whatever was appended past it was appended at level ``fsync``.
-    ``leader_epoch``: the latest, as of the last checkpoint of the log.
-    ``producers_offset``: of the snapshot of producers that goes with the
-    recovery point; -1: no batch of a producer was ever accepted.
-    ``clean_offset``: up to there it was compacted; ``delete_horizon_ms``: the
-    earliest time at which a tombstone or marker that compaction kept may go.
-    ``segment_created_ms``: when the segment ``recovery_segment`` was begun,
-    milliseconds since 1970, and ``segment_append_ms``, when it was last
-    appended to below the recovery point; 0: unknown.
+    ``start_offset``: log start offset.  ``generation``: increases whenever the set of segments changes, so that a reader notices.
+    Recovery point: fdatasync has returned for everything up to ``recovery_offset``, at byte ``recovery_position`` of the segment
+    with base offset ``recovery_segment``.  ``strict``: everything after it was appended at level ``fsync``.
+    ``leader_epoch``: the latest, at the last checkpoint of the log.  ``producers_offset``: of the producer snapshot that belongs to
+    the recovery point; -1: the log never had a batch of a producer.  ``clean_offset``: the log is compacted below it.
+    ``delete_horizon_ms``: the earliest time at which a tombstone or marker that compaction kept may be deleted.
+    ``segment_created_ms``: when the segment ``recovery_segment`` was created, milliseconds since 1970; ``segment_append_ms``: when
+    it was last appended to below the recovery point; 0: unknown.
     """
 
     topic: str
@@ -84,10 +75,10 @@ class LogEntry(NamedTuple):
 
 
 class Sidecar(NamedTuple):
-    """The Parquet file that has a segment's records as columns.
+    """The Parquet file with a segment's records as columns.
 
-    ``crc`` is the CRC-32C of the file, ``footer_crc`` that of its last ``footer_size_bytes``.  ``committed_only``: it may
-    lack records, those of transactions that were aborted.
+    ``crc`` is the CRC-32C of the file, ``footer_crc`` that of its last ``footer_size_bytes``.  ``committed_only``: records of
+    aborted transactions may be missing.
     """
 
     size_bytes: int
@@ -101,7 +92,7 @@ class SegmentEntry(NamedTuple):
     """One sealed segment.
 
     ``size_bytes`` and ``crc`` (CRC-32C) are those of the whole ``.log`` file;
-    ``next_offset`` is the base offset of what follows; ``max_timestamp`` and
+    ``next_offset`` is the base offset of the next segment; ``max_timestamp`` and
     ``append_ms`` (the time of the last append) are milliseconds since 1970.
     ``aborted_count`` and ``aborted_crc`` are those of its ``.txnindex``.
     ``sidecar``: None where it has none.
@@ -123,8 +114,7 @@ class SegmentEntry(NamedTuple):
 class Intent(NamedTuple):
     """A committed note of several steps that opening replays.
 
-    ``kind``: ``create``, ``delete``, ``grow``, ``swap`` or ``truncate``; ``body`` is what
-    JSON can hold, and the store's alone to understand.
+    ``kind``: ``create``, ``delete``, ``grow``, ``swap`` or ``truncate``; ``body``: JSON of the store.
     """
 
     kind: str
@@ -136,7 +126,7 @@ class Intent(NamedTuple):
 
 
 def can_be_topic(name: str) -> bool:
-    """Whether keys can hold the name; no topic has one that they cannot."""
+    """Whether a key can hold the name; no topic has another one."""
     return name.isascii() and len(name) <= _NAME_LENGTH_MAX
 
 
@@ -161,7 +151,7 @@ def logs_prefix(topic: str) -> bytes:
 
 
 def segments_prefix(topic: str, partition: int | None = None) -> bytes:
-    """The common start of a topic's segment keys, or of one partition's."""
+    """The common prefix of a topic's segment keys, or of one partition's."""
     return f"s {topic} ".encode("ascii") if partition is None else f"s {topic} {partition:010d} ".encode("ascii")
 
 
@@ -187,7 +177,7 @@ def encode_segment(entry: SegmentEntry) -> tuple[bytes, bytes]:
     key = segment_key(entry.topic, entry.partition, entry.base_offset)
     fields: dict[str, Any] = dict(zip(SegmentEntry._fields[3:], entry[3:], strict=True))
     if entry.sidecar is None:
-        del fields["sidecar"]  # as an older logdb writes it, and reads it
+        del fields["sidecar"]  # so that an older logdb can read the entry
     else:
         fields["sidecar"] = entry.sidecar._asdict()
     return key, _seal(key, fields)
@@ -203,7 +193,7 @@ def encode_producer_ids(next_producer_id: int) -> bytes:
 
 
 class DamagedEntry(ValueError):
-    """A value that its CRC, or its form, contradicts; the text says how."""
+    """A value contradicts its CRC or its form; the text says how."""
 
 
 def decode_format(value: bytes) -> tuple[int, str]:

@@ -1,18 +1,14 @@
-"""The LMDB environment under a catalogue: opened once per process, growing, failing by name.
+"""The LMDB environment of a catalogue: opened once per process, resized when needed; its errors become errors of ``logdb.errors``.
 
     handles (Catalogue)  ──►  Environment, one per data file and process  ──►  lmdb.Environment
                                  gate:   transactions share it, a new map has it alone
                                  writer: one write transaction at a time
 
-Access is one of three levels, and only rises while handles share the
-environment: ``NO_LOCK`` (a snapshot; nobody may write beside it), ``READ``
-(beside a writer in any process) and ``WRITE``.
+Access has three levels, and only rises while handles share the environment: ``NO_LOCK`` (a snapshot: no process writes to it),
+``READ`` (beside a writer in any process) and ``WRITE``.
 
-A fork waits until no transaction is open, since a child that inherits one
-could neither end it nor close the environment.  The child is refused
-(Forked), and closes its copy when it opens the same catalogue itself.
-
-Knows LMDB.  Does not know entries.
+A fork waits until no transaction is open, because a child that inherits one can neither end it nor close the environment.
+The child is refused (Forked), and closes its copy when it opens the same catalogue itself.
 Threading: all methods, from any thread.
 """
 
@@ -43,7 +39,7 @@ _MAP_UNIT_BYTES = 1 << 16  # the largest page of the machines we know
 _ROOM_BYTES = 1 << 20
 
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
-# What LMDB says when the file itself is wrong.  BadTxnError follows on one of the others within a transaction.
+# LMDB's errors for a damaged file.  BadTxnError follows one of the others within a transaction.
 DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
@@ -57,7 +53,7 @@ DAMAGE = (
 
 
 class Access(enum.IntEnum):
-    """What an environment was opened for; higher includes lower."""
+    """The access an environment was opened for; a higher level includes the lower ones."""
 
     NO_LOCK = 0
     READ = 1
@@ -82,7 +78,7 @@ class Environment:
     # ------------------------------------------------------------ transactions
 
     def read(self, function: "Callable[[lmdb.Transaction[bytes]], T]") -> T:
-        """Run ``function`` in a read transaction, perhaps several times; what it returns must not refer to it."""
+        """Run ``function`` in a read transaction, perhaps several times; its result must not refer to the transaction."""
         self._refuse_child()
         while True:
             try:
@@ -95,15 +91,15 @@ class Environment:
                 raise _read_error(error, self.path) from error
 
     def write(self, function: "Callable[[lmdb.Transaction[bytes]], T]", put_size_bytes: Callable[[], int]) -> T:
-        """Run ``function`` in a write transaction and commit it, synced; run it again when the map was too small.
+        """Run ``function`` in a write transaction and commit it, synced; run it again if the map was too small.
 
         Args:
-            function: No effect but on the transaction.
-            put_size_bytes: How much the last run wrote, for a message.
+            function: Must have no effect except on the transaction.
+            put_size_bytes: The number of bytes that the last run wrote, for a message.
 
         Raises:
-            DiskFull, WriteFailed: Nothing was changed.
-            SyncFailed: What the disk holds is unknown; every later write is refused likewise, reads go on.  Its device was told.
+            DiskFull, WriteFailed: No entry has changed.
+            SyncFailed: The state on the disk is unknown; every later write is refused, reads continue.  Other stores on it were told.
         """
         self._refuse_child()
         with self._writer:
@@ -132,10 +128,10 @@ class Environment:
                     raise named from error
 
     def _take_back(self, number: int) -> None:
-        """Make sure that the transaction ``number``, whose commit failed, has not happened, and that the next one can be written.
+        """Ensure that transaction ``number``, whose commit failed, did not happen, and that the next one can be written.
 
-        Where LMDB could not write its meta page it puts the one of before back, unsynced, and refuses all that follows (MDB_PANIC).
-        So it is opened anew, and what it put back is synced: a power cut would else choose between the two.
+        If LMDB could not write its meta page, it restores the previous one, unsynced, and refuses all further calls (MDB_PANIC).
+        So LMDB is opened again, and the restored page is synced: otherwise a power cut would choose between the two.
 
         Raises:
             SyncFailed: The transaction may have happened.
@@ -147,7 +143,7 @@ class Environment:
         except lmdb.PanicError:
             self._reopen(self.access, MAP_SIZE_BYTES)
         except lmdb.Error:
-            return  # it says the same again
+            return  # the file still has the previous one
         try:
             with self._gate.shared():
                 self._own().sync(True)
@@ -155,10 +151,10 @@ class Environment:
         except lmdb.Error as error:
             raise SyncFailed(self.path, str(error)) from error
         if found >= number:
-            raise SyncFailed(self.path, f"its meta page could not be written, yet it is of transaction {found}")
+            raise SyncFailed(self.path, f"its meta page could not be written, but has transaction {found}")
 
     def number(self) -> int:
-        """Of the last transaction that was committed, by whatever process."""
+        """The number of the last committed transaction, of any process."""
         self._refuse_child()
         with self._gate.shared():
             return int(self._present().info()["last_txnid"])
@@ -167,7 +163,7 @@ class Environment:
         return self._lmdb or self._open_again()
 
     def _open_again(self) -> lmdb.Environment | CopiedEnvironment:
-        """LMDB, if it was closed only to be opened anew, and that had failed."""
+        """The LMDB environment; opens it if an earlier attempt to open it again had failed."""
         with self._opening:
             if self._closed:
                 raise Closed(f"the catalogue {self.path} was closed")
@@ -182,12 +178,12 @@ class Environment:
 
     def _refuse_child(self) -> None:
         if self.pid != os.getpid():
-            raise Forked(f"the catalogue {self.path} was opened by process {self.pid}: open the database anew in process {os.getpid()}")
+            raise Forked(f"the catalogue {self.path} was opened by process {self.pid}: open the database again in process {os.getpid()}")
 
     def is_cut_short(self) -> bool:
         """Whether the file ends before the last page that LMDB counts.
 
-        That page may be a free one which was never written; else to touch it is a SIGBUS.
+        If that page is a used one, touching it is a SIGBUS; a free one may never have been written.
         """
         with self._gate.shared():
             environment = self._present()
@@ -216,14 +212,14 @@ class Environment:
                     copied.refresh()
 
     def raise_access(self, access: Access, map_size_bytes: int) -> None:
-        """Open LMDB anew for a handle that needs more than those before it; a writer starts afresh after a failed sync."""
+        """Open LMDB again for a handle that needs a higher access; also for a writer after a failed sync."""
         if access > self.access:
             with self._writer:
                 self._reopen(access, map_size_bytes)
                 self._failure = None
 
     def _stop_writing(self, failure: SyncFailed) -> None:
-        """After a failed sync LMDB may refuse reads too: they get an environment of their own."""
+        """After a failed sync LMDB may refuse reads too: open a separate environment for them."""
         self._failure = failure
         with contextlib.suppress(LogdbError):
             self._reopen(Access.READ, MAP_SIZE_BYTES)
@@ -248,26 +244,23 @@ class Environment:
 
     @contextlib.contextmanager
     def fork_pause(self) -> Iterator[None]:
-        """No transaction is open, and none begins."""
+        """Wait until no transaction is open, and admit none."""
         with self._writer, self._gate.alone():
             yield
 
     def drop_in_child(self) -> None:
-        """Close what the parent's fork left here, without its locks; the parent's own is not touched."""
+        """Close the parent's environment in a forked child, without its locks; the parent's own stays open."""
         found, self._lmdb = self._lmdb, None
         if found is not None:
             found.close()
 
 
 def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError:
-    """What a write transaction of LMDB failed with, as one of ours.
+    """The error of ``logdb.errors`` for a failed write transaction of LMDB.
 
-    LMDB does not say whether a write or the sync failed.  EIO is therefore a
-    failed sync wherever it comes from, but where a full disk cut a write short,
-    which LMDB calls EIO, too.  ENOSPC and EDQUOT are not: nothing of that
-    transaction counts, and the next one writes each page that it uses anew, so
-    it does not matter which of them the disk has.
-    A panic is LMDB's memory of a meta page that could not be written.
+    LMDB does not say whether a write or the sync failed.  EIO therefore counts as a failed sync, except where a full disk cut a
+    write short, which LMDB also reports as EIO.  ENOSPC and EDQUOT do not: the transaction did not happen, and the next one rewrites
+    every page that it uses.  A panic means that a meta page could not be written.
     """
     code, reason = getattr(error, "code", 0), str(error)
     if isinstance(error, DAMAGE):
@@ -282,14 +275,14 @@ def named_error(error: lmdb.Error, path: str, size_bytes: int = 0) -> LogdbError
 
 
 def _read_error(error: lmdb.Error, path: str) -> LogdbError:
-    """What LMDB failed with before there was anything to be synced."""
+    """The error for a failure before anything was to be synced."""
     if getattr(error, "code", 0) == errno.EIO or isinstance(error, lmdb.PanicError):
         return ReadFailed(path, 0, str(error))
     return named_error(error, path)
 
 
 def _room_bytes(path: str) -> int:
-    """Room on the disk that holds ``path``; plenty if it does not say."""
+    """Free bytes on the disk of ``path``; a large number if the system does not say."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -311,7 +304,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
             max_readers=READER_COUNT_MAX,
         )
         if access > Access.NO_LOCK:
-            opened.reader_check()  # clears the places of readers that died
+            opened.reader_check()  # frees the slots of dead readers
     except lmdb.Error as error:
         named = _read_error(error, path)
         if access < Access.WRITE and not isinstance(named, CatalogueDamaged):
@@ -324,7 +317,7 @@ def _open_lmdb(path: str, access: Access, map_size_bytes: int) -> lmdb.Environme
 
 
 class _Registry:
-    """The process's open environments, by device and inode of data.mdb, which cannot be reused while it is open."""
+    """The process's open environments, by device and inode of data.mdb; an inode is not reused while it is open."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -354,10 +347,10 @@ os.register_at_fork(
 
 
 def acquire(path: str, access: Access, map_size_bytes: int, io: IO) -> Environment:
-    """The process's environment of a directory, opened if need be; to be given back by ``release``.
+    """The process's environment of a directory, opened if necessary; the caller returns it by ``release``.
 
     Args:
-        io: Asked for the device, where a sync fails.
+        io: Names the device of a failed sync.
     """
     with _registry.lock:
         environment = _registry.open.get(_file_id(path))
@@ -373,7 +366,7 @@ def acquire(path: str, access: Access, map_size_bytes: int, io: IO) -> Environme
 
 
 def release(environment: Environment) -> None:
-    """Give an environment back; the last handle closes it."""
+    """Return an environment; the last handle closes it."""
     if environment.pid != os.getpid():
         return
     with _registry.lock:

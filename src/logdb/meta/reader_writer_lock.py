@@ -1,7 +1,6 @@
-"""A gate: many threads inside at once, or one alone.
+"""A reader-writer lock: many threads share it, or one has it alone.
 
-Knows threads.  Does not know what is done inside.  The catalogue's environment has one (a new map
-needs it alone), and a store has one (a snapshot captures the ends of all partitions alone).
+The catalogue's environment has one (a new map needs it alone), and so has a store (a snapshot captures all ends alone).
 """
 
 import contextlib
@@ -12,10 +11,10 @@ from typing import Self
 
 
 class ReaderWriterLock:
-    """Many may be inside at once, or one alone.
+    """Shared by many threads, or held by one alone.
 
-    Whoever waits to be alone goes before newcomers.  Nobody waits for
-    himself: a thread that is inside may enter again, or be alone.
+    A thread that waits to be alone goes before new sharers.  The lock is reentrant: a thread that shares it may share it
+    again, or take it alone.
     """
 
     def __init__(self) -> None:
@@ -25,7 +24,7 @@ class ReaderWriterLock:
         self._waiting = 0
 
     def shared(self) -> Self:
-        """To be entered by a ``with`` statement."""
+        """The context manager for sharing."""
         return self
 
     def __enter__(self) -> None:

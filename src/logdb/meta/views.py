@@ -1,29 +1,27 @@
 """The view of one topic: its latest value per key, in LMDB.
 
     views/<topic id>/data.mdb, lock.mdb    entries and positions
-    views/<topic id>/mark                  whether data.mdb can be believed
+    views/<topic id>/mark                  whether data.mdb may be used
 
-A view is a cache: it can be made anew from the topic, so nothing is synced while it is used.  Up to where
-each partition is in it is written in the same transaction as the entries, so a process that dies loses
-nothing but time.  A power cut may tear the file; ``mark`` tells:
+A view is a cache: it can be rebuilt from the topic, so it is not synced while it is in use.  The position of each partition is
+written in the same transaction as the entries, so that a process crash costs no more than time.  A power cut may tear the file;
+``mark`` says whether to use it:
 
-    clean, size, CRC    it was synced and closed: believed if the file is that long and adds up to that
-    open, boot id       a process died: believed while the machine has not been started anew
-    anything else       made anew
+    clean, size, CRC    it was synced and closed: used if the file has that size and CRC
+    open, boot id       a process crashed: used unless the machine was restarted
+    anything else       rebuilt
 
     database   key                                     value
     entries    00 key                                  entry, value
                01 BLAKE2b-256 of a key over 510 bytes  entry, key size (4), key, value
     positions  partition (4)                           position
 
-    entry      partition (4), offset (8), timestamp (8), CRC (4) of the key above and of what else is here
+    entry      partition (4), offset (8), timestamp (8), CRC (4) of the key above and of the rest of the value
     position   offset (8), leader epoch (4), log start offset (8), time of the last catch-up (8), CRC (4) likewise
 
-Numbers are big-endian; the CRC of an entry is CRC-32, which from Python costs a third of CRC-32C.  One environment
-for each topic, so that they are written side by side, and one that is damaged or deleted goes as a whole.
-
-Knows LMDB.  Does not know logs, nor when a view is behind.
-Threading: any number of threads read; ``update`` and ``purge`` are the caller's to do one at a time.
+Numbers are big-endian; the CRC of an entry is CRC-32, which in Python costs a third of CRC-32C.  Each topic has an environment
+of its own, so that views are written in parallel, and a damaged or deleted one is removed as a whole.
+Threading: any number of threads read; the caller serialises ``update`` and ``purge``.
 """
 
 import contextlib
@@ -52,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAP_SIZE_BYTES = 64 << 30  # of address space; as much of it as there is
+MAP_SIZE_BYTES = 64 << 30  # of address space, or as much as the system gives
 _MAP_SIZE_BYTES_MIN = 1 << 20
 _KEY_SIZE_MAX = 510
 _READER_COUNT_MAX = 1024  # iterators open at a time, and threads that read
@@ -65,7 +63,7 @@ _MARK = "mark"
 
 
 class Entry(NamedTuple):
-    """What one key has: the value of its latest record, and where that lies.  ``value`` None: a tombstone, which is not kept."""
+    """The value of a key's latest record, and where that record is.  ``value`` None: a tombstone, which is not stored."""
 
     value: bytes | None
     partition: int
@@ -74,10 +72,10 @@ class Entry(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Up to where one partition is in the view.
+    """The position of one partition in the view.
 
-    ``offset``: the next one to be read; ``leader_epoch``: of the record before it, -1 if there is none; ``start_offset``: the
-    log's, when entries before it were last purged; ``caught_up_ms``: when the view last had all that there was, since 1970.
+    ``offset``: the next one to read.  ``leader_epoch``: of the record before it, -1 without one.  ``start_offset``: the log's
+    when entries below it were last purged.  ``caught_up_ms``: when the view last had every record, since 1970.
     """
 
     offset: int
@@ -87,33 +85,33 @@ class Position(NamedTuple):
 
 
 class ViewDamaged(LogdbError):
-    """The view contradicts itself: it is to be made anew.  No application sees it."""
+    """The view contradicts itself and must be rebuilt.  Applications never see this error."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"the view {path} is damaged: {reason}")
 
 
 class View:
-    """One view, open.  Made by ``View.open``."""
+    """One open view.  Made by ``View.open``."""
 
     def __init__(self, path: str, io: IO, *, kept: bool) -> None:
         self.path = path
         self._io, self._kept = io, kept
         self._pid = os.getpid()
-        self._reading = renewed(threading.RLock())  # whoever uses _reader, begins a snapshot, or changes what these stand on
+        self._reading = renewed(threading.RLock())  # guards _reader and the begin of snapshots
         self._snapshot_count = 0
         self._marked_open = self._closed = False
         self._open()
 
     @staticmethod
     def open(path: str, io: IO, *, kept: bool = True) -> "View":
-        """Open the view in the directory ``path``, made with the one above it if need be; empty unless it can be believed.
+        """Open the view in the directory ``path``, created if necessary; empty if ``mark`` does not allow its use.
 
         Args:
-            kept: It is to be found again after ``close``; otherwise it begins empty, and nothing is said of it on the disk.
+            kept: ``close`` keeps the view for the next opening; otherwise it begins empty, and ``mark`` is not written.
 
         Raises:
-            DiskFull, WriteFailed: It could not be made.
+            DiskFull, WriteFailed: It could not be created.
         """
         with _named_errors(path):
             for one in (os.path.dirname(path), path):
@@ -123,7 +121,7 @@ class View:
         try:
             return View(path, io, kept=kept)
         except ViewDamaged as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; it is rebuilt", error)
             _remove_files(path)
             return View(path, io, kept=kept)
 
@@ -139,19 +137,19 @@ class View:
                 raise
 
     def _check_size(self) -> None:
-        """See that all pages that LMDB counts are in the file: to touch another one is a SIGBUS."""
+        """Check that the file has all pages that LMDB counts: touching a missing one is a SIGBUS."""
         size_bytes = (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
         if os.path.getsize(os.path.join(self.path, "data.mdb")) < size_bytes:
-            raise ViewDamaged(self.path, f"data.mdb has not the {size_bytes} bytes that its meta page says")
+            raise ViewDamaged(self.path, f"data.mdb is shorter than the {size_bytes} bytes that its meta page says")
 
     # ------------------------------------------------------------ reading
 
     def get(self, key: bytes) -> Entry | None:
-        """The entry of a key; None if there is none.
+        """The entry of a key; None without one.
 
         Raises:
-            ViewDamaged: Make it anew.
-            Closed, Forked: It is of no use any more.
+            ViewDamaged: The view must be rebuilt.
+            Closed, Forked: The view cannot be used any more.
         """
         stored = _stored_key(key)
         try:
@@ -163,13 +161,13 @@ class View:
         return None if data is None else _decoded(self.path, stored, data)[1]
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         with _named_errors(self.path), self._reading:
             self._check()
             return int(self._reader.stat(self._entries)["entries"])
 
     def positions(self) -> dict[int, Position]:
-        """Up to where each partition is in the view."""
+        """The position of each partition in the view."""
         with _named_errors(self.path), self._reading:
             self._check()
             with self._lmdb.begin(db=self._positions) as txn, txn.cursor() as cursor:
@@ -183,7 +181,7 @@ class View:
         return found
 
     def scan(self) -> Iterator[tuple[bytes, Entry]]:
-        """All keys with their entries as of the first ``next``, whatever is written meanwhile; sorted, long keys last."""
+        """All keys and entries at the time of the first ``next``, unaffected by later writes; sorted, long keys last."""
         with self._reading, _named_errors(self.path):
             self._check()
             environment = self._lmdb
@@ -194,10 +192,10 @@ class View:
                 yield _decoded(self.path, stored, data)
         except lmdb.Error as error:
             if self._closed or self._lmdb is not environment:
-                raise Closed(f"the view {self.path} was closed, or made anew, under the iterator") from error
+                raise Closed(f"the view {self.path} was closed or rebuilt during the iteration") from error
             raise _named(error, self.path) from error
         finally:
-            if self._pid == os.getpid():  # a forked child would give up its parent's place among LMDB's readers
+            if self._pid == os.getpid():  # a forked child would free its parent's slot in LMDB's table of readers
                 with self._reading:
                     self._snapshot_count -= 1
                     if not self._closed and self._lmdb is environment:
@@ -205,20 +203,20 @@ class View:
 
     def _check(self) -> None:
         if self._pid != os.getpid():
-            raise Forked(f"the view {self.path} was opened by process {self._pid}: open the database anew in process {os.getpid()}")
+            raise Forked(f"the view {self.path} was opened by process {self._pid}: open the database again in process {os.getpid()}")
         if self._closed:
             raise Closed(f"the view {self.path} was closed")
 
     # ------------------------------------------------------------ writing
 
     def update(self, changes: Mapping[bytes, Entry], positions: Mapping[int, Position], *, mixed: bool = False) -> None:
-        """Put entries, and take out the keys of tombstones, together with the positions up to which they are all there is.
+        """Put entries, delete the keys of tombstones, and store the positions that they lead to, in one transaction.
 
         Args:
-            mixed: A key may have been in another partition before: whichever record is younger counts.
+            mixed: A key may also be in another partition: the younger record counts.
 
         Raises:
-            DiskFull, WriteFailed: Nothing has changed.
+            DiskFull, WriteFailed: No entry has changed.
             ViewDamaged, Closed, Forked: as ``get``.
         """
 
@@ -236,13 +234,13 @@ class View:
         self._write(write)
 
     def _is_older(self, txn: "lmdb.Transaction[bytes]", stored: bytes, entry: Entry) -> bool:
-        """Whether the key has a younger record, in another partition, already."""
+        """Whether the view has a younger record of the key, from another partition."""
         data = txn.get(stored)
         known = entry if data is None else _decoded(self.path, stored, data)[1]
         return known.partition != entry.partition and known.timestamp_ms > entry.timestamp_ms
 
     def purge(self, positions: Mapping[int, Position]) -> None:
-        """Take out the entries of records before the log start offsets in ``positions``, then note those; raises as ``update``."""
+        """Delete the entries of records before the log start offsets in ``positions``, then store these; raises as ``update``."""
         starts = {partition: position.start_offset for partition, position in positions.items()}
         place: bytes | None = b""
         while place is not None:
@@ -250,7 +248,7 @@ class View:
         self._write(lambda txn: self._put_positions(txn, positions))
 
     def _purge_some(self, starts: Mapping[int, int], begin: bytes, txn: "lmdb.Transaction[bytes]") -> bytes | None:
-        """Purge a number of entries from the key ``begin`` on; returns where to go on, None at the end."""
+        """Purge a number of entries from the key ``begin`` on; returns the key to continue with, None at the end."""
         gone, follows = [], None
         with txn.cursor() as cursor:
             if not cursor.set_range(begin):
@@ -267,7 +265,7 @@ class View:
         return follows
 
     def clear(self) -> None:
-        """Be empty, at once; raises as ``update``.  Who iterates goes on with what was there."""
+        """Delete all entries; raises as ``update``.  Open iterators keep their moment."""
 
         def write(txn: "lmdb.Transaction[bytes]") -> None:
             txn.drop(self._entries, delete=False)
@@ -276,7 +274,7 @@ class View:
         self._write(write)
 
     def recreate(self) -> None:
-        """Be empty, in a new file: what was there cannot be read any more, nor by who iterates."""
+        """Replace the file by a new, empty one; also open iterators cannot read the old content any more."""
         with self._reading:
             self._check()
             self._lmdb.close()
@@ -291,7 +289,7 @@ class View:
             txn.put(key, body + crc32(body, crc32(key)).to_bytes(_CRC_SIZE, "big"), db=self._positions)
 
     def _write(self, function: Callable[["lmdb.Transaction[bytes]"], T]) -> T:
-        """Run ``function`` in a write transaction, again with a larger map where that was too small; readers see it afterwards."""
+        """Run ``function`` in a write transaction, again with a larger map if it was too small; readers see it afterwards."""
         with _named_errors(self.path):
             with self._reading:
                 self._check()
@@ -312,7 +310,7 @@ class View:
         return result
 
     def _grow(self) -> None:
-        """Double the map, which nobody may be reading."""
+        """Double the map; no read may be open."""
         with self._reading:
             self._check()
             size_bytes = 2 * int(self._lmdb.info()["map_size"])
@@ -327,7 +325,7 @@ class View:
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Let go of it; where it is kept, so that it is believed when it is opened again.  Closing twice is no error."""
+        """Close the view; if it is kept, ``mark`` allows its use at the next opening.  A second call does nothing."""
         with self._reading:
             if self._closed or self._pid != os.getpid():
                 return
@@ -337,18 +335,18 @@ class View:
                     self._lmdb.sync(True)
             except lmdb.Error as error:
                 condemn(self._io, self.path, error)
-                logger.warning("the view %s is made anew next time: %s", self.path, error)
+                logger.warning("the view %s will be rebuilt next time: %s", self.path, error)
                 self._marked_open = False
                 _remove_files(self.path)
             self._lmdb.close()
             if self._marked_open:
-                with contextlib.suppress(OSError, LogdbError):  # it stays marked as open
+                with contextlib.suppress(OSError, LogdbError):  # the mark stays "open"
                     _mark(self.path, self._io, {"state": "clean", **_sum(self.path, self._io)})
             if not self._kept:
                 _remove_files(self.path)
 
     def delete(self) -> None:
-        """Close it, and leave nothing of it."""
+        """Close it and delete its files."""
         with self._reading:
             if not self._closed:
                 self._closed = True
@@ -392,7 +390,7 @@ def _decoded(path: str, stored: bytes, data: bytes) -> tuple[bytes, Entry]:
 
 
 def _open_lmdb(path: str) -> lmdb.Environment:
-    """Open LMDB with as much address space as there is."""
+    """Open LMDB with as much address space as the system gives."""
     size_bytes = MAP_SIZE_BYTES
     while True:
         try:
@@ -404,7 +402,7 @@ def _open_lmdb(path: str) -> lmdb.Environment:
                 max_readers=_READER_COUNT_MAX,
                 sync=False,
                 metasync=False,
-                readahead=False,  # what is larger than memory is looked up here and there
+                readahead=False,  # lookups in a file larger than memory are random
             )
         except lmdb.MemoryError:
             size_bytes //= 2
@@ -413,7 +411,7 @@ def _open_lmdb(path: str) -> lmdb.Environment:
 
 
 def _remove_files(path: str) -> None:
-    """Leave nothing of a view that is not to be believed; the mark goes first."""
+    """Delete the files of a view that may not be used; the mark goes first."""
     with _named_errors(path):
         for name in (_MARK, "data.mdb", "lock.mdb"):
             with contextlib.suppress(FileNotFoundError):
@@ -421,7 +419,7 @@ def _remove_files(path: str) -> None:
 
 
 def _is_believed(path: str, io: IO) -> bool:
-    """Whether what the files hold is what was written to them."""
+    """Whether the mark allows the use of the files."""
     try:
         fields: dict[str, object] = json.loads(read_file(io, os.path.join(path, _MARK), 4096))
         crc = fields.pop("crc")
@@ -442,7 +440,7 @@ def _mark(path: str, io: IO, fields: dict[str, object]) -> None:
 
 
 def _sum(path: str, io: IO) -> dict[str, int]:
-    """Size of ``data.mdb`` and, unless it is too large to be read now and then, the CRC-32C of its bytes; raises ReadFailed."""
+    """Size of ``data.mdb`` and, unless it is too large to read, its CRC-32C; raises ReadFailed."""
     with File(io, os.path.join(path, "data.mdb"), os.O_RDONLY) as file:
         size_bytes, crc = file.size_bytes(), 0
         for part in file.pieces(1 << 20) if size_bytes <= _CHECKED_SIZE_BYTES_MAX else ():
@@ -452,7 +450,7 @@ def _sum(path: str, io: IO) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _named_errors(path: str) -> Iterator[None]:
-    """Errors of LMDB, and of the system around it, as ours."""
+    """Map errors of LMDB, and of the system, to those of ``logdb.errors``."""
     try:
         yield
     except (lmdb.Error, OSError) as error:

@@ -63,7 +63,7 @@ class Session(Protocol):
         """Raise unless it is open (to write).
 
         Raises:
-            Closed, ReadOnly, Forked: as they say.
+            Closed, ReadOnly, Forked: see ``logdb.errors``.
         """
 
     def create_topic(
@@ -134,7 +134,7 @@ class Session(Protocol):
             Whether one has.  What lies there may be a control record, which no read returns.
 
         Raises:
-            UnknownTopic, UnknownPartition, Closed: as they say.
+            UnknownTopic, UnknownPartition, Closed: see ``logdb.errors``.
         """
         return self.submit(requests.topics.Wait(positions=dict(positions), timeout_ms=timeout_ms, isolation_level=isolation_level))
 
@@ -196,7 +196,7 @@ class Session(Protocol):
             producer: What this very producer had, to go on after an error.
 
         Raises:
-            InvalidTransactionTimeout, ProducerFenced: as they say.
+            InvalidTransactionTimeout, ProducerFenced: see ``logdb.errors``.
         """
         return self.submit(
             requests.transactions.InitProducerId(

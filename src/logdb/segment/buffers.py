@@ -1,8 +1,6 @@
 """Large read buffers, reused: the first touch of new memory is slower than the read that fills it.
 
-Knows which buffers nobody looks at any more.  Does not know what is in them.
-A buffer is free again once its last memoryview is gone; its reference count says
-so, hence nobody has to give it back.
+A buffer is free again when its last memoryview is gone; the pool sees that by its reference count, so callers return nothing.
 """
 
 import sys
@@ -18,20 +16,20 @@ def _references(pool: list[bytearray], at: int) -> int:
     return sys.getrefcount(buffer)
 
 
-_UNUSED = _references([bytearray()], 0)  # what the count is when only the pool knows the buffer
+_UNUSED = _references([bytearray()], 0)  # the reference count of a buffer that only the pool holds
 
 
 def take(size_bytes: int) -> bytearray:
-    """A buffer of at least ``size_bytes``; its content is whatever the last reader left.
+    """A buffer of at least ``size_bytes``, with old content.
 
-    It is the caller's until the caller's last reference or memoryview is gone.
+    The caller has it until its last reference or memoryview is gone.
     """
     if size_bytes > READ_SIZE_BYTES:
         return bytearray(size_bytes)
     for at in range(len(_pool)):
         buffer = _pool[at]
-        # One reference more than unused: the name `buffer` in this function.  Two threads that look at the
-        # same buffer both see the other's, and both go on.
+        # One reference more than unused: the name `buffer` in this function.  Two threads that check the
+        # same buffer both see the other's reference, and both skip it.
         if _references(_pool, at) == _UNUSED + 1:
             return buffer
     buffer = bytearray(READ_SIZE_BYTES)

@@ -1,10 +1,8 @@
-"""Open files, their number bounded.
+"""Open files, bounded in number.
 
-Knows when a file may be closed.  Does not know what the files hold.
-
-Invariant: a descriptor is open for as long as it is used.  ``FileHolder.open`` lends a ``File``; the cache lets go of files that
-are lent, too, but a ``File`` closes its descriptor with the last reference to it, and each call that uses the descriptor is a
-method of the ``File``.  Nobody else has the number (``disk.File``), which the next file that is opened may be given.
+Invariant: a descriptor stays open while it is used.  ``FileHolder.open`` lends a ``File``.  The cache also drops files that are lent,
+but a ``File`` closes its descriptor only with its last reference, and only methods of the ``File`` use the descriptor's number
+(``disk.File``), which the system may give to the next file.
 
 Threading: any thread may use any file, without a lock.
 """
@@ -23,10 +21,9 @@ from logdb.threads import renewed
 
 
 class FileCache:
-    """At most ``limit`` files open at a time; the one unused for longest gives way (second chance).
+    """At most ``limit`` open files; the one unused for longest is closed first (second chance).
 
-    A file with unsynced data is synced before it gives way: closed, the kernel
-    could forget that writing it back failed.
+    A file with unsynced data is synced before it is closed: after the close, the kernel could forget a failed writeback.
     """
 
     def __init__(self, limit: int) -> None:
@@ -35,7 +32,7 @@ class FileCache:
         self._lock = renewed(threading.Lock())
 
     def add(self, holder: "FileHolder", file: File) -> None:
-        """Note that ``holder`` keeps ``file`` open, after making room for it."""
+        """Register that ``holder`` keeps ``file`` open, after making room for it."""
         with self._lock:
             self._holders.append((weakref.ref(holder), weakref.ref(file)))
             victims = self._victims(len(self._holders) - self._limit, file)
@@ -48,7 +45,7 @@ class FileCache:
         _close(victims)
 
     def _victims(self, surplus: int, spared: File | None) -> list[tuple["FileHolder", File]]:
-        """Take so many out, under the lock; fewer where not so many are open."""
+        """Remove up to so many entries, under the lock."""
         chances = 2 * len(self._holders)
         victims = []
         while surplus > 0 and chances > 0:
@@ -75,11 +72,10 @@ def _close(victims: list[tuple["FileHolder", File]]) -> None:
 
 
 class FileHolder:
-    """What opens its one file when it is needed, and lets the cache take it away.
+    """Opens its one file when it is needed; the cache may close it again.
 
-    ``dirty``: written to since the last sync began, or while it did; true until a sync has ended that began after the write had
-    ended, so whoever needs it to be durable and finds it clean need not wait.  It outlives the ``File``: the cache may take that
-    away in the middle of a write.
+    ``dirty``: written to after the begin of the last completed sync.  A caller that needs durability and finds it clean need not
+    wait.  The flag outlives the ``File``, which the cache may close during a write.
     """
 
     __slots__ = ("__weakref__", "file", "file_id", "io", "path", "retired", "synced_count", "writable", "write_count")
@@ -87,23 +83,23 @@ class FileHolder:
     def __init__(self, io: IO, path: str, *, writable: bool) -> None:
         self.io, self.path, self.writable = io, path, writable
         self.file: File | None = None
-        self.file_id: tuple[int, int] | None = None  # once it was open
+        self.file_id: tuple[int, int] | None = None  # set at the first opening
         self.retired = False
         self.write_count = 0  # counted before each write and after it, by the one thread that writes at a time
-        self.synced_count = 0  # what it was when the last sync began that has ended well
+        self.synced_count = 0  # the value of write_count when the last successful sync began
 
     @property
     def dirty(self) -> bool:
         return self.synced_count != self.write_count
 
     def open(self, *, create: bool = False) -> File:
-        """The open file; its methods are called on what is returned here, or on a name for it.
+        """The open file; call its methods on this result, or on a name for it.
 
         Raises:
-            Closed: It was given up for good.
-            FileNotFoundError: It is gone, or another one has its name by now.
+            Closed: The holder was retired.
+            FileNotFoundError: The file was removed, or another one has its name now.
             FileExistsError: With ``create``.
-            ReadFailed, DiskFull, WriteFailed: It cannot be opened, or made.
+            ReadFailed, DiskFull, WriteFailed: It cannot be opened, or created.
         """
         file = self.file
         if file is None:
@@ -119,7 +115,7 @@ class FileHolder:
         return file
 
     def sync(self, file: File | None = None) -> None:
-        """Make durable what was written so far; ``file``: the one to do it by.
+        """Sync all writes so far; ``file``: the one to call.
 
         Raises:
             SyncFailed: Final for the device.
@@ -129,13 +125,13 @@ class FileHolder:
         self.synced_count = count
 
     def retire(self) -> None:
-        """Let go of the file for good: whoever still reads it gets an error, not another file of the same name."""
+        """Retire: further calls raise, so that none opens another file of the same name."""
         self.retired = True
         self.file = None
 
 
 def _limit() -> int:
-    """A quarter of the descriptors the process may have, so that the application keeps the rest."""
+    """A quarter of the process's descriptors; the application keeps the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 512 if soft == resource.RLIM_INFINITY else max(16, min(512, soft // 4))
 

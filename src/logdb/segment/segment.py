@@ -9,9 +9,8 @@ see the batches below ``size_bytes``.
     <base offset, 20 digits>.timeindex  largest timestamp so far -> offset
     <base offset, 20 digits>.txnindex   aborted transactions whose marker is in it, if any
 
-An active segment grows, and keeps its indexes in memory; a sealed one never
-changes, and reads them when they are needed.  The indexes are hints: what they
-say is checked against the batch they point to.  Format: docs/format.md.
+An active segment grows, and keeps its indexes in memory; a sealed one never changes, and reads them when they are needed.  The
+indexes are hints: each entry is checked against the batch it points to.  Format: docs/format.md.
 """
 
 import logging
@@ -33,7 +32,7 @@ from logdb.segment.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
-INDEX_SUFFIXES = ("index", "timeindex", "txnindex")  # of the files that go with a .log file of the same number
+INDEX_SUFFIXES = ("index", "timeindex", "txnindex")  # of the files beside a .log file
 INDEX_ENTRY_SIZE = 8
 _TWO_ENTRIES = struct.Struct(">iiii")  # each: last offset of a batch, less the segment's base offset; its position
 TIME_INDEX_ENTRY_SIZE = 12
@@ -41,18 +40,18 @@ PREALLOCATION_SIZE_BYTES = 8 << 20
 HEADER_SIZE = 61
 
 
-CLEANED = ".cleaned"  # behind the names of files that compaction has made, until they replace those without it
+CLEANED = ".cleaned"  # suffix of files that compaction has written, until they replace the old ones
 
 
 def segment_path(directory: str, base_offset: int, suffix: str = ".log") -> str:
     return os.path.join(directory, f"{base_offset:020d}{suffix}")
 
 
-class Place(NamedTuple):
-    """Where to begin reading for an offset, as the index has it.
+class ReadStart(NamedTuple):
+    """The position to read from for an offset, by the index.
 
-    A batch that ends at ``last_offset`` should begin at ``position`` (None: nothing is said,
-    position 0); ``size_bytes`` from there should hold the batch wanted.
+    A batch that ends at ``last_offset`` should begin at ``position`` (None: there is no entry, position 0); the next
+    ``size_bytes`` should have the wanted batch.
     """
 
     position: int
@@ -60,7 +59,7 @@ class Place(NamedTuple):
     last_offset: int | None
 
 
-FROM_THE_BEGIN = Place(0, buffers.READ_SIZE_BYTES, None)
+READ_FROM_BEGIN = ReadStart(0, buffers.READ_SIZE_BYTES, None)
 
 
 class Segment(FileHolder):
@@ -96,17 +95,17 @@ class Segment(FileHolder):
         self.suffix = suffix
         self.base_offset = self.next_offset = base_offset
         self.size_bytes = 0
-        self.room_bytes = 0  # of the file, zeroes reserved ahead included
+        self.room_bytes = 0  # size of the file, with preallocated zeroes
         self.max_timestamp = self._untaken_timestamp = -1
         self.append_ms = self.created_ms = 0
         self.index_interval_bytes = index_interval_bytes
         self.scanner: Scanner | None = None
         self.transactions = TransactionIndex(io, self._path_of("txnindex"))
-        self.saved_bytes = (0, 0)  # of the offset and the time index: so much of their files is not written again
+        self.saved_bytes = (0, 0)  # of the offset and the time index: this much of their files is final
         self.indexes_unsynced = False  # their files hold entries that no sync of ours has covered
-        self.saving = threading.Lock()  # held by whoever writes the index files
+        self.saving = threading.Lock()  # held while the index files are written
         self.new = False  # a directory entry of its files is not synced yet
-        self.whole = True  # False while, and if, a write stopped before all that it changes was changed
+        self.whole = True  # False during a write, and after one that was interrupted
 
     def __repr__(self) -> str:
         kind = "sealed" if self.scanner is None else "active"
@@ -115,10 +114,10 @@ class Segment(FileHolder):
     # ------------------------------------------------------------ writing
 
     def create(self, now_ms: int) -> None:
-        """Make the file and become active; the directory entry is the caller's to sync."""
+        """Create the file and become active; the caller syncs the directory."""
         try:
             self.open(create=True)
-        except FileExistsError:  # of a try that was interrupted: the log ends before it
+        except FileExistsError:  # from an interrupted try: the log ends before it
             if self.open().size_bytes():
                 raise
         self.new = True
@@ -153,21 +152,21 @@ class Segment(FileHolder):
         self.whole = True
 
     def restore(self, position: int, next_offset: int) -> None:
-        """After an ``append`` that an exception from outside (Ctrl-C) cut short: be as before it, and try again."""
+        """Restore the state before an ``append`` that an exception from outside (Ctrl-C) interrupted."""
         self.size_bytes = position
         self.resume(position, next_offset)
         self.whole = True
 
     def _preallocate(self, file: File, end: int) -> None:
-        """Reserve room ahead: a sync is a third cheaper where it need not grow the file."""
+        """Preallocate: a sync is a third cheaper if it does not grow the file."""
         self.room_bytes = min(end + PREALLOCATION_SIZE_BYTES, SEGMENT_SIZE_BYTES_MAX)
         try:
             file.allocate(self.size_bytes, self.room_bytes - self.size_bytes)
-        except (DiskFull, WriteFailed) as error:  # no room for more than is needed: the write itself will tell
+        except (DiskFull, WriteFailed) as error:  # no room for more than the write needs: the write itself will report it
             logger.debug("preallocating %s: %s", self.path, error)
 
     def trim(self) -> None:
-        """Give back what was preallocated past the last batch."""
+        """Free the preallocated room behind the last batch."""
         with changing(self.path):
             file = self.open()
         if file.size_bytes() != self.size_bytes:
@@ -177,7 +176,7 @@ class Segment(FileHolder):
         self.room_bytes = self.size_bytes
 
     def save_indexes(self, *, final: bool = False) -> None:
-        """Bring the index files up to the batches written so far, and sync them."""
+        """Append the missing entries to the index files, and sync them."""
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
         with self.saving:
@@ -195,10 +194,9 @@ class Segment(FileHolder):
             self.transactions.save()
 
     def note_indexes(self) -> None:
-        """Leave the newest index entries with the operating system, unsynced.
+        """Write the newest index entries, unsynced.
 
-        A process crash loses no more than those since, and a recovery need not walk
-        what they cover.  Does not wait, and does not mind a failure.
+        After a process crash, recovery need not walk the batches that they cover.  Does not wait, and only logs a failure.
         """
         scanner = self.scanner
         assert scanner is not None, f"{self} is sealed"
@@ -213,13 +211,13 @@ class Segment(FileHolder):
             self.saving.release()
 
     def _write_indexes(self, scanner: Scanner, *, sync: bool) -> tuple[int, int]:
-        """Write the entries that were not saved behind those that were; returns the sizes of both files.  Under ``saving``.
+        """Append the unsaved entries to both files; returns the sizes of the files.  Under ``saving``.
 
-        At no moment is there less.  The time index goes first, since resuming at an entry of the offset index needs all
-        that the time index says up to there.
+        The files never shrink.  The time index goes first, because resuming at an entry of the offset index needs all earlier entries of
+        the time index.
         """
         index, time_index = scanner.index, scanner.time_index
-        ends = len(index), len(time_index)  # in this order, for the same reason: appends go on
+        ends = len(index), len(time_index)  # in this order, for the same reason: appends continue
         if not exists(self.io, self._index_path()):
             self.new, self.saved_bytes = True, (0, 0)
         saved, saved_times = self.saved_bytes
@@ -228,9 +226,9 @@ class Segment(FileHolder):
         return ends
 
     def seal(self) -> int:
-        """Make the segment final: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.
+        """Seal the segment: trimmed, synced, its indexes complete.  Returns the CRC-32C of the file.
 
-        May be called again, since what the caller does next may fail.
+        May be called again if a later step of the caller fails.
         """
         if self.scanner is not None:
             self.trim()
@@ -253,35 +251,34 @@ class Segment(FileHolder):
         return crc
 
     def remove(self) -> None:
-        """Unlink the files; whoever reads them goes on."""
+        """Unlink the files; open readers continue."""
         for path in self.paths():
             if exists(self.io, path):
                 remove(self.io, path)
 
     def paths(self) -> list[str]:
-        """Its files, the log first; not each of them need be there."""
+        """The paths of its files, the log first; some may not exist."""
         return [self._path_of(kind) for kind in ("log", *INDEX_SUFFIXES)]
 
     # ------------------------------------------------------------ finding
 
-    def locate(self, offset: int) -> Place:
+    def locate(self, offset: int) -> ReadStart:
         """Where to read for the batch that holds ``offset``, in [base_offset, next_offset)."""
         index, _ = self._indexes()
         count = len(index) // INDEX_ENTRY_SIZE
         slot = index_search(index, count, offset - self.base_offset)
         stop = _position(index, slot + 1) if slot + 1 < count else self.size_bytes
         if slot == 0:
-            return Place(0, _read_size(stop), None)
+            return ReadStart(0, _read_size(stop), None)
         position, last_offset = _position(index, slot - 1), self.base_offset + _offset(index, slot - 1)
         if last_offset >= offset or not 0 < position < self.size_bytes:
-            return FROM_THE_BEGIN
-        return Place(position, _read_size(stop - position), last_offset)
+            return READ_FROM_BEGIN
+        return ReadStart(position, _read_size(stop - position), last_offset)
 
     def locate_batch(self, offset: int) -> tuple[int, int, int] | None:
-        """The batch that ought to hold ``offset``: its position, the bytes to the next index entry, its last offset.
+        """The batch that should hold ``offset``: its position, the bytes to the next index entry, its last offset.
 
-        None where the index has no such entry, or its entries lie so close that not every
-        batch need have one.
+        None if the index has no such entry, or its entries are so dense that some batches have none.
         """
         index, _ = self._indexes()
         count, relative = len(index) // INDEX_ENTRY_SIZE, offset - self.base_offset
@@ -296,7 +293,7 @@ class Segment(FileHolder):
         return position, stop - position, self.base_offset + last
 
     def offset_before_timestamp(self, timestamp_ms: int) -> int:
-        """An offset that every record older than ``timestamp_ms``, and indexed, is at or below; to scan on from."""
+        """An offset at or below every record of that age: where a search by ``timestamp_ms`` begins."""
         index, time_index = self._indexes()
         slot = time_index_search(time_index, len(time_index) // TIME_INDEX_ENTRY_SIZE, timestamp_ms)
         if slot < 0:
@@ -308,7 +305,7 @@ class Segment(FileHolder):
 
     @property
     def index_size_bytes(self) -> int:
-        """Of the offset index."""
+        """The size of the offset index."""
         return len(self._indexes()[0])
 
     def first_timestamp(self) -> int:
@@ -317,12 +314,12 @@ class Segment(FileHolder):
         return -1 if found is None else found.base_timestamp
 
     def first_epoch(self) -> int:
-        """Leader epoch of the first batch; the segment has one."""
+        """Leader epoch of the first batch.  The segment must have one."""
         _, found = header(self._pread(HEADER_SIZE, 0))
         return 0 if found is None else found.leader_epoch
 
     def _is_batch(self, position: int, last_offset: int) -> bool:
-        """Whether a batch that ends at ``last_offset`` begins at ``position``, as an index says."""
+        """Whether a batch that begins at ``position`` ends at ``last_offset``."""
         if position + HEADER_SIZE > self.size_bytes:
             return False
         status, found = header(self._pread(HEADER_SIZE, position))
@@ -331,8 +328,8 @@ class Segment(FileHolder):
     def _is_time_entry(self, index: Buffer, time_index: Buffer, slot: int) -> bool:
         """Whether the batch that an entry of the time index names has that timestamp, and the next entry follows on it.
 
-        An entry that was changed may name another batch of the same timestamp; but then what lies between is older, or has
-        an entry, which does not follow any more.
+        A changed entry may name another batch with the same timestamp; but then the batches in between are older, or have an entry, which
+        contradicts this one.
         """
         timestamp, offset = _time(time_index, slot)
         if slot + 1 < len(time_index) // TIME_INDEX_ENTRY_SIZE:
@@ -364,7 +361,7 @@ class Segment(FileHolder):
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
         except FileNotFoundError:
             index = time_index = b""
-        if path_id(self.io, self.path) not in (None, self.file_id):  # where segments are swapped, the log is renamed first
+        if path_id(self.io, self.path) not in (None, self.file_id):  # a replacement of segments renames the log first
             raise FileNotFoundError(ENOENT, "another file has its name", self.path)
         if index or self.size_bytes <= self.index_interval_bytes:
             return index, time_index
@@ -374,11 +371,11 @@ class Segment(FileHolder):
         return rebuilt
 
     def rebuild_indexes(self) -> tuple[bytes, bytes]:
-        """Both indexes made anew from the batches; raises CorruptionError where those are damaged."""
+        """Rebuild both indexes from the batches; raises CorruptionError where a batch is damaged."""
         scanner = self._new_scanner(check_crc=False)
         self.scan_to(scanner, self.size_bytes)
         if scanner.position != self.size_bytes:
-            raise CorruptionError(self.path, scanner.position, "no whole batch where the log goes on")
+            raise CorruptionError(self.path, scanner.position, "no whole batch where the log continues")
         scanner.close_time_index()
         return bytes(scanner.index), bytes(scanner.time_index)
 
@@ -387,19 +384,18 @@ class Segment(FileHolder):
     def resume(self, position: int, next_offset: int, *, indexed_to: int | None = None) -> None:
         """Become active again with batches up to ``position``, which ``next_offset`` follows.
 
-        Takes the indexes on the disk as far as they agree with the log and walks
-        the batch headers from there.  What they say of batches at ``indexed_to`` and
-        behind is not believed; None: all is.
+        Takes the index files as far as they agree with the log and walks the batch headers from there.  Entries of batches at
+        ``indexed_to`` and behind are ignored; None: none is.
 
         Raises:
-            CorruptionError: The headers do not lead to ``position`` and ``next_offset``.
+            CorruptionError: The headers do not end at ``position`` and ``next_offset``.
         """
         self.saved_bytes, self._untaken_timestamp = (0, 0), -1
         believed = position if indexed_to is None else min(position, indexed_to)
         scanner = self._resume_from_indexes(believed) or self._new_scanner(check_crc=False)
         status = self.scan_to(scanner, position)
         if status is Status.ZERO and scanner.next_offset == next_offset:
-            position = scanner.position  # zeroes that were reserved ahead, not yet trimmed
+            position = scanner.position  # preallocated zeroes, not trimmed yet
         if scanner.position != position or scanner.next_offset != next_offset:
             sound = status in (Status.OK, Status.SHORT)
             reason = "the batches do not lead to the recovery point" if sound else explain(status, scanner)
@@ -409,10 +405,10 @@ class Segment(FileHolder):
         self.adopt(scanner)
         if self.writable:
             self._cut_indexes()
-            self.indexes_unsynced = True  # whoever wrote what was taken over may have died before its sync
+            self.indexes_unsynced = True  # the writer of these entries may have died before its sync
 
     def _cut_indexes(self) -> None:
-        """Drop what the index files say past the batches that were taken over: it is about what may have been cut."""
+        """Cut the index files behind the entries taken: the batches of later ones may have been cut."""
         saved, saved_times = self.saved_bytes
         for path, size_bytes in ((self._index_path(), saved), (self._time_index_path(), saved_times)):
             if exists(self.io, path):
@@ -421,31 +417,31 @@ class Segment(FileHolder):
                         file.truncate(size_bytes)
 
     def check_timestamps(self) -> None:
-        """Once all batches were scanned: make the indexes anew where the time index on the disk spoke of a timestamp that was not found.
+        """After all batches were scanned: rebuild the indexes if the time index file has a timestamp that no batch has.
 
-        An entry that was changed may name an offset behind the others: then it was not taken over, and what is indexed lacks it.
+        A damaged entry may name an offset behind the others: then it was not taken, and the index lacks the right one.
 
         Raises:
             CorruptionError: The headers do not lead to the end.
         """
         if self._untaken_timestamp > self.max_timestamp:
-            logger.warning("%s: timestamp %d is not in the log; made anew", self._time_index_path(), self._untaken_timestamp)
+            logger.warning("%s: timestamp %d is not in the log; the index is rebuilt", self._time_index_path(), self._untaken_timestamp)
             self.resume(self.size_bytes, self.next_offset, indexed_to=0)
 
     def adopt(self, scanner: Scanner) -> None:
-        """Become active with the state of a scan that began at position 0."""
+        """Become active with the state of a scan from position 0."""
         self.scanner = scanner
         self.size_bytes, self.next_offset = scanner.position, scanner.next_offset
         self.max_timestamp = scanner.max_timestamp
 
     def begin_at(self, position: int, next_offset: int) -> None:
-        """Become active at a place that is taken on trust, without indexes of what lies before."""
+        """Become active at a trusted position, without indexes of earlier batches."""
         scanner = self._new_scanner(check_crc=False)
         scanner.position, scanner.next_offset = position, next_offset
         self.adopt(scanner)
 
     def _resume_from_indexes(self, position: int) -> Scanner | None:
-        """A scan that stands at the last index entry on the disk below ``position``; None if there is no sound one."""
+        """A scan that begins at the last valid index entry below ``position``; None without one."""
         try:
             index = read_file(self.io, self._index_path(), SEGMENT_SIZE_BYTES_MAX)
             time_index = read_file(self.io, self._time_index_path(), SEGMENT_SIZE_BYTES_MAX)
@@ -460,7 +456,7 @@ class Segment(FileHolder):
         time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))
         if times and not self._is_time_entry(index[: count * INDEX_ENTRY_SIZE], time_index[: times * TIME_INDEX_ENTRY_SIZE], times - 1):
-            logger.warning("%s: entry %d is wrong; made anew from the log", self._time_index_path(), times - 1)
+            logger.warning("%s: entry %d is wrong; rebuilt from the log", self._time_index_path(), times - 1)
             return None
         self._untaken_timestamp = max((_time(time_index, slot)[0] for slot in time_slots[times:]), default=-1)
         base_offset = int.from_bytes(self._pread(8, at), "big")
@@ -479,9 +475,9 @@ class Segment(FileHolder):
         )
 
     def scan_to(self, scanner: Scanner, stop: int) -> Status:
-        """Let ``scanner`` walk from its position to ``stop``, or to the first batch that is not whole and good.
+        """Advance ``scanner`` to ``stop``, or to the first batch that is not whole and good.
 
-        Returns the status of that batch, OK at ``stop``; SHORT also where the file ends first.
+        Returns the status of that batch, OK at ``stop``; SHORT also if the file ends first.
         """
         size_bytes = buffers.READ_SIZE_BYTES
         file = self.open()
@@ -498,7 +494,7 @@ class Segment(FileHolder):
         return Status.OK
 
     def _pread(self, size_bytes: int, position: int) -> bytes:
-        """New bytes from the file; shorter only where it ends.
+        """New bytes from the file; fewer only at its end.
 
         The record iterator calls it for point reads.
         """
@@ -521,7 +517,7 @@ def _int32(buffer: Buffer, at: int) -> int:
 
 
 def _time(time_index: Buffer, slot: int) -> tuple[int, int]:
-    """Timestamp, and the offset relative to the segment's base offset."""
+    """Timestamp, and the offset less the segment's base offset."""
     at = slot * TIME_INDEX_ENTRY_SIZE
     return int.from_bytes(time_index[at : at + 8], "big", signed=True), _int32(time_index, at + 8)
 
@@ -531,7 +527,7 @@ def _position(index: Buffer, slot: int) -> int:
 
 
 def _offset(index: Buffer, slot: int) -> int:
-    """Relative to the segment's base offset."""
+    """Less the segment's base offset."""
     return _int32(index, slot * INDEX_ENTRY_SIZE)
 
 

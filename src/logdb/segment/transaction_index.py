@@ -1,11 +1,8 @@
-"""Which transactions were aborted by a marker in one segment: Kafka's ``.txnindex``.
+"""Kafka's ``.txnindex``: the aborted transactions whose marker is in one segment.  Format: docs/format.md, "Aborted transactions".
 
-Knows entries and their file.  Does not know how a transaction comes to its end.  Format: docs/format.md,
-"Aborted transactions".
-
-While the segment is active, entries are kept in memory and saved at checkpoints; a sealed one's are read when they
-are needed, and must be what the catalogue says of them.  At an opening the active one's must be what the snapshot of
-producers says of them; those behind its offset are found in the log.
+While the segment is active, entries are kept in memory and saved at checkpoints.  A sealed segment's are read when needed; the
+catalogue has their count and CRC.  At an opening, the producer snapshot has those of the active segment; entries behind the
+snapshot's offset are found in the log.
 
 Threading: one writer at a time (the log's); any number of readers, since ``_data`` is only ever replaced.
 """
@@ -34,7 +31,7 @@ class TransactionIndex:
     def __init__(self, io: IO, path: str) -> None:
         self._io, self._path = io, path
         self._data: bytes | None = b""
-        self._noted: tuple[int, int] | None = None  # what a file that is not loaded has to be; None: nothing vouches for it
+        self._noted: tuple[int, int] | None = None  # expected count and CRC of a file that is not loaded; None: unknown
         self.unsaved = False
 
     def __bool__(self) -> bool:
@@ -44,14 +41,14 @@ class TransactionIndex:
     # ------------------------------------------------------------ what there is
 
     def expect(self, count: int, crc: int) -> None:
-        """The segment is sealed, and this is what the catalogue says of its entries: they are read when they are needed."""
+        """The segment is sealed with these count and CRC: the entries are read when needed."""
         self._noted, self._data = (count, crc), None if count else b""
 
     def search(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """The transactions that reach into [offset, end_offset), and whether there can be no more of them in later segments.
+        """The transactions that overlap [offset, end_offset), and whether later segments can have no more of them.
 
         Raises:
-            CorruptionError: The file is not what was noted of it.
+            CorruptionError: The file does not have the expected count and CRC.
 
         Source: Kafka's TransactionIndex.collectAbortedTxns.
         """
@@ -64,7 +61,7 @@ class TransactionIndex:
         return found, False
 
     def entries(self) -> list[AbortedTransaction]:
-        """All of them, by their markers; raises CorruptionError as ``search``."""
+        """All entries, by marker; raises CorruptionError as ``search``."""
         return [AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(self._loaded())]
 
     def checksum(self) -> tuple[int, int]:
@@ -72,7 +69,7 @@ class TransactionIndex:
         return summary(self._loaded())
 
     def below(self, offset: int) -> bytes:
-        """The file as it would be if the log ended at ``offset``; raises CorruptionError."""
+        """The file's content if the log ended at ``offset``; raises CorruptionError."""
         return below(self._loaded(), offset)
 
     def _loaded(self) -> bytes:
@@ -80,7 +77,7 @@ class TransactionIndex:
         if data is None:
             data = load(self._io, self._path)
             if self._noted is None:
-                raise CorruptionError(self._path, 0, f"{len(data) // ENTRY_SIZE_BYTES} entries, which no checksum covers")
+                raise CorruptionError(self._path, 0, f"{len(data) // ENTRY_SIZE_BYTES} entries without a checksum to compare with")
             compare(self._path, summary(data), self._noted, "the catalogue")
             self._data = data
         return data
@@ -88,13 +85,13 @@ class TransactionIndex:
     # ------------------------------------------------------------ changes
 
     def load_below(self, offset: int, count: int, crc: int) -> None:
-        """Take over what the file says of markers below ``offset``; the rest is yet to be found in the log.
+        """Load the entries of markers below ``offset``; the others must be found in the log.
 
         Args:
-            count, crc: What a snapshot of producers says of these entries, as ``summary`` does.
+            count, crc: The summary of these entries in a producer snapshot.
 
         Raises:
-            CorruptionError: They are others, or the file contradicts itself.  A search raises it too, until ``rebuilt``.
+            CorruptionError: The entries differ from it, or the file contradicts itself.  Searches raise it too, until ``rebuilt``.
         """
         self._data = self._noted = None
         data = load(self._io, self._path)
@@ -103,22 +100,22 @@ class TransactionIndex:
         self._data, self.unsaved = known, len(known) != len(data)
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Note a marker behind all others; one that is known already is left as it is."""
+        """Add a marker behind all others; ignored if it is present already."""
         data = self._loaded()
         if not data or _last_offset(data, len(data) // ENTRY_SIZE_BYTES - 1) < entry.last_offset:
             self._data, self.unsaved = data + _ENTRY.pack(0, *entry), True
 
     def rebuilt(self, found: Iterable[AbortedTransaction]) -> None:
-        """Have these entries, as they were found in the log, instead of a file that is not what was noted of it."""
+        """Take these entries, found in the log, instead of a file with a wrong checksum."""
         self._data = encode(found)
 
     def save(self) -> None:
-        """Replace the file by one that is up to date: at no moment is there less than what a snapshot of producers relies on.
+        """Save the file, atomically: it never has less than a producer snapshot relies on.
 
         Raises:
-            DiskFull, WriteFailed, SyncFailed: As ``replace_file``.
+            DiskFull, WriteFailed, SyncFailed: as ``replace_file``.
         """
-        self.unsaved = False  # from here on a new one is to be saved again
+        self.unsaved = False  # set again by the next marker
         data = self._loaded()
         try:
             if data or exists(self._io, self._path):
@@ -129,7 +126,7 @@ class TransactionIndex:
 
 
 def summary(data: bytes) -> tuple[int, int]:
-    """Count of the entries of a file, and its CRC-32C; 0 and 0 of none."""
+    """Count of a file's entries, and its CRC-32C; 0 and 0 without entries."""
     return len(data) // ENTRY_SIZE_BYTES, crc32c(data)
 
 
@@ -138,7 +135,7 @@ def encode(found: Iterable[AbortedTransaction]) -> bytes:
 
 
 def entries(data: bytes) -> Iterator[AbortedTransaction]:
-    """The entries of a whole file, or from the begin of one on."""
+    """The entries of a whole file, or of its end."""
     return (AbortedTransaction(*numbers) for _, *numbers in _ENTRY.iter_unpack(data))
 
 
@@ -157,10 +154,10 @@ def load(io: IO, path: str) -> bytes:
 
 
 def check(data: bytes, path: str) -> None:
-    """Look whether a file is one.
+    """Check the form of a file.
 
     Raises:
-        CorruptionError: It has no whole entries, or they are not in the order of their markers.
+        CorruptionError: It has a partial entry, or entries that are not in the order of their markers.
     """
     if len(data) % ENTRY_SIZE_BYTES:
         raise CorruptionError(path, len(data), f"{len(data)} bytes are no whole entries of {ENTRY_SIZE_BYTES}")
@@ -168,12 +165,12 @@ def check(data: bytes, path: str) -> None:
     for at, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
         if version != 0 or producer_id < 0 or not (0 <= first <= last and before < last) or stable < 0:
             numbers = f"version {version}, producer {producer_id}, offsets {first} to {last} after {before}, stable {stable}"
-            raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"no entry of an aborted transaction: {numbers}")
+            raise CorruptionError(path, at * ENTRY_SIZE_BYTES, f"an invalid entry: {numbers}")
         before = last
 
 
 def below(data: bytes, offset: int) -> bytes:
-    """Those of the entries of a whole file whose marker lies below ``offset``."""
+    """The entries of a whole file whose marker is below ``offset``."""
     return data[: _size_below(data, offset)]
 
 
@@ -182,7 +179,7 @@ def _size_below(data: bytes, offset: int) -> int:
 
 
 def compare(path: str, found: tuple[int, int], wanted: tuple[int, int], witness: str) -> None:
-    """See that entries are those that were noted, each as ``summary`` says; raises CorruptionError."""
+    """Compare two summaries; raises CorruptionError if they differ."""
     if found != wanted:
         form = "{} entries with CRC {:08x}"
         raise CorruptionError(path, 0, f"{form.format(*found)}; {witness} says {form.format(*wanted)}")

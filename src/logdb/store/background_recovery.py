@@ -1,7 +1,4 @@
-"""The thread that recovers, after an unclean stop, the logs that nobody has asked for yet.
-
-Knows which logs there are, and that ``LOCK`` may say so once all are known to be whole.  Does not know how a log is recovered.
-"""
+"""The thread that, after an unclean stop, recovers the logs that no call has opened yet; then ``LOCK`` is marked recovered."""
 
 import contextlib
 import logging
@@ -18,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class BackgroundRecovery:
-    """One pass over all logs.  ``done``: whether they are all recovered."""
+    """One pass over all logs.  ``done``: whether all are recovered."""
 
     def __init__(self, entries: Entries, log: Callable[[str, int], Log], lock_file: LockFile) -> None:
-        """``log``: opens one, and recovers it for that."""
+        """``log``: opens a log, which recovers it."""
         self._entries, self._log, self._lock_file = entries, log, lock_file
         self.done = False
         self._thread: threading.Thread | None = None
@@ -31,7 +28,7 @@ class BackgroundRecovery:
         self._thread = started("logdb-recovery", self._run)
 
     def join(self) -> None:
-        """Return once it is through."""
+        """Wait until the pass has ended."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -46,7 +43,7 @@ class BackgroundRecovery:
             logger.error("recovery in the background: %s", error)
 
     def _recover(self, topic: str, partition: int) -> bool:
-        """Whether the log is whole, or gone; one that is not does not keep the others waiting."""
+        """Whether the log is recovered, or deleted; a failed one does not stop the pass."""
         try:
             with contextlib.suppress(UnknownTopic, UnknownPartition):
                 self._log(topic, partition)

@@ -1,19 +1,17 @@
-"""Compaction in the background: which log is next, and how fast.
+"""Compaction in the background: chooses the next log, and limits the speed.  ``log.cleaner`` compacts a log, ``segment_replacer`` replaces
+its segments.
 
-Knows when a log is worth compacting, and how many bytes a second that may cost.  Does not know how a log is
-compacted (``log.cleaner``), nor how its segments are swapped: the store does that.
+A thread of its own (``logdb-cleaner``) starts with the first compacted topic.  It checks at once, and then at least 15 s after the
+last check, when a segment was sealed or something may be due by its age.  It compacts the logs that are due, the dirtiest first:
 
-A thread of its own (``logdb-cleaner``) begins with the first compacted topic.  It looks at once, then 15 s after the last look at the
-earliest, when a segment was sealed or something may be due by its age, and compacts the logs that are due, the dirtiest first:
-
-    dirty ratio   more than min.cleanable.dirty.ratio of the bytes were not compacted yet
+    dirty ratio   more than min.cleanable.dirty.ratio of the bytes are not compacted yet
     lag           the oldest of them is older than max.compaction.lag.ms
-    horizon       tombstones, or markers of transactions, may go by now
+    horizon       tombstones, or markers of transactions, may be deleted now
 
-A log that cannot be compacted (a damaged batch) is reported once, and left out until the database is opened anew.
+A log that cannot be compacted (a damaged batch) is reported once, and skipped until the database is opened again.
 
-Threading: a log is compacted by one thread at a time, the background's or that of a caller of ``compact``, for whom
-there is no limit.  Whoever compacts holds no lock that appends or reads wait for.
+Threading: one thread at a time compacts a log, the background's or that of a caller of ``compact``, which has no speed
+limit.  Compaction holds no lock that appends or reads wait for.
 """
 
 import contextlib
@@ -38,25 +36,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLEANER_BYTES_PER_SECOND = 32 << 20
-KEY_MAP_SIZE_BYTES = 64 << 20  # some 1.7 million keys of 16 bytes
-FIRST_ROUND_MS = 0  # since the opening: a program that ends soon has no other time for it
+KEY_MAP_SIZE_BYTES = 64 << 20  # about 1.7 million keys of 16 bytes
+FIRST_ROUND_MS = 0  # after the opening: a short-lived program has no other time for it
 _INTERVAL_MS = 15_000  # Kafka's log.cleaner.backoff.ms
-_REST_MS_MAX = 3_600_000  # however long nothing may go by its age: the clock may be set
+_REST_MS_MAX = 3_600_000  # even if nothing expires before: the clock may be set
 
 
 class Host(Protocol):
-    """What the cleaner asks of the store."""
+    """The part of the store that the cleaner uses."""
 
     def log(self, topic: str, partition: int) -> Log: ...
 
     def entry(self, name: TopicPartition) -> LogEntry:
-        """What the catalogue says of a log."""
+        """The catalogue's entry of a log."""
 
     def clock_ms(self) -> int:
-        """The time of day that records are stamped with."""
+        """The wall clock, as for record timestamps."""
 
     def checkpoint(self, logs: list[Log]) -> None:
-        """Seal what was rolled over."""
+        """Seal rolled segments."""
 
     def replace_segments(self, log: Log, replacement: "Replacement") -> bool:
         """Replace segments with compacted ones; False if they are no longer the log's."""
@@ -65,7 +63,7 @@ class Host(Protocol):
         """Finish the log's replacements that an error interrupted."""
 
     def cleaned(self, log: Log, clean_offset: int, delete_horizon_ms: int | None) -> None:
-        """Note up to where a log was compacted, and the earliest delete horizon in it."""
+        """Set the offset up to which a log is compacted, and its earliest delete horizon."""
 
 
 class Due(NamedTuple):
@@ -79,25 +77,25 @@ class Cleaner:
     """The compaction of one store."""
 
     def __init__(self, io: IO, host: Host, catalogue: Catalogue, bytes_per_second: int) -> None:
-        """Nothing begins before ``consider`` or ``compact``.
+        """It starts with ``consider`` or ``compact``.
 
         Args:
-            bytes_per_second: Read and written in the background, at most; over all logs.
+            bytes_per_second: Limit of the background's reads and writes, over all logs.
         """
         self._io, self._host, self._catalogue, self._bytes_per_second = io, host, catalogue, bytes_per_second
         self.key_map_size_bytes = KEY_MAP_SIZE_BYTES
         self.uncleanable: dict[TopicPartition, str] = {}
-        self._failures: dict[TopicPartition, str] = {}  # the last one of a log, said once
+        self._failures: dict[TopicPartition, str] = {}  # the last failure of a log, reported once
         self.background = Housekeeping(io, "logdb-cleaner")
         self.background.add("compaction", self._round, interval_ms=_INTERVAL_MS, first_ms=FIRST_ROUND_MS, needed=is_compacted)
-        self._rest_ms: float = UNTIL_ASKED  # from the round that is under way to the next
+        self._rest_ms: float = UNTIL_ASKED  # from the present round to the next
         self._busy: set[TopicPartition] = set()
-        self._awaited: set[TopicPartition] = set()  # somebody waits for the background to be through with it
+        self._awaited: set[TopicPartition] = set()  # callers of ``compact`` wait for the background to finish these
         self._changed = renewed(threading.Condition())
         self._stopping = False
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:
-        """There is a topic with these configs: begin, unless begun, if it is compacted."""
+        """A topic has these configs: start, if it is compacted."""
         self.background.consider(config)
 
     def altered(self) -> None:
@@ -105,11 +103,11 @@ class Cleaner:
         self.background.ask("compaction")
 
     def hasten(self) -> None:
-        """Look for logs that are due now."""
+        """Check for due logs now."""
         self.background.hasten("compaction")
 
     def stop(self) -> None:
-        """End the thread, and whoever compacts, before the next read or write; nothing begins any more."""
+        """End the thread, and running compactions before their next read or write; none begins afterwards."""
         self._stopping = True
         self.background.stop()
         with self._changed:
@@ -118,7 +116,7 @@ class Cleaner:
     # ------------------------------------------------------------ now
 
     def compact(self, topic: str, partition: int) -> None:
-        """Compact one log as far as it goes, the active segment too; in the caller's thread, as fast as it can."""
+        """Compact one log completely, the active segment included; in the caller's thread, without a speed limit."""
         name, log = TopicPartition(topic, partition), self._host.log(topic, partition)
         if not log.config.compacted:
             raise PolicyViolation(f"{topic!r} cannot be compacted: its cleanup.policy does not say 'compact'")
@@ -134,7 +132,7 @@ class Cleaner:
     # ------------------------------------------------------------ in the background
 
     def _round(self) -> float | None:
-        """Compact all logs that are due, the dirtiest first; returns after how many ms another may be, or the same again."""
+        """Compact all due logs, the dirtiest first; returns the time in ms until another, or a failed one, may be due."""
         self._rest_ms = UNTIL_ASKED
         found = sorted(self._due(), reverse=True)
         for due in found:
@@ -143,7 +141,7 @@ class Cleaner:
                     if free:
                         self._pass(due.name, self._host.log(*due.name), throttled=True)
                         self._failures.pop(due.name, None)
-            except (Closed, UnknownTopic, UnknownPartition):  # the store is being closed, or the topic was deleted
+            except (Closed, UnknownTopic, UnknownPartition):  # the store is closing, or the topic was deleted
                 if self._stopping:
                     return None
             except (LogdbError, OSError) as error:
@@ -164,7 +162,7 @@ class Cleaner:
                     yield found
 
     def _look(self, name: TopicPartition, topic: TopicEntry) -> Due | None:
-        """Whether a log is due, by what the catalogue says: it need not be open for that."""
+        """Whether a log is due, by the catalogue's entry, so that it need not be open."""
         from logdb.log.cleaner import cleanable
 
         config = LogConfig.of(topic.config, "interval")
@@ -190,7 +188,7 @@ class Cleaner:
         return None
 
     def _lags_ms(self, log: Log, clean_offset: int, now_ms: int) -> int:
-        """When a dirty record is older than ``max.compaction.lag.ms``; an active segment that has one by now is sealed for that."""
+        """When a dirty record becomes older than ``max.compaction.lag.ms``; an active segment that already has one is rolled."""
         lag_ms = log.config.max_compaction_lag_ms + 1
         for segment in log.segments:
             if segment.next_offset > clean_offset and segment.size_bytes:
@@ -205,7 +203,7 @@ class Cleaner:
 
     @contextlib.contextmanager
     def alone(self, name: TopicPartition, *, wait: bool) -> Iterator[bool]:
-        """Hold a log against other passes; without ``wait``, False where another thread has it."""
+        """Exclude other passes over a log; without ``wait``, False if another thread has it."""
         with self._changed:
             if wait and name in self._busy:
                 self._awaited.add(name)
@@ -227,7 +225,7 @@ class Cleaner:
             raise Closed("the database is being closed: the compaction was not finished")
 
     def _pass(self, name: TopicPartition, log: Log, *, throttled: bool = False) -> bool:
-        """One pass over one log; whether it got on, and there is more to do."""
+        """One pass over one log; returns whether it made progress and there is more to do."""
         from logdb.log.cleaner import Compaction
 
         self._host.finish_replacements(log)
@@ -247,9 +245,9 @@ class Cleaner:
         )
         for replacement in compaction.run():
             if not self._host.replace_segments(log, replacement):
-                return False  # retention was faster; the next pass sees what is left
+                return False  # retention has deleted the segments; the next pass continues
         self._host.cleaned(log, compaction.end_offset, compaction.delete_horizon_ms)
-        logger.info("compacted %s up to offset %d: %d of %d bytes are left", name, compaction.end_offset, log.size_bytes, begun_bytes)
+        logger.info("compacted %s up to offset %d: %d of %d bytes remain", name, compaction.end_offset, log.size_bytes, begun_bytes)
         return compaction.end_offset < (work.segments[-1].next_offset if work.segments else 0)
 
     def _work(self, name: TopicPartition, log: Log) -> "Cleanable[Segment]":
@@ -257,7 +255,7 @@ class Cleaner:
 
         stable_offset = log.view.last_stable_offset
         if log.had_producers:
-            log.sync()  # what decided the transactions below it is to be durable before their records count
+            log.sync()  # the end of the transactions below it must be durable before their records are
         unsealed = {log.segments[-1], *log.take_sealing()} if log.segments else set()
         return cleanable(
             [segment for segment in log.segments if segment not in unsealed],
@@ -269,5 +267,5 @@ class Cleaner:
 
 
 def is_compacted(config: Mapping[str, ConfigValue]) -> bool:
-    """Whether a topic with these configs keeps the latest record of each key."""
+    """Whether a topic with these configs keeps only the latest record of each key."""
     return "compact" in str(config.get("cleanup.policy", TOPIC_CONFIGS["cleanup.policy"].default))

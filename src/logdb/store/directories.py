@@ -1,10 +1,8 @@
-"""Directories that are made and removed as a whole.
+"""Directories that are created and removed as a whole.
 
-Knows names and the order in which they become durable.  Does not know what lies in them.
-
-A directory is built under another name beside the one it is to have, and renamed when all in it is durable:
-a process that is killed leaves nothing under the name.  While it is built it holds an empty file
-``BUILDING.tmp``, locked (flock): one that nobody holds was left by somebody who was killed.
+A directory is built under a temporary name beside its final one, and renamed when everything in it is durable: after a
+kill the final name does not exist.  While it is built it holds an empty, locked (flock) file ``BUILDING.tmp``; if no
+process holds that lock, the process that built the directory is dead.
 """
 
 import contextlib
@@ -16,22 +14,22 @@ from logdb.disk import File, changing, exists, looking, sync_directory
 from logdb.errors import DirectoryLocked, DiskFull, LogdbError, TargetInside, TargetNotEmpty, WriteFailed
 from logdb.io import IO
 
-UNFINISHED = (".tmp", "-delete")  # how the name of a directory ends that is not all there yet, or any more
+UNFINISHED = (".tmp", "-delete")  # suffixes of directories that are not complete yet, or partly removed
 _OTHERS = S_IRWXG | S_IRWXO
 _BUILDING = "BUILDING.tmp"
 
 
 def make_directory(io: IO, path: str) -> None:
-    """Make a directory, and those above it that are missing, each durable in the one that holds it."""
+    """Make a directory and its missing parents, each durable in its own parent."""
     parent = os.path.dirname(path)
     if exists(io, path):
         return
     make_directory(io, parent)
-    with changing(path), contextlib.suppress(FileExistsError):  # made by somebody else meanwhile
+    with changing(path), contextlib.suppress(FileExistsError):  # another process made it meanwhile
         io.mkdir(path, apart=True)
     try:
         sync_directory(io, parent)
-    except (DiskFull, WriteFailed):  # else the next try would take it for durable
+    except (DiskFull, WriteFailed):  # otherwise the next try would take it for durable
         with contextlib.suppress(OSError):
             io.rmdir(path)
         raise
@@ -53,19 +51,19 @@ def remove_tree(io: IO, path: str) -> None:
 
 
 def is_private(io: IO, path: str) -> bool:
-    """Whether a file or directory is its owner's only."""
+    """Whether only its owner may access a file or directory."""
     with looking(path):
         return not io.mode(path) & _OTHERS
 
 
 def make_private(io: IO, path: str) -> None:
-    """Take from others all they may do with a directory and what is in it; first with itself, so that what is made meanwhile is private.
+    """Remove all rights of others to a directory and everything in it; the directory first, so that files created meanwhile are private.
 
     Raises:
-        WriteFailed: It is somebody else's.
+        WriteFailed: It belongs to another user.
     """
     names: list[str] = []
-    with changing(path), contextlib.suppress(FileNotFoundError):  # it went meanwhile
+    with changing(path), contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
         mode = io.mode(path)
         io.chmod(path, S_IMODE(mode) & ~_OTHERS)
         names = io.listdir(path) if S_ISDIR(mode) else []
@@ -75,17 +73,17 @@ def make_private(io: IO, path: str) -> None:
 
 @contextlib.contextmanager
 def building(io: IO, target: str, *, private: bool = False) -> Iterator[str]:
-    """Build the directory ``target`` under another name, which is yielded; afterwards it is there, durable, or nothing is.
+    """Yield a temporary directory that becomes ``target``, durably, when the block ends; after an error there is no ``target``.
 
-    What lies directly in it is synced here; directories in it are the caller's to sync.
+    The block syncs the directories in it; its own entries are synced here.
 
     Args:
-        private: It is its owner's only, as what it is made from.
+        private: Only its owner may read it, as the source.
 
     Raises:
-        TargetNotEmpty: ``target``, or the name it is built under, is taken by something else.
-        DirectoryLocked: Somebody is building it.
-        DiskFull, WriteFailed, SyncFailed: as they say.
+        TargetNotEmpty: ``target``, or the temporary name, exists and is something else.
+        DirectoryLocked: Another process is building it.
+        DiskFull, WriteFailed, SyncFailed: see ``logdb.errors``.
     """
     parent, temporary = os.path.dirname(target), f"{target}.tmp"
     check_empty(io, target)
@@ -104,37 +102,37 @@ def building(io: IO, target: str, *, private: bool = False) -> Iterator[str]:
         except (DiskFull, WriteFailed):  # after a failed sync it may be durable
             _discard(io, target)
             raise
-        with contextlib.suppress(OSError):  # it does no harm
+        with contextlib.suppress(OSError):  # a leftover file does no harm
             io.unlink(os.path.join(target, _BUILDING))
 
 
 def _discard(io: IO, path: str) -> None:
-    """Remove what was built, as far as that can be done: the next try removes the rest."""
+    """Remove an unfinished directory as far as possible: the next try removes the rest."""
     with contextlib.suppress(OSError, LogdbError):
         remove_tree(io, path)
 
 
 def check_outside(target: str, path: str) -> None:
-    """See that ``target`` is not in the database at ``path``; raises TargetInside."""
+    """Raise TargetInside if ``target`` is in the database at ``path``."""
     if os.path.commonpath((os.path.realpath(target), os.path.realpath(path))) == os.path.realpath(path):
         raise TargetInside(target, path)
 
 
 def check_empty(io: IO, target: str) -> None:
-    """See that a directory can be put there; raises TargetNotEmpty."""
+    """Raise TargetNotEmpty if ``target`` is neither missing nor an empty directory."""
     with looking(target):
         try:
             taken = bool(io.listdir(target))
         except FileNotFoundError:
             taken = False
-        except (NotADirectoryError, PermissionError):  # a file, or one of somebody else's
+        except (NotADirectoryError, PermissionError):  # a file, or a directory of another user
             taken = True
     if taken:
         raise TargetNotEmpty(target)
 
 
 def _begin(io: IO, temporary: str, *, private: bool) -> File:
-    """Make the directory to build in, after removing what one who was killed left there; returns the locked file."""
+    """Make the temporary directory, after removing the one of a killed process; returns the locked file."""
     mark = os.path.join(temporary, _BUILDING)
     if exists(io, temporary):
         if exists(io, mark):
@@ -155,7 +153,7 @@ def _begin(io: IO, temporary: str, *, private: bool) -> File:
             io.rmdir(temporary)
         raise
     try:
-        sync_directory(io, temporary)  # before all else that will be in it, or a power cut might leave what nobody knows
+        sync_directory(io, temporary)  # before anything else is in it: after a power cut the next try must recognise it
     except BaseException:
         locked.close()
         raise

@@ -1,6 +1,5 @@
-"""What the catalogue says of each log, as the one who writes it knows it.
+"""The catalogue's log entries in the writer's memory; both are changed together.
 
-Knows log entries, in memory and in the catalogue, and that the two change together.  Does not know why they change.
 Threading: all methods, from any thread.
 """
 
@@ -26,14 +25,14 @@ class Entries:
         self._lock = renewed(threading.Lock())  # taken last
 
     def load(self) -> None:
-        """Know what the catalogue says, nothing else."""
+        """Load the entries of the catalogue."""
         self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
 
     def names(self) -> list[TopicPartition]:
         return sorted(self._known)
 
     def with_producers(self) -> list[TopicPartition]:
-        """The logs that may have a transaction open."""
+        """The logs that may have an open transaction."""
         with self._lock:
             return [name for name, entry in self._known.items() if entry.producers_offset >= 0]
 
@@ -41,17 +40,17 @@ class Entries:
         return name in self._known
 
     def get(self, name: TopicPartition) -> LogEntry:
-        """Raises UnknownTopic for a log whose topic was deleted."""
+        """The entry of a log; raises UnknownTopic after its topic was deleted."""
         entry = self._known.get(name)
         if entry is None:
             raise UnknownTopic(name.topic)
         return entry
 
     def change(self, changed: Callable[[], Iterable[LogEntry]], also: Callable[[WriteTransaction], T]) -> T:
-        """Commit entries, and what is to change with them; returns what ``also`` does.
+        """Commit changed entries, and other changes with them; returns the result of ``also``.
 
         Args:
-            changed: Asked for the new entries while nobody else changes any.
+            changed: Returns the new entries; no other change runs meanwhile.
             also: Run in the same transaction.
         """
         with self._lock:
@@ -66,12 +65,12 @@ class Entries:
             return found
 
     def note(self, log: ReadableLog, **fields: Any) -> None:
-        """Change fields of one entry, durably; raises UnknownTopic where the log's topic was deleted."""
+        """Change fields of one entry, durably; raises UnknownTopic after the log's topic was deleted."""
         name = TopicPartition(log.topic, log.partition)
         self.change(lambda: [self.get(name)._replace(**fields)], lambda _txn: None)
 
     def forget(self, topic: str, intent: Intent) -> int:
-        """Commit that there is no such topic any more, with the intent that finishes its deletion; returns its number."""
+        """Commit the deletion of a topic, with the intent that finishes it; returns the intent's id."""
         with self._lock:
             number = self._catalogue.write(lambda txn: (txn.delete_topic(topic), txn.add_intent(intent))[-1])
             self._known = {name: entry for name, entry in self._known.items() if name.topic != topic}

@@ -1,7 +1,6 @@
-"""The two threads of a store: one writes what has lingered, the other syncs, seals and moves recovery points.
+"""The two threads of a store: one writes lingering batches, the other syncs, seals and makes checkpoints.
 
-Knows when something is due.  Does not know how it is done: logs and the store do it.
-Both sleep until then: an idle store wakes neither thread.
+Both sleep until something is due: an idle store wakes neither thread.
 """
 
 import contextlib
@@ -16,8 +15,8 @@ from logdb.threads import started
 
 logger = logging.getLogger(__name__)
 
-_SYNC_TICK_MS = 50  # from one round to the next, at least: what comes at about the same time is seen to together
-_TOGETHER_MS = 5_000  # a checkpoint that is due so soon is made with one that is due now: the catalogue is written once for both
+_SYNC_TICK_MS = 50  # between two rounds: logs that are due at about the same time share a round
+_TOGETHER_MS = 5_000  # a checkpoint due so soon is made together with one that is due now, in one transaction of the catalogue
 _RETRY_MS = 200  # after a failed write, so that a full disk does not keep a core busy
 
 
@@ -29,33 +28,33 @@ class _Signal:
         self._lock.acquire()
 
     def set(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is set already
+        with contextlib.suppress(RuntimeError):  # it is already set
             self._lock.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Return once it is set, and is not set any more then; False where that has not happened in time."""
+        """Wait until it is set, and clear it; False after the timeout."""
         return self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
 
 
 class Flusher:
-    """Tends the logs that were woken until there is nothing left to do for them."""
+    """Runs a round over the registered logs until none has work left."""
 
     def __init__(self, io: IO, linger_ms: int, checkpoint: Callable[[list[Log]], None]) -> None:
         self._io, self._linger_ms, self._checkpoint = io, linger_ms, checkpoint
         self._lingering: set[Log] = set()
         self._unsynced: set[Log] = set()
-        self._failed: set[tuple[str, Log]] = set()  # whose failure in a thread was already reported
+        self._failed: set[tuple[str, Log]] = set()  # logs whose failure was already reported, by thread
         self._wake_writer, self._wake_syncer = _Signal(), _Signal()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin; raises ThreadUnavailable, after which it is to be stopped."""
+        """Start the threads; raises ThreadUnavailable, after which ``stop`` has to be called."""
         self._threads.append(started("logdb-writer", self._write_loop))
         self._threads.append(started("logdb-syncer", self._sync_loop))
 
     def stop(self) -> None:
-        """End both threads, after what they are at."""
+        """End both threads after their present round."""
         self._stopped.set()
         self._wake_writer.set()
         self._wake_syncer.set()
@@ -64,12 +63,12 @@ class Flusher:
                 thread.join()
 
     def wake_writer(self, log: Log) -> None:
-        """``log`` has something to write; called from any thread, cheap."""
+        """``log`` has records to write; cheap, from any thread."""
         self._lingering.add(log)
         self._wake_writer.set()
 
     def wake_syncer(self, log: Log) -> None:
-        """``log`` has something to sync or seal; called from any thread, cheap."""
+        """``log`` has data to sync or a segment to seal; cheap, from any thread."""
         self._unsynced.add(log)
         self._wake_syncer.set()
 
@@ -89,7 +88,7 @@ class Flusher:
         """One round over the logs with records in the open batch; True if a write failed."""
         failed, now_ms = False, self._io.monotonic_ms()
         for log in list(self._lingering):
-            self._lingering.discard(log)  # before looking: what comes later adds it again
+            self._lingering.discard(log)  # first: a later record adds it again
             try:
                 waits = log.write_lingering(now_ms, self._linger_ms)
                 self._failed.discard(("write", log))
@@ -108,11 +107,11 @@ class Flusher:
             wait_s = self._sync_due()
 
     def _sync_due(self) -> float | None:
-        """One round over the logs with unsynced or unsealed data; returns how long nothing is due then, None if nothing is left."""
+        """One round over the logs with unsynced or unsealed data; returns the time until the next is due, None if no work is left."""
         now_ms = self._io.monotonic_ms()
         tended, ready = [], []
         for log in list(self._unsynced):
-            self._unsynced.discard(log)  # before looking: what comes later adds it again
+            self._unsynced.discard(log)  # first: a later write adds it again
             try:
                 if _is_due(log.sync_due_ms(), now_ms):
                     log.sync()

@@ -1,14 +1,11 @@
-"""What a store does now and then, beside everything else: retention, compaction.
+"""Periodic tasks of a store: retention, compaction, sidecars.
 
-Knows when a task is due, and for which topics it is needed at all.  Does not know what it does.
+The store registers a task with an interval and a predicate over configs: which topics need it.  One thread (``logdb-housekeeper``)
+starts with the first topic that needs a task, so a store without such topics has none.  Tasks run one after the other.  A round
+returns when the next one is needed; it may be only on request.
 
-A task is named by the store with an interval and a question: does a topic with these configs
-need you?  The one thread (``logdb-housekeeper``) begins with the first topic that needs a
-task, so a store without such topics has none.  Tasks run one after the other.  A round says when
-the next one is needed; where nothing is to do before somebody asks for it, the thread sleeps until then.
-
-Threading: all methods, from any thread.  A task that takes long asks ``pause`` or ``stopping``
-now and then, and returns when they say so: closing the store waits for it.
+Threading: all methods, from any thread.  A long task calls ``pause`` or ``stopping`` now and then, and returns when they say so,
+because closing the store waits for it.
 """
 
 import logging
@@ -22,13 +19,15 @@ from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
-UNTIL_ASKED = inf  # what a round returns that leaves nothing to do
+UNTIL_ASKED = inf  # the result of a round that leaves nothing to do
 Round = Callable[[], float | None]
 
 
 class _Task:
-    """``due_ms``: when the next round begins.  ``ended_ms``: when the last one ended, or the thread began; infinite while one runs.
-    ``asked``: for a round, since the last one began.
+    """One task and its times.
+
+    ``due_ms``: when the next round begins.  ``ended_ms``: when the last one ended, or the thread started; infinite during a round.
+    ``asked``: a round was requested since the last one began.
     """
 
     def __init__(
@@ -37,11 +36,11 @@ class _Task:
         self.name, self.work, self.interval_ms, self.first_ms, self.needed = name, work, interval_ms, first_ms, needed
         self.due_ms = self.ended_ms = inf
         self.asked = False
-        self.failure = ""  # the last one, said once
+        self.failure = ""  # the last failure, reported once
 
 
 class Housekeeping:
-    """The tasks of one store, and the thread that does them."""
+    """The tasks of one store, and their thread."""
 
     def __init__(self, io: IO, thread_name: str = "logdb-housekeeper") -> None:
         self._io, self._thread_name = io, thread_name
@@ -59,22 +58,22 @@ class Housekeeping:
         first_ms: float | None = None,
         needed: Callable[[Mapping[str, ConfigValue]], bool],
     ) -> None:
-        """Name a task; before the first ``consider``.
+        """Register a task; before the first ``consider``.
 
         Args:
-            work: One round over everything that may be due.  Returns how many ms later the next one is needed, perhaps
-                ``UNTIL_ASKED``; None: after the interval.  What it raises is logged, and the next round tries again.
-            interval_ms: From the end of one round to the begin of the next, at least; 1 or more.
-            first_ms: From the begin of the thread to that of the first round; ``UNTIL_ASKED``: there is none before; None: the interval.
-            needed: Whether a topic with these configs (only those that were set) gives the task something to do.
+            work: One round over everything that may be due.  Returns the ms until the next one is needed, or ``UNTIL_ASKED``;
+            None: the interval.  Its exceptions are logged, and the next round tries again.
+            interval_ms: The shortest time from the end of one round to the begin of the next; 1 or more.
+            first_ms: From the start of the thread to the first round; ``UNTIL_ASKED``: only on request; None: the interval.
+            needed: Whether a topic with these configs (only those that were set) needs the task.
         """
         self._tasks[name] = _Task(name, work, interval_ms, interval_ms if first_ms is None else first_ms, needed)
 
     def consider(self, config: Mapping[str, ConfigValue]) -> bool:
-        """There is a topic with these configs: begin, unless begun, if a task is needed for it; returns whether it runs.
+        """A topic has these configs: start the thread, if they need a task; returns whether it runs.
 
         Raises:
-            ThreadUnavailable: There is no thread for it; the next call tries again.
+            ThreadUnavailable: The thread could not be started; the next call tries again.
         """
         if self._thread is None and any(task.needed(config) for task in self._tasks.values()):
             self._begin()
@@ -90,7 +89,7 @@ class Housekeeping:
                 self._thread = started(self._thread_name, self._loop)
 
     def ask(self, name: str) -> None:
-        """There may be something to do: a round begins once the interval since the last one is over; the caller does not wait for it."""
+        """Request a round: it begins when the interval since the last one is over; the caller does not wait."""
         with self._lock:
             task = self._tasks[name]
             task.asked = True
@@ -98,12 +97,12 @@ class Housekeeping:
         self._wake.set()
 
     def hasten(self, name: str) -> None:
-        """Let the next round of a task begin at once, if the thread runs; the caller does not wait for it."""
+        """Begin the next round of a task at once, if the thread runs; the caller does not wait."""
         self._tasks[name].due_ms = self._io.monotonic_ms()
         self._wake.set()
 
     def stop(self) -> bool:
-        """End the thread, after what it is at; nothing begins any more.  Returns whether it had begun."""
+        """End the thread after its present task; none begins afterwards.  Returns whether it had started."""
         with self._lock:
             self._stopped.set()
             self._wake.set()
@@ -113,16 +112,16 @@ class Housekeeping:
 
     @property
     def stopping(self) -> bool:
-        """Whether the store is being closed: a task ends as soon as it can."""
+        """Whether the store is closing: then a task has to end soon."""
         return self._stopped.is_set()
 
     def pause(self, wait_ms: float) -> bool:
-        """Let others have the disk for a while; False if the store is being closed meanwhile."""
+        """Leave the disk to others for a while; False if the store is closing."""
         return not self._stopped.wait(wait_ms / 1000)
 
     def _loop(self) -> None:
         while not self._stopped.is_set():
-            self._wake.clear()  # before looking: what comes later sets it again
+            self._wake.clear()  # first: a later request sets it again
             for task in self._tasks.values():
                 if task.due_ms <= self._io.monotonic_ms() and not self._stopped.is_set():
                     self._do(task)
@@ -131,7 +130,7 @@ class Housekeeping:
 
     def _do(self, task: _Task) -> None:
         with self._lock:
-            task.due_ms = task.ended_ms = inf  # `hasten` may overrule it while the task runs
+            task.due_ms = task.ended_ms = inf  # ``hasten`` may set it during the task
             task.asked = False
         rest_ms: float | None = None
         try:

@@ -1,34 +1,28 @@
-"""``LOCK``: one writer to a directory, and how the last one left it.
+"""``LOCK``: excludes a second writer, and says how the last writer left the directory.
 
-Exclusion is ``flock`` on the file, held for life; it goes with the process.
-What the file says never refuses an opening: it names the holder to whoever is
-refused, and tells the next writer how to recover.
+``flock`` on the file is the exclusion; it is held as long as the directory is open, and ends with the process.
+The file's content never refuses an opening: it names the holder in ``DirectoryLocked``, and tells the next writer how to recover.
 
-The file is two slots of 512 bytes, each one line that people can read:
+The file has two slots of 512 bytes, each one line of text:
 
-    [0, 503)    JSON, compact, filled up with spaces
-    [503, 511)  CRC-32C of those 503 bytes, 8 hexadecimal digits in lower case
+    [0, 503)    JSON, compact, padded with spaces
+    [503, 511)  CRC-32C of those 503 bytes, 8 lower-case hexadecimal digits
     [511]       newline
 
     {"format":1,"sequence":8,"state":"clean","pid":4711,"host":"box","since":"2025-11-21T13:41:07.123Z",
      "boot_id":"8d2c…","failed_sync":false,"catalogue_size":32768,"catalogue_crc":305419896,
      "closed_at":"2025-11-21T13:55:00.000Z"}       (on one line; the last three are null unless "clean")
 
-The slot with the higher sequence counts.  A write goes to the other one and is
-synced, so there is a valid state at any moment; the first write of all goes to
-the first slot.  If a slot is there but not valid, the file is unreadable: it may
-have been the newer one.  Then the last stop counts as unclean and the machine
-as restarted.
+The slot with the higher sequence counts.  A write goes to the other slot and is synced, so that one slot is always valid; the
+first write goes to the first slot.  If a slot is not empty and not valid, the file counts as unreadable, because the damaged slot
+may have been the newer one; then the last stop counts as unclean and the machine as restarted.
 
     state  written by                          says
     open   mark_open, before any other write   boot_id, failed_sync
     clean  mark_clean, after all other writes  the catalogue's size and CRC as well
 
-``boot_id`` names the start of the machine whose page cache holds all that was
-written.  It is empty, and an earlier ``failed_sync`` stays, as long as an
-earlier stop is not recovered from: until ``mark_recovered``.
-
-Knows the file.  Does not know what recovery does.
+``boot_id`` names the boot of the machine whose page cache holds everything that was written.  Until ``mark_recovered`` it is
+empty, and an earlier ``failed_sync`` stays, if an earlier stop still needs recovery.
 Threading: any method from any thread.
 """
 
@@ -60,12 +54,11 @@ _READ_COUNT_MAX = 3
 
 
 class LockState(NamedTuple):
-    """What ``LOCK`` says; the defaults are those of an empty or missing file.
+    """The content of ``LOCK``; the defaults are those of an empty or missing file.
 
-    ``readable``: no slot is damaged; else only the holder is told, if anything.
-    ``is_open``: a writer is in there, or stopped uncleanly, or who knows.
-    ``clean``: the last writer closed, with no failed sync.  ``since`` and
-    ``closed_at`` are ISO times in UTC.
+    ``readable``: no slot is damaged; if one is, only the holder is set, if it is known.
+    ``is_open``: a writer has it open or stopped uncleanly, or the file is unreadable.
+    ``clean``: the last writer closed, and no sync failed.  ``since`` and ``closed_at`` are ISO times in UTC.
     """
 
     readable: bool = True
@@ -96,7 +89,7 @@ def decode_slot(slot: bytes) -> dict[str, Any]:
     """The fields of a slot.
 
     Raises:
-        ValueError: how it is damaged.
+        ValueError: The slot is damaged; the text says how.
     """
     if len(slot) != SLOT_SIZE_BYTES:
         raise ValueError(f"it has {len(slot)} bytes instead of {SLOT_SIZE_BYTES}")
@@ -110,7 +103,7 @@ def decode_slot(slot: bytes) -> dict[str, Any]:
 
 
 def decode_state(data: bytes) -> LockState:
-    """What a whole ``LOCK`` says; never raises."""
+    """The state in a whole ``LOCK``; never raises."""
     slots, problems = _slots(data)
     newest = max(slots, key=lambda fields: int(fields["sequence"]), default=None)
     if newest is None:
@@ -132,7 +125,7 @@ def decode_state(data: bytes) -> LockState:
 
 
 def verify_lock(data: bytes) -> list[str]:
-    """Everything that is wrong with the bytes of a ``LOCK``; after a clean close no flipped byte escapes."""
+    """The problems in the bytes of a ``LOCK``; after a clean close every flipped byte is one."""
     slots, problems = _slots(data)
     sequences = sorted(int(fields["sequence"]) for fields in slots)
     if len(sequences) == 2 and sequences[1] != sequences[0] + 1:
@@ -143,7 +136,7 @@ def verify_lock(data: bytes) -> list[str]:
 
 
 def _slots(data: bytes) -> tuple[list[dict[str, Any]], list[str]]:
-    """The valid slots, and what is wrong with those that are there but not valid."""
+    """The valid slots, and the problems of slots that are neither valid nor empty."""
     slots, problems = [], []
     for position in range(0, min(len(data), FILE_SIZE_BYTES), SLOT_SIZE_BYTES):
         try:
@@ -161,9 +154,9 @@ def _read(io: IO, fd: int) -> LockState:
 
 
 def read_state(io: IO, path: str) -> LockState:
-    """What the ``LOCK`` at ``path`` says, without locking anything."""
+    """The state in the ``LOCK`` at ``path``; takes no lock."""
     state = LockState()
-    for _ in range(_READ_COUNT_MAX):  # a writer may be in the middle of a slot
+    for _ in range(_READ_COUNT_MAX):  # a writer may be writing a slot
         try:
             state = decode_state(read_file(io, path, FILE_SIZE_BYTES))
         except FileNotFoundError:
@@ -182,7 +175,7 @@ def check_format(path: str, state: LockState) -> None:
 def writer_alive(io: IO, path: str) -> bool | None:
     """Whether a writer holds the ``LOCK`` at ``path`` now; None where the system cannot tell.
 
-    Asking takes no lock, so it never makes a writer's opening fail.
+    The test takes no lock, so a writer's opening never fails because of it.
     """
     try:
         with looking(path):
@@ -196,15 +189,15 @@ def writer_alive(io: IO, path: str) -> bool | None:
         close(io, path, fd)
 
 
-# flock cannot be asked about without trying it, which would refuse a writer that comes at that moment.
-# So a writer also holds an open-file-description lock, which excludes nobody but can be seen.
+# flock can only be tested by taking it, which would refuse a writer that opens at that moment.
+# So a writer also holds an open-file-description lock, which excludes no process and can be queried.
 _FLOCK = "hhqqi0q"  # struct flock: type, whence, start, length, pid
 
 
 def _mark(fd: int, kind: int) -> None:
-    """Set it (``F_WRLCK``) or clear it (``F_UNLCK``)."""
+    """Set the open-file-description lock (``F_WRLCK``) or clear it (``F_UNLCK``)."""
     if hasattr(fcntl, "F_OFD_SETLK"):
-        with contextlib.suppress(OSError):  # a file system without them: writer_alive says False there
+        with contextlib.suppress(OSError):  # the file system has no such locks: writer_alive returns False there
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
 
 
@@ -219,7 +212,7 @@ def _mark_is_held(fd: int) -> bool | None:
 
 
 class LockFile:
-    """The writer's hold on a directory.  ``previous`` is what the file said when it was taken."""
+    """The writer's hold on a directory.  ``previous``: the state in the file before."""
 
     def __init__(self, io: IO, path: str, fd: int) -> None:
         self.path = path
@@ -247,11 +240,11 @@ class LockFile:
 
     @staticmethod
     def acquire(io: IO, path: str) -> "LockFile":
-        """Take the ``LOCK`` at ``path`` (made if missing) without waiting; nothing is written yet.
+        """Take the ``LOCK`` at ``path`` (created if missing) without waiting; writes nothing yet.
 
         Raises:
-            DirectoryLocked: Another handle, in this process too, has it; with its pid, or 0 if that is not known.
-            ReadOnly, DiskFull, WriteFailed: It cannot be opened for writing, or made.
+            DirectoryLocked: Another handle has it, maybe one of this process; with the holder's pid, or 0 if that is unknown.
+            ReadOnly, DiskFull, WriteFailed: The file cannot be opened for writing, or created.
             UnsupportedFormat: A newer logdb wrote it.
         """
         try:
@@ -273,7 +266,7 @@ class LockFile:
         return lock
 
     def mark_open(self) -> None:
-        """Say that a writer is in there: synced before it writes anything else.
+        """Write state "open", synced, before the writer changes any other file.
 
         Raises:
             DiskFull, WriteFailed, SyncFailed: The directory cannot be opened for writing.
@@ -281,20 +274,20 @@ class LockFile:
         self._write({}, fsync_dir=self.previous.sequence == 0)
 
     def mark_recovered(self) -> None:
-        """Say that nothing of an earlier stop is left to recover: from here on the page cache holds all."""
+        """Note that no earlier stop needs recovery: from here on the page cache holds everything."""
         if self._fields["boot_id"] != self._io.boot_id() or self._fields["failed_sync"]:
             self._write({"boot_id": self._io.boot_id(), "failed_sync": False})
 
     def mark_failed_sync(self) -> None:
-        """Say that an fsync failed, so that the next opening does not believe the page cache; as well as can be."""
+        """Note that an fsync failed, so that the next opening distrusts the page cache; a failure to write this is only logged."""
         self._fields["failed_sync"] = True
         try:
             self._write({})
         except LogdbError as error:
-            _log.warning("%s: the failed sync could not be noted: %s", self.path, error)
+            _log.warning("%s: the failed sync could not be written down: %s", self.path, error)
 
     def mark_clean(self, catalogue_size: int, catalogue_crc: int) -> None:
-        """Say that all is recovered, written, synced and closed: the last write.  A failed sync outlives it.
+        """Write state "clean" after everything is recovered, written, synced and closed.  A failed sync stays noted.
 
         Raises:
             DiskFull, WriteFailed, SyncFailed: The stop will count as unclean.
@@ -303,7 +296,7 @@ class LockFile:
         self._write({"state": "clean", "catalogue_size": catalogue_size, "catalogue_crc": catalogue_crc, "closed_at": closed_at})
 
     def release(self) -> None:
-        """Let the next writer in.  Doing so twice is no error."""
+        """Release the lock.  A second call does nothing."""
         with self._guard:
             _held.pop(id(self), None)
             if self._fd is not None:
@@ -311,36 +304,36 @@ class LockFile:
                 _mark(fd, fcntl.F_UNLCK)
                 try:
                     self._io.unlock(fd)
-                except OSError as error:  # all is said and synced by now, and to close it unlocks it, too
-                    _log.warning("letting go of %s: %s", self.path, error)
+                except OSError as error:  # everything is written and synced by now, and closing unlocks it, too
+                    _log.warning("releasing %s: %s", self.path, error)
                 close(self._io, self.path, fd)
 
     def after_fork_in_child(self) -> None:
-        """Drop the descriptor that the child inherited, or the lock would outlive the parent."""
+        """Close the inherited descriptor, which would keep the lock after the parent has ended."""
         self._forked, self._guard = True, threading.Lock()
         if self._fd is not None:
             fd, self._fd = self._fd, None
             close(self._io, self.path, fd)
 
     def _boot_id_to_claim(self) -> str:
-        """This boot's id if the page cache is known to hold all that was written, else empty."""
+        """This boot's id if the page cache is known to hold everything that was written, otherwise empty."""
         now, previous = self._io.boot_id(), self.previous
         return now if previous.clean or (previous.boot_id == now and not previous.failed_sync) else ""
 
     def _write(self, changes: Mapping[str, object], *, fsync_dir: bool = False) -> None:
-        if (failed := self._write_slot(changes)) is not None:  # who is told of it may write a slot: hence not under the guard
+        if (failed := self._write_slot(changes)) is not None:  # condemn calls back, which may write a slot: so not under the guard
             raise condemn(self._io, self.path, failed) from failed
         if fsync_dir:
             sync_directory(self._io, os.path.dirname(self.path) or ".")
 
     def _write_slot(self, changes: Mapping[str, object]) -> OSError | None:
-        """Write and sync the next slot; returns what the sync failed with."""
+        """Write and sync the next slot; returns the error of the sync."""
         with self._guard:
             if self._forked:
-                raise Forked(f"{self.path} was locked by the parent process: open the database anew")
+                raise Forked(f"{self.path} was locked by the parent process: open the database again")
             if self._fd is None:
                 raise Closed(f"{self.path} was released")
-            # After a failure the same slot is written again: the other one is known to be good.
+            # After a failure the same slot is written again: the other one is known to be valid.
             fields = {**self._fields, **changes, "sequence": self._sequence + 1}
             try:
                 pwrite_all(self._io, self._fd, encode_slot(fields), self._slot * SLOT_SIZE_BYTES)
@@ -355,7 +348,7 @@ class LockFile:
 
 
 def _slot_to_write(data: bytes) -> int:
-    """The number of the slot that says less: damaged, missing, or older than the other."""
+    """The number of the slot to overwrite: the damaged, missing or older one."""
     sequences = []
     for position in (0, SLOT_SIZE_BYTES):
         try:
@@ -377,13 +370,13 @@ def _write_error(path: str, error: OSError) -> LogdbError:
     return WriteFailed(path, str(error))
 
 
-_held: dict[int, LockFile] = {}  # what this process holds, by id
+_held: dict[int, LockFile] = {}  # the locks of this process, by id
 
 
 def _refused(path: str, holder: LockState) -> DirectoryLocked:
     if any(os.path.realpath(lock.path) == os.path.realpath(path) for lock in list(_held.values())):
         return DirectoryLocked(os.path.dirname(path), pid=os.getpid(), host=os.uname().nodename, since=holder.since)
-    known = holder.readable and holder.is_open  # else the holder has not marked it yet, and it speaks of the one before
+    known = holder.readable and holder.is_open  # otherwise the holder has not written its slot yet, and the file names the one before
     return DirectoryLocked(os.path.dirname(path), pid=holder.pid if known else 0, host=holder.host, since=holder.since)
 
 

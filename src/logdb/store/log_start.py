@@ -1,9 +1,9 @@
-"""Where logs begin, and how a move of that becomes durable.
-
-Knows the steps.  Does not know why a log is to begin later: retention says so, and ``delete_records``.
+"""Moving a log's start offset.
 
     topic.json has the new start, synced -> the catalogue has it, and no segment below it (the commit point)
-    -> their files are removed, and those of their sidecars; opening removes what is left of them
+    -> their files are removed, and those of their sidecars; the next opening removes leftovers
+
+Retention and ``delete_records`` choose the offset.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ logger = logging.getLogger(__name__)
 
 
 class LogStarts:
-    """What moves the starts of logs of a store that writes."""
+    """Moves the log starts of a store that is open for writing."""
 
     def __init__(self, state: StoreState, entries: Entries, checkpoints: Checkpoints) -> None:
         self._state, self._entries, self._checkpoints = state, entries, checkpoints
 
     def move(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
-        """Let a log begin at ``start_offset``, durably, and remove the sealed segments wholly below it.
+        """Move a log's start to ``start_offset``, durably, and remove the sealed segments wholly below it.
 
         Args:
-            config: Only if its topic still has these configs; None: whatever it has.
+            config: Only if its topic still has these configs; None: with any.
 
         Returns:
-            Whether that was done.
+            Whether the start was moved.
         """
         name, state = TopicPartition(log.topic, log.partition), self._state
         with state.topics_lock, state.checkpoint_lock:
@@ -56,7 +56,7 @@ class LogStarts:
         for segment in gone:
             with state.checkpoint_lock:
                 if state.closed or state.logs.get(name) is not log or log.start_offset < start_offset:
-                    return True  # what has the file's name by now may be another topic's, or of a log that began anew
+                    return True  # the file may belong to another topic by now, or to a log that was emptied
                 _remove(segment, start_offset)
         with state.checkpoint_lock:
             if not state.closed and state.logs.get(name) is log:
@@ -73,7 +73,7 @@ class LogStarts:
 
         try:
             topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
-            point = log.save_active_indexes()  # what is known of producers must not depend on what goes
+            point = log.save_active_indexes()  # producer state must not depend on deleted batches
             self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
             log.checkpoint_done(point, ())
         except LogdbError:

@@ -1,7 +1,4 @@
-"""How a directory becomes an open store: whether it is a database, whose it is, and its catalogue.
-
-Knows ``LOCK``, what a clean close left in it, and snapshots.  Does not know topics, nor what is to be recovered.
-"""
+"""Opening a directory: checks that it is a database, takes its lock, and opens its catalogue.  ``store.store`` does the rest."""
 
 import os
 from typing import NamedTuple
@@ -18,9 +15,9 @@ from logdb.store.lock import LockFile, LockState
 
 
 class Opened(NamedTuple):
-    """A directory that is ours to write to, as the last writer left it.
+    """A directory that this process may write to, as the last writer left it.
 
-    ``clean``: it was closed, or is new.  ``distrust_cache``: a sync had failed, so what is read may not be on the disk.
+    ``clean``: it was closed, or is new.  ``distrust_cache``: a sync failed, so data read from the page cache may not be on the disk.
     """
 
     lock_file: LockFile
@@ -29,16 +26,16 @@ class Opened(NamedTuple):
     distrust_cache: bool
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the catalogue and release the lock."""
         self.catalogue.close()
         self.lock_file.release()
 
 
 def open_for_writing(io: IO, path: str) -> Opened:
-    """Take the lock of a directory, which is made if it is not there, and open its catalogue.
+    """Lock a directory, which is created if it is missing, and open its catalogue.
 
     Raises:
-        DirectoryLocked, NotADatabase, CatalogueDamaged, UnsupportedFormat: as they say.
+        DirectoryLocked, NotADatabase, CatalogueDamaged, UnsupportedFormat: see ``logdb.errors``.
         ReadOnly: It is a snapshot.
     """
     make_directory(io, path)
@@ -49,7 +46,7 @@ def open_for_writing(io: IO, path: str) -> Opened:
     if snapshot_file.FILE_NAME in names:
         raise ReadOnly(f"{path} is a snapshot: open it with mode='r', or copy it by logdb restore and open the copy")
     new = not names - {"LOCK"}
-    create = not _holds_partitions(io, path, names)  # there is nothing that a lost catalogue could have named
+    create = not _holds_partitions(io, path, names)  # without partitions, a lost catalogue had no content
     if not new and "LOCK" not in names and "catalogue" not in names and create:
         raise NotADatabase(f"{path} is not empty and holds no logdb database")
     lock_file = LockFile.acquire(io, os.path.join(path, "LOCK"))
@@ -63,10 +60,10 @@ def open_for_writing(io: IO, path: str) -> Opened:
 
 
 def open_for_reading(io: IO, path: str) -> tuple[Catalogue, SnapshotFile | None]:
-    """The catalogue of a directory, which somebody else may be writing to, and what it says of itself if it is a snapshot.
+    """The catalogue of a directory, which another process may be writing to, and the content of ``SNAPSHOT`` if it is a snapshot.
 
     Raises:
-        NotADatabase, CatalogueDamaged, UnsupportedFormat: as they say.
+        NotADatabase, CatalogueDamaged, UnsupportedFormat: see ``logdb.errors``.
     """
     lock_path, catalogue_path = os.path.join(path, "LOCK"), os.path.join(path, "catalogue")
     if not exists(io, lock_path) and not exists(io, catalogue_path):
@@ -80,13 +77,13 @@ def open_for_reading(io: IO, path: str) -> tuple[Catalogue, SnapshotFile | None]
     try:
         _check_catalogue(io, path, state)
     except CatalogueDamaged:
-        if lock.read_state(io, lock_path).sequence == state.sequence:  # else a writer came meanwhile
+        if lock.read_state(io, lock_path).sequence == state.sequence:  # otherwise a writer came meanwhile
             raise
     return Catalogue.open(catalogue_path, create=False, read_only=True, io=io), None
 
 
 def _check_catalogue(io: IO, path: str, left: LockState) -> None:
-    """See that the catalogue is the one that a clean close has left; after any other stop there is nothing to hold it against."""
+    """Check the catalogue against the checksum of the last clean close; after any other stop there is none."""
     if left.clean and left.catalogue_size is not None and left.catalogue_crc is not None:
         check_file(io, os.path.join(path, "catalogue"), (left.catalogue_size, left.catalogue_crc))
 

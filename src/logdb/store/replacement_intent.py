@@ -21,6 +21,7 @@ from logdb.disk import changing, exists, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.sealed import segment_entry
 from logdb.meta import Intent, SegmentEntry
 from logdb.segment.segment import CLEANED
@@ -83,8 +84,9 @@ def _drop_epochs(io: IO, directory: str, offset: int) -> None:
     path = os.path.join(directory, epochs_file.FILE_NAME)
     with contextlib.suppress(CorruptionError):
         known = epochs_file.load(io, path)
-        if known is not None and known.entries != known.before(offset).entries:
-            epochs_file.save(io, path, known.before(offset))
+        left = (known or LeaderEpochs()).before(offset)
+        if known is None or known.entries != left.entries:  # without a file, an opening would miss it
+            epochs_file.save(io, path, left)
 
 
 def rename(io: IO, directory: str, intent: ReplacementIntent) -> None:

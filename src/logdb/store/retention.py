@@ -1,15 +1,12 @@
-"""Old records go: by age, by size, and by ``delete_records``.
+"""Deleting old records: by age, by size, and by ``delete_records``.  ``log_start`` makes the move of a log's start durable.
 
-Knows topics' configs, and when a log's start moves.  Does not know how the move becomes durable: the store does it.
+        retention       whole segments, oldest first, never past the last stable offset; the active one only
+                        by age, as a whole, after a roll
+        delete_records  the log start offset moves to the exact offset; segments wholly below it are deleted,
+                        the active one too, after a roll
 
-    retention       whole segments, oldest first, never past the last stable offset; the active one
-                    goes only by age, as a whole, and is rolled over for that
-    delete_records  the log start offset moves to the very offset; segments wholly below it go,
-                    the active one too, which is rolled over for that
-
-Retention looks at all logs when the store is opened and closed, and in between when ``check_interval_ms`` are over and
-something may have grown too old; and at a log whose segment was sealed.  A compacted topic that does not also say
-``delete`` keeps its records from both.
+Retention checks all logs when the store is opened and closed, and in between after ``check_interval_ms`` if something may have become
+too old; and a log whose segment was sealed.  A compacted topic without ``delete`` in its policy keeps its records.
 """
 
 import logging
@@ -29,25 +26,25 @@ from logdb.store.housekeeping import UNTIL_ASKED, Housekeeping
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 300_000  # Kafka's log.retention.check.interval.ms
-FIRST_ROUND_MS = 0  # since the opening
+FIRST_ROUND_MS = 0  # after the opening
 _SEALED_INTERVAL_MS = 1_000
-_REST_INTERVALS = 12  # between two rounds at most, however far off the next expiry: the clock may be set
+_REST_INTERVALS = 12  # the longest time between two rounds, in intervals: the clock may be set
 _ALL, _SEALED = "retention", "retention of logs that were rolled over"
 
 
 class Host(Protocol):
-    """What retention asks of the store."""
+    """The part of the store that retention uses."""
 
     def log(self, topic: str, partition: int) -> Log: ...
 
     def log_in_use(self, name: TopicPartition) -> Log | None:
-        """The log of a partition, if it was asked for before."""
+        """The log of a partition, if it is open."""
 
     def clock_ms(self) -> int:
-        """The time of day that records are stamped with."""
+        """The wall clock, as for record timestamps."""
 
     def checkpoint(self, logs: list[Log]) -> None:
-        """Seal what was rolled over."""
+        """Seal rolled segments."""
 
     def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
         """Move a log's start, durably, and remove the sealed segments wholly below it.
@@ -56,12 +53,12 @@ class Host(Protocol):
             config: Only if its topic still has these configs.
 
         Returns:
-            Whether that was done.
+            Whether the start was moved.
         """
 
 
 class Active(NamedTuple):
-    """The segment behind the sealed ones, as far as retention asks."""
+    """The segment behind the sealed ones, as retention needs it."""
 
     size_bytes: int
     next_offset: int
@@ -70,7 +67,7 @@ class Active(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What there is of one log.  ``active``: None where it is empty, or was last appended to nobody knows when."""
+    """The segments of one log.  ``active``: None if it is empty, or its last append is unknown."""
 
     entry: LogEntry
     sealed: Sequence[Sealed]
@@ -78,7 +75,7 @@ class Kept(NamedTuple):
     size_bytes: int
 
     def expired(self, topic: TopicEntry, now_ms: int, limit_offset: int) -> Sequence[Sealed]:
-        """The segments that its topic's configs ask to let go, oldest first; none at or past ``limit_offset``."""
+        """The segments over the topic's limits, oldest first; none at or past ``limit_offset``."""
         if self.entry.read_only_reason is not None:
             return ()
         return expired(
@@ -98,10 +95,10 @@ class Kept(NamedTuple):
 
 
 def look(catalogue: Catalogue, name: TopicPartition, log: Log | None) -> Kept:
-    """What there is of a log, by the catalogue and, where it is open for writing, by itself.
+    """The segments of a log, from the catalogue and, if it is open for writing, from the log itself.
 
     Raises:
-        UnknownTopic, UnknownPartition: It is not, or no longer, there.
+        UnknownTopic, UnknownPartition: It does not exist, or was deleted.
     """
     entry, sealed = catalogue.view(*name)
     active = None
@@ -123,11 +120,11 @@ def plan(
     now_ms: int,
     topic: str | None = None,
 ) -> list[ExpiredRecords]:
-    """What ``enforce`` would let go.
+    """The result that ``enforce`` would have.
 
     Args:
-        log: Opens one, if need be.
-        in_use: One that is open for writing; of others is known what the last checkpoint said.
+        log: Opens a log, if necessary.
+        in_use: Returns a log that is open for writing; of others the last checkpoint counts.
     """
     found = []
     for entry in _limited(catalogue, topic):
@@ -140,18 +137,18 @@ def plan(
 
 
 def _limited(catalogue: Catalogue, topic: str | None) -> Iterator[TopicEntry]:
-    """The topics that have a limit, or one of them."""
+    """The topics with a limit, or one of them."""
     topics = catalogue.topics()
     return (entry for name, entry in topics.items() if topic in (None, name) and is_limited(entry.config))
 
 
 class Retention:
-    """The retention of one store; in the background two tasks of its housekeeping."""
+    """The retention of one store; two tasks of its housekeeping."""
 
     def __init__(self, io: IO, host: Host, catalogue: Catalogue, housekeeping: Housekeeping, check_interval_ms: int) -> None:
         self._io, self._host, self._catalogue, self._housekeeping = io, host, catalogue, housekeeping
         self._check_interval_ms = check_interval_ms
-        self._sealed: set[TopicPartition] = set()  # logs of which a segment was sealed since a round looked at them
+        self._sealed: set[TopicPartition] = set()  # logs with a sealed segment since the last round
         housekeeping.add(_ALL, self._round, interval_ms=check_interval_ms, first_ms=FIRST_ROUND_MS, needed=is_limited)
         housekeeping.add(
             _SEALED, self._round_of_sealed, interval_ms=_SEALED_INTERVAL_MS, first_ms=UNTIL_ASKED, needed=lambda _config: False
@@ -160,7 +157,7 @@ class Retention:
     # ------------------------------------------------------------ in the background
 
     def sealed(self, name: TopicPartition) -> None:
-        """A segment of a log was sealed: there may be too much of it now."""
+        """A segment of a log was sealed: the log may be over its size limit now."""
         self._sealed.add(name)
         self._housekeeping.ask(_SEALED)
 
@@ -169,7 +166,7 @@ class Retention:
         self._housekeeping.ask(_ALL)
 
     def _round(self) -> float:
-        """One round over all logs; returns after how many ms something may be too old."""
+        """One round over all logs; returns the ms until something may be too old."""
         self.enforce(politely=True)
         now_ms, rest_ms = self._host.clock_ms(), inf
         for topic in _limited(self._catalogue, None):
@@ -178,7 +175,7 @@ class Retention:
         return UNTIL_ASKED if rest_ms == inf else min(rest_ms, _REST_INTERVALS * self._check_interval_ms)
 
     def _rest_ms(self, topic: TopicEntry, partition: int, now_ms: int) -> float:
-        """After how many ms a log's oldest segment may be too old; 0 where one is that could not go yet."""
+        """The ms until a log's oldest segment may be too old; 0 if one is that could not be deleted yet."""
         name = TopicPartition(topic.name, partition)
         try:
             kept = look(self._catalogue, name, self._host.log_in_use(name))
@@ -204,15 +201,15 @@ class Retention:
     # ------------------------------------------------------------ now
 
     def enforce(self, topic: str | None = None, *, until_ms: float = inf, politely: bool = False) -> list[ExpiredRecords]:
-        """Let go of what the topics' limits say; raises what the first log failed with, after the others were seen to.
+        """Delete what is over the topics' limits; raises the error of the first failed log, after all others were handled.
 
         Args:
-            topic: One of them; None: all.
-            until_ms: On the monotonic clock: after that no other log is begun with.
-            politely: Leave the disk to others half of the time, and end when the store is closed.
+            topic: One topic; None: all.
+            until_ms: On the monotonic clock: no log is begun after that.
+            politely: Leave the disk to others half of the time, and end when the store is closing.
 
         Returns:
-            What went, by topic and partition.
+            The deleted offsets, by topic and partition.
         """
         failure: LogdbError | None = None
         done: list[ExpiredRecords] = []
@@ -231,7 +228,7 @@ class Retention:
         return done
 
     def _enforce(self, name: TopicPartition, *, politely: bool) -> list[ExpiredRecords]:
-        topic = self._catalogue.topic(name.topic)  # as it is by now: a round may have begun long ago
+        topic = self._catalogue.topic(name.topic)  # its present configs: the round may have begun long ago
         if topic is None or not is_limited(topic.config):
             return []
         log = self._host.log_in_use(name)
@@ -239,7 +236,7 @@ class Retention:
             self._host.checkpoint([log])
         if not look(self._catalogue, name, log).expired(topic, self._host.clock_ms(), OFFSET_MAX):
             return []
-        log = self._host.log(*name)  # only now: a log that keeps all it has need not be opened
+        log = self._host.log(*name)  # opened only now: a log without old records stays closed
         kept = look(self._catalogue, name, log)
         gone = kept.expired(topic, self._host.clock_ms(), log.last_stable_offset)
         if gone and gone[-1] is kept.active:
@@ -251,7 +248,7 @@ class Retention:
             return []
         begun_ms = self._io.monotonic_ms()
         if not self._host.begin_at(log, gone[-1].next_offset, topic.config):
-            return []  # it was altered meanwhile, and is looked at anew for that
+            return []  # the topic was altered meanwhile, which starts another round
         if politely:
             self._housekeeping.pause(self._io.monotonic_ms() - begun_ms)
         return [kept.report(gone)]
@@ -267,7 +264,7 @@ class Retention:
         offset = end if before_offset == -1 else before_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(topic, partition, offset, start, end)
-        log.flush()  # a power cut must not leave the log ending before it starts
+        log.flush()  # after a power cut the log must not end before its start
         log.roll(offset)
         if not self._host.begin_at(log, offset):
             raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # it was cut off meanwhile
@@ -275,12 +272,12 @@ class Retention:
 
 
 def deletes(config: Mapping[str, ConfigValue]) -> bool:
-    """Whether a topic lets go of old records by age, size or request."""
+    """Whether a topic deletes old records by age, size or request."""
     return "delete" in str(_value(config, "cleanup.policy"))
 
 
 def is_limited(config: Mapping[str, ConfigValue]) -> bool:
-    """Whether a topic with these configs keeps its records for a time, or up to a size, only."""
+    """Whether a topic with these configs has a limit of time or size."""
     return deletes(config) and (int(_value(config, "retention.ms")) >= 0 or int(_value(config, "retention.bytes")) >= 0)
 
 

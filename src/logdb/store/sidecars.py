@@ -1,16 +1,15 @@
-"""Parquet sidecars of sealed segments: which are to be made, how one becomes durable, how one goes.
+"""Parquet sidecars of sealed segments: which ones to make, the steps that make one durable, their removal.
 
-Knows segments, the order of the steps, and the pace.  Does not know the layout of Parquet (``codec.parquet``), nor who reads
-sidecars (``store.tiers``).
+``codec.parquet`` has the file's layout, ``store.tiers`` reads sidecars.  The steps:
 
     .tmp written, synced -> renamed to the name with its CRC -> the directory synced
     -> the catalogue has it with its segment (the commit point)
 
-A thread of its own (``logdb-parquet``) begins with the first topic whose config says ``logdb.parquet``; pyarrow is imported by
-the first segment that there is something to do for.
+A thread of its own (``logdb-parquet``) starts with the first topic that has the config ``logdb.parquet``; pyarrow is imported for
+the first segment.
 
-Threading: one sidecar is made at a time, by the background or by a caller of ``make``, for whom the background hurries.
-Whoever makes one holds no lock that appends or reads wait for.
+Threading: one sidecar is made at a time, by the background or by a caller of ``make``, for which the background does not
+pause.  No lock is held that appends or reads wait for.
 """
 
 import logging
@@ -45,10 +44,10 @@ _END_SIZE_BYTES = 8
 
 
 class MadeSidecars(NamedTuple):
-    """What ``make`` did for one partition.
+    """The result of ``make`` for one partition.
 
-    ``made``: how many files are new.  ``damaged``: how many were damaged, or gone, and were forgotten for that.  ``file_count`` and
-    ``size_bytes``: of all that there are now.  ``stable_offset``: the last stable offset, from which on no segment has one.
+    ``made``: the number of new files.  ``damaged``: the number of damaged or missing ones, removed from the catalogue.  ``file_count``
+    and ``size_bytes``: of all present ones.  ``stable_offset``: the last stable offset; no later segment has one.
     """
 
     topic: str
@@ -61,16 +60,16 @@ class MadeSidecars(NamedTuple):
 
 
 class Sidecars:
-    """The sidecars of a store that writes."""
+    """The sidecars of a store that is open for writing."""
 
     def __init__(
         self, state: StoreState, entries: Entries, log: Callable[[str, int], Log], checkpoint: Callable[[Sequence[Log]], None]
     ) -> None:
-        """Nothing begins before ``consider`` or ``make``.
+        """It starts with ``consider`` or ``make``.
 
         Args:
-            log: Opens one.
-            checkpoint: Seals what was rolled over.
+            log: Opens a log.
+            checkpoint: Seals rolled segments.
         """
         self._state, self._io, self._entries, self._log, self._checkpoint = state, state.io, entries, log, checkpoint
         self.background = Housekeeping(state.io, "logdb-parquet")
@@ -80,11 +79,11 @@ class Sidecars:
         self._stopping = False
 
     def consider(self, config: Mapping[str, ConfigValue]) -> None:
-        """There is a topic with these configs: begin, unless begun, if it is to have sidecars."""
+        """A topic has these configs: start, if it has sidecars."""
         self.background.consider(config)
 
     def stop(self) -> None:
-        """End the thread, and whoever makes one, before the next write; nothing begins any more."""
+        """End the thread, and running work before its next write; none begins afterwards."""
         self._stopping = True
         self.background.stop()
         with self._making:
@@ -93,7 +92,7 @@ class Sidecars:
     # ------------------------------------------------------------ now, and in the background
 
     def make(self, topic: str, partition: int, progress: Progress | None = None) -> MadeSidecars:
-        """Roll the active segment over, check the sidecars that there are, and make those that are missing; in the caller's thread."""
+        """Roll the active segment, check the present sidecars, and make the missing ones; in the caller's thread."""
         name, log = TopicPartition(topic, partition), self._log(topic, partition)
         if log.read_only_reason is not None:
             raise ReadOnly(f"{name} is read-only: {log.read_only_reason}")
@@ -111,14 +110,14 @@ class Sidecars:
         return MadeSidecars(topic, partition, made, dropped, len(there), size_bytes, log.last_stable_offset)
 
     def altered(self) -> None:
-        """A segment of a log that wants sidecars was sealed, or a topic has other configs."""
+        """A segment of a log with sidecars was sealed, or a topic has other configs."""
         self.background.ask("parquet")
 
     def _round(self) -> float | None:
-        """Make what is missing of all topics that want sidecars; raises what the first log failed with, after the others were seen to.
+        """Make the missing sidecars of all topics with the config; raises the error of the first failed log, after all others were handled.
 
         Returns:
-            None where something is still missing: it cannot be made yet.
+            None if some cannot be made yet.
         """
         failure: Exception | None = None
         missing = False
@@ -139,7 +138,7 @@ class Sidecars:
         return None if missing else UNTIL_ASKED
 
     def _make_missing(self, log: Log, progress: Progress | None = None) -> int:
-        """Make the sidecars that the log's segments lack; returns how many."""
+        """Make the missing sidecars of a log; returns their number."""
         due = self._due(log)
         total_bytes, done_bytes, made = sum(named.size_bytes for named in due), 0, 0
         for named in due:
@@ -151,10 +150,10 @@ class Sidecars:
         return made
 
     def _due(self, log: Log) -> list[SegmentEntry]:
-        """The sealed segments that lack a sidecar and may have one: all is decided in them, and durable."""
+        """The sealed segments without a sidecar that may have one: their transactions have ended, durably."""
         stable_offset = log.view.last_stable_offset
         if log.had_producers:
-            log.sync()  # what decided the transactions below it is to be durable before their records count
+            log.sync()  # the end of the transactions below it must be durable before their records are
         limit, start_offset = min(log.view.flushed.offset, stable_offset), log.start_offset
         return [
             named
@@ -163,12 +162,12 @@ class Sidecars:
         ]
 
     def _drop_damaged(self, log: Log) -> int:
-        """Forget the sidecars that are not what was written; returns how many."""
+        """Remove damaged sidecars from the catalogue; returns their number."""
         dropped = 0
         for named in self._state.catalogue.segments(log.topic, log.partition):
             if named.sidecar is not None and (wrong := self._damage(log.directory, named)) is not None:
                 path = sidecar_path(log.directory, named)
-                logger.warning("%s: %s; it is made anew", path, wrong)
+                logger.warning("%s: %s; it is rebuilt", path, wrong)
                 if self._commit(log, named, None):
                     dropped += 1
                     remove_files(self._io, [path])
@@ -185,7 +184,7 @@ class Sidecars:
     # ------------------------------------------------------------ one sidecar
 
     def _make(self, log: Log, named: SegmentEntry, *, hurried: bool) -> bool:
-        """Make the sidecar of one segment; False where that is not the log's any more."""
+        """Make the sidecar of one segment; False if the segment was replaced meanwhile."""
         path = unfinished_sidecar_path(log.directory, named.base_offset)
         try:
             sidecar = self._write(log, named, path, hurried=hurried)
@@ -205,7 +204,7 @@ class Sidecars:
         return True
 
     def _check_current(self, log: Log) -> None:
-        """For who holds the lock of checkpoints: what has the name of the log's directory is still its own."""
+        """Check, under the checkpoint lock, that the log's directory still belongs to the topic."""
         self._state.check_writable()
         if self._state.logs.get(TopicPartition(log.topic, log.partition)) is not log:
             raise UnknownTopic(log.topic)  # deleted meanwhile
@@ -232,14 +231,14 @@ class Sidecars:
             texts = {key: str(value) for key, value in metadata.items()}
             parquet.write(sink, self._paced(batches, hurried=hurried), named.topic, named.partition, texts)
         finally:
-            sink.finished = True  # a writer that was cut short writes a footer when it goes
+            sink.finished = True  # a writer that is interrupted would write a footer when it is deleted
         file.sync()
         footer_size_bytes = parquet.footer_size(file.read(_END_SIZE_BYTES, sink.size_bytes - _END_SIZE_BYTES))
         footer = file.read(footer_size_bytes, sink.size_bytes - footer_size_bytes)
         return Sidecar(sink.size_bytes, sink.crc, footer_size_bytes, crc32c(footer), committed_only)
 
     def _paced(self, batches: "Iterator[pyarrow.RecordBatch]", *, hurried: bool) -> "Iterator[pyarrow.RecordBatch]":
-        """The batches; in the background others have the machine for half of the time."""
+        """The batches; the background pauses for half of the time."""
         begun_ms = self._io.monotonic_ms()
         for batch in batches:
             yield batch
@@ -249,7 +248,7 @@ class Sidecars:
             begun_ms = self._io.monotonic_ms()
 
     def _commit(self, log: Log, named: SegmentEntry, sidecar: Sidecar | None) -> bool:
-        """Let the catalogue say that a segment has this sidecar, or none; False where its entry is another by now."""
+        """Set or remove a segment's sidecar in the catalogue; False if its entry has changed meanwhile."""
 
         def put(txn: WriteTransaction) -> bool:
             if txn.segment(named.topic, named.partition, named.base_offset) != named:
@@ -263,7 +262,7 @@ class Sidecars:
 
 
 class _Sink:
-    """A file that pyarrow writes to, through ``IO``, once and in order; it knows its size and CRC-32C."""
+    """The target of pyarrow's writes, through ``IO``, sequential; computes size and CRC-32C."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -271,7 +270,7 @@ class _Sink:
         self.closed = self.finished = False
 
     def write(self, data: Buffer) -> int:
-        """Write the next bytes; once ``finished``, nothing."""
+        """Write the next bytes; ignored once ``finished``."""
         size_bytes = len(data)
         if not self.finished:
             self._file.write(data, self.size_bytes)
@@ -283,22 +282,22 @@ class _Sink:
         return self.size_bytes
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
-        """The file is another's."""
+        """The caller closes the file."""
 
 
 # ---------------------------------------------------------------- files of sidecars
 
 
 def is_wanted(config: Mapping[str, ConfigValue]) -> bool:
-    """Whether a topic with these configs is to have sidecars."""
+    """Whether a topic with these configs has sidecars."""
     return bool(config.get(CONFIG, TOPIC_CONFIGS[CONFIG].default))
 
 
 def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
-    """What is wrong with a sidecar's file, every byte of which is read; None where it is as it was written."""
+    """The problem of a sidecar's file, read completely; None without one."""
     assert named.sidecar is not None
     try:
         file = File(io, sidecar_path(directory, named), os.O_RDONLY)
@@ -314,7 +313,7 @@ def damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
 
 
 def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
-    """What is wrong with a sidecar's size or footer, which no page checksum covers; None where it can be used."""
+    """The problem of a sidecar's size or footer, which no page checksum covers; None without one."""
     assert named.sidecar is not None
     size_bytes, _, footer_size_bytes, footer_crc, _ = named.sidecar
     try:
@@ -330,7 +329,7 @@ def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
 
 
 def remove_files(io: IO, paths: Sequence[str]) -> None:
-    """Remove what no entry names; opening removes what is left of it."""
+    """Remove unnamed files; the next opening removes leftovers."""
     for path in paths:
         try:
             io.unlink(path)

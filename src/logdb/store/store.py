@@ -114,9 +114,9 @@ class Store:
         if not 0 <= linger_ms <= 60_000:
             raise ValueError(f"linger_ms {linger_ms}: allowed are 0 to 60000")
         if retention_check_interval_ms < 1:
-            raise ValueError(f"retention_check_interval_ms {retention_check_interval_ms}: it is to be 1 or more")
+            raise ValueError(f"retention_check_interval_ms {retention_check_interval_ms}: allowed is a whole number, 1 or more")
         if cleaner_bytes_per_second < 1:
-            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: it is to be 1 or more")
+            raise ValueError(f"cleaner_bytes_per_second {cleaner_bytes_per_second}: allowed is a whole number, 1 or more")
         return Store(
             os.path.abspath(path),
             mode=mode,
@@ -173,7 +173,7 @@ class Store:
         """Raise unless the store is open in this process, and can be written where that is wanted.
 
         Raises:
-            Closed, Forked, ReadOnly, SyncFailed: as they say.
+            Closed, Forked, ReadOnly, SyncFailed: see ``logdb.errors``.
         """
         if writable:
             self._state.check_writable()

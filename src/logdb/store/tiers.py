@@ -1,6 +1,4 @@
-"""Which stretches of a topic are read from sidecars, and which from its logs.
-
-Knows what the catalogue names, and which files may be used.  Does not know how either is read.
+"""The source of each record of a topic: a sidecar, or a range of its log.
 
     [start offset                                                                 end)
      log  | sidecar | sidecar | log: no sidecar, or a damaged one | sidecar | log: not sealed
@@ -24,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ParquetFile(NamedTuple):
-    """The records of a partition in [start_offset, end_offset), as far as they count, in a Parquet file."""
+    """The visible records of a partition in [start_offset, end_offset), in a Parquet file."""
 
     partition: int
     start_offset: int
@@ -33,7 +31,7 @@ class ParquetFile(NamedTuple):
 
 
 class LogRange(NamedTuple):
-    """Offsets of a partition, [start_offset, end_offset), that are to be read from its log."""
+    """Offsets of a partition, [start_offset, end_offset), to read from its log."""
 
     partition: int
     start_offset: int
@@ -41,20 +39,20 @@ class LogRange(NamedTuple):
 
 
 class TopicTiers(NamedTuple):
-    """All that there is of a topic: each record in one file or in one range; by partition and offset."""
+    """All records of a topic: each in one file or in one range; by partition and offset."""
 
     files: tuple[ParquetFile, ...]
     ranges: tuple[LogRange, ...]
 
 
 def topic_tiers(store: "Store", topic: str, isolation_level: IsolationLevel) -> TopicTiers:
-    """Where to read a topic from, as it is now.
+    """The present sources of a topic's records.
 
-    A file whose footer is not what was written is reported, and what it had is in a range.
+    A file with a damaged footer is reported, and its records are in a range.
 
     Raises:
-        UnknownTopic: There is none of that name.
-        ValueError: No such isolation level.
+        UnknownTopic: No topic has that name.
+        ValueError: An unknown isolation level.
     """
     committed, count = is_committed(isolation_level), store.partition_count(topic)
 

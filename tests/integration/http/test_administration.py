@@ -114,7 +114,7 @@ def test_acls_through_a_server(server):
         assert "removed" in logdb_command(server, "acls", "remove", "--principal", "alice", "--yes").stderr
         with pytest.raises(NotAuthorized):
             db.log("t").read_batches(0)
-    assert "no ACL is meant" in logdb_command(server, "acls", "remove", "--principal", "alice", "--yes").stderr
+    assert "no ACL matches" in logdb_command(server, "acls", "remove", "--principal", "alice", "--yes").stderr
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_no_password_goes_over_plain_http_to_another_machine(server, monkeypatch
     monkeypatch.setattr("logdb_http_api.remote.connection.is_loopback", lambda host: False)
     with opened(server, "root") as db:
         for refused in (lambda: db.security.add_user("bob", SECRET), lambda: db.security.set_password("alice", SECRET)):
-            with pytest.raises(InsecureConnection, match="others may read along"):
+            with pytest.raises(InsecureConnection, match="others can read it"):
                 refused()
         db.security.add_user("robot")
         db.security.add_user("bob", SECRET, insecure=True)

@@ -76,7 +76,7 @@ def test_a_flag_goes_before_a_variable_before_the_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "variables", "said"),
     [
-        ((), {}, "which database?"),
+        ((), {}, "name a database"),
         (("db", "--http", "127.0.0.1"), {}, "wanted is host:port"),
         (("db", "--http", "http://localhost:8082"), {}, "localhost:8082 is one"),
         (("db", "--http", "https://localhost:8082/"), {}, "localhost:8082 is one"),
@@ -107,7 +107,7 @@ def test_a_wrong_call(tmp_path, args, variables, said):
 def test_what_kafka_s_file_says_in_vain_is_told(tmp_path):
     (tmp_path / "server.properties").write_text("log.dirs=db\nnum.io.threads=8\nadvertised.listeners=x\n", encoding="utf-8")
     done = run("--config", "server.properties", "--http", "0.0.0.0:1", cwd=tmp_path)
-    assert "server.properties: without effect here: advertised.listeners, num.io.threads" in done.stderr
+    assert "server.properties: no effect here: advertised.listeners, num.io.threads" in done.stderr
 
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00 (\w+) ([\w.]+): (.*)")

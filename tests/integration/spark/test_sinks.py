@@ -133,7 +133,7 @@ def test_what_is_refused(spark, database, tmp_path):
     def write(frame=rows, **options):
         return frame.write.format("logdb").options(**to | options).mode("append")
 
-    refused(write(topic="nowhere"), "topic='nowhere': there is no such topic at .* there are: in, latest, other, out")
+    refused(write(topic="nowhere"), "topic='nowhere': there is no such topic at .* its topics: in, latest, other, out")
     refused(write(topic="__transaction_state"), "logdb alone writes to it")
     refused(write(path=str(tmp_path / "nothing")), "NotADatabase")
     refused(write(subscribe="in"), "subscribe='in': .*options are path")

@@ -117,15 +117,15 @@ def test_what_is_wrong_is_told(spark, path, tmp_path):
     query = Query(spark, tmp_path, path=str(path), startingOffsets="earliest")
     query.run()
     for options, says in [
-        ({"subscribe": "other"}, "it is of topic 't', which subscribe does not name"),
-        ({"endingOffsets": "latest"}, "a stream has no end"),
+        ({"subscribe": "other"}, "it belongs to topic 't', which subscribe does not name"),
+        ({"endingOffsets": "latest"}, "only batches have an end"),
     ]:
         with pytest.raises(StreamingQueryException, match=says):
             query.run(**options)
     append(path, range(10, 30))
     with logdb.open(path) as db:
         db.delete_records("t", 0, 20)
-    with pytest.raises(StreamingQueryException, match=r"offsets \[10, 20\) of t-0 are not there any more.*failOnDataLoss=false"):
+    with pytest.raises(StreamingQueryException, match=r"offsets \[10, 20\) of t-0 were deleted.*failOnDataLoss=false"):
         query.run()
     query.run(failOnDataLoss="false")
     assert query.output() == [*range(10), *range(20, 30)]

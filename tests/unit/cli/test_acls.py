@@ -113,7 +113,7 @@ def test_list_and_remove_mean_the_same(granted, args, texts):
     before = kept(granted)
     would = granted("acls", "remove", *args.split())
     assert kept(granted) == before
-    assert ("no ACL is meant by that" if not texts else f"--yes removes {len(texts)} ACL") in would.stderr
+    assert ("no ACL matches the options" if not texts else f"--yes removes {len(texts)} ACL") in would.stderr
     granted("acls", "remove", *args.split(), "--yes")
     assert kept(granted) == before - of(*texts)
 
@@ -126,8 +126,8 @@ def test_as_a_table(granted):
 def test_in_words(logdb_command):
     whom = ("--allow-principal", "alice", "--deny-principal", "eve")
     added = logdb_command("acls", "add", *whom, "--operation", "Read", "--topic", "ord", "--resource-pattern-type", "prefixed").stderr
-    assert "added: User:alice from * may Read Topic 'ord' and what begins so" in added
-    assert "added: User:eve from * may not Read Topic 'ord' and what begins so" in added
+    assert "added: User:alice from * may Read Topic 'ord' and names that begin so" in added
+    assert "added: User:eve from * may not Read Topic 'ord' and names that begin so" in added
 
 
 def test_as_kafka_prints_it(logdb_command):
@@ -146,8 +146,8 @@ def test_as_kafka_prints_it(logdb_command):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ("add --topic t", "whom?"),
-        ("add --allow-principal a", "what?"),
+        ("add --topic t", "name a principal"),
+        ("add --allow-principal a", "name a resource"),
         ("add --allow-principal User: --topic t", "wanted is KIND:NAME"),
         ("add --allow-principal a --topic t --operation Fly", "'Fly': allowed are Read"),
         ("add --allow-principal a --group g --operation Write", "operation 'Write': allowed are Read, Describe, Delete, All"),

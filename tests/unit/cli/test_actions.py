@@ -64,7 +64,7 @@ def test_verbs_take_names_by_flags(db):
         (("topics", "--partitions", "3", "--topic", "one"), "exactly one of --list"),
         (("groups", "--execute"), "exactly one of --list"),
         (("groups", "delete"), "Missing argument 'GROUP...'"),
-        (("topics", "alter", "one", "three", "-p", "9"), "one TOPIC is wanted, given are one, three"),
+        (("topics", "alter", "one", "three", "-p", "9"), "give one TOPIC, not one, three"),
         (("compact",), "Missing argument 'TOPIC...'"),
     ],
 )

@@ -20,7 +20,7 @@ def test_verify_a_sound_database(filled):
     assert (document["ok"], document["problems"]) == (True, [])
     assert (document["checked"]["records"], document["checked"]["files"] > 0) == (130, True)
     result = filled("verify")
-    assert (result.stdout, "all is well" in result.stderr) == ("", True)
+    assert (result.stdout, "no damage" in result.stderr) == ("", True)
 
 
 def test_verify_damage(filled):

@@ -6,7 +6,7 @@ from click import UsageError
 
 import logdb
 from logdb.cli.consume import Source, begin_and_end, stream, stream_of_server
-from logdb.cli.params import Place
+from logdb.cli.params import OffsetSpec
 from support.serving import served
 
 
@@ -102,15 +102,15 @@ def test_several_topics(filled):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "which topic?"),
-        (["one", "-t", "three"], "which topic?"),
+        ([], "name a topic"),
+        (["one", "-t", "three"], "name a topic"),
         (["nosuch"], "unknown topic 'nosuch'"),
         (["one", "-p", "1"], "no partition 1"),
         (["one", "-o", "101"], "it holds [0, 100)"),
         (["one", "-o", "soon"], "s@TIME"),
         (["one", "--timestamp", "soon"], "1970"),
         (["one", "-o", "1", "--from-beginning"], "give one"),
-        (["one", "--follow", "-o", "e@5"], "cannot be followed"),
+        (["one", "--follow", "-o", "e@5"], "e@TIME sets an end"),
         (["one", "-f", "%x"], "%x"),
         (["one", "--property", "print.all=true"], "print.all"),
         (["--include", "["], "regular expression"),
@@ -134,12 +134,12 @@ def test_as_kafka_console_consumer(filled):
 
 def test_begin_and_end():
     default = {"from_beginning": False, "timestamp_ms": None, "default": "end"}
-    assert begin_and_end([], **default) == (Place("end"), None)
-    assert begin_and_end([Place("to-time", 5)], **default) == (Place("end"), Place("to-time", 5))
+    assert begin_and_end([], **default) == (OffsetSpec("end"), None)
+    assert begin_and_end([OffsetSpec("to-time", 5)], **default) == (OffsetSpec("end"), OffsetSpec("to-time", 5))
     with pytest.raises(UsageError):
-        begin_and_end([Place("to-time", 5), Place("to-time", 6)], **default)
+        begin_and_end([OffsetSpec("to-time", 5), OffsetSpec("to-time", 6)], **default)
     with pytest.raises(UsageError):
-        begin_and_end([Place("end")], from_beginning=False, timestamp_ms=3, default="end")
+        begin_and_end([OffsetSpec("end")], from_beginning=False, timestamp_ms=3, default="end")
 
 
 def test_stream_follows_several_partitions(tmp_path):

@@ -41,7 +41,7 @@ def test_a_new_group_of_kafkas_tool_begins_at_the_end(filled):
 
 @pytest.mark.parametrize("args", [["-p", "0"], ["-o", "5"], ["--timestamp", "5"]])
 def test_a_group_does_not_begin_elsewhere(filled, args):
-    assert "a group goes on where it has come to" in filled("consume", "one", "--group", "g", *args, code=2).output
+    assert "--group begins at its committed offsets" in filled("consume", "one", "--group", "g", *args, code=2).output
     assert committed(filled) is None
 
 

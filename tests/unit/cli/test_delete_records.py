@@ -52,7 +52,7 @@ def test_as_kafka_delete_records(filled):
     ("args", "stdin", "words"),
     [
         ([], "", "a topic and --offset"),
-        (["one", "-t", "three", "-o", "1"], "", "is it 'one' or 'three'?"),
+        (["one", "-t", "three", "-o", "1"], "", "not both 'one' and 'three'"),
         (["-t", "one"], "", "--offset"),
         (["-t", "one", "-o", "1", "--offset-json-file", "-"], "", "either"),
         (["-t", "one", "-o", "101"], "", "[0, 100)"),

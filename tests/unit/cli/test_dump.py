@@ -133,7 +133,7 @@ def test_index_that_lies(logdb_command, log):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [(None, "which file"), ("nosuch", "no file or directory"), ("x.txt", "none of *.log"), ("5.log", "20 digits")]
+    ("name", "words"), [(None, "name a file"), ("nosuch", "no file or directory"), ("x.txt", "none of *.log"), ("5.log", "20 digits")]
 )
 def test_refused(logdb_command, tmp_path, name, words):
     (tmp_path / "x.txt").touch()

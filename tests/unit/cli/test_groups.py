@@ -143,13 +143,13 @@ def test_delete_offsets(grouped):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["reset-offsets", "a", "-t", "one"], "where to?"),
+        (["reset-offsets", "a", "-t", "one"], "name a target"),
         (["reset-offsets", "a", "-t", "one", "--to-latest", "--to-earliest"], "one of"),
-        (["reset-offsets", "a", "--to-latest"], "which partitions?"),
+        (["reset-offsets", "a", "--to-latest"], "name partitions"),
         (["reset-offsets", "a", "-t", "one:x", "--to-latest"], "no partitions"),
         (["reset-offsets", "a", "-t", "nosuch", "--to-latest"], "unknown topic"),
         (["reset-offsets", "a", "-t", "one:5", "--to-latest"], "no partition 5"),
-        (["reset-offsets", "a", "-t", "one", "--by-duration", "1"], "no duration"),
+        (["reset-offsets", "a", "-t", "one", "--by-duration", "1"], "not a duration"),
         (["delete", "nosuch"], "unknown group"),
         (["--describe"], "--group"),
         (["--describe", "--delete", "--group", "a"], "exactly one"),

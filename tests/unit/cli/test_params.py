@@ -1,6 +1,6 @@
 import pytest
 
-from logdb.cli.params import Place, parse_place, parse_time
+from logdb.cli.params import OffsetSpec, parse_offset_spec, parse_time
 
 
 @pytest.mark.parametrize(
@@ -27,21 +27,21 @@ def test_no_times(text):
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("beginning", Place("beginning")),
-        ("earliest", Place("beginning")),
-        ("end", Place("end")),
-        ("latest", Place("end")),
-        ("12", Place("offset", 12)),
-        ("-12", Place("tail", 12)),
-        ("s@5", Place("from-time", 5)),
-        ("e@1970-01-02", Place("to-time", 86_400_000)),
+        ("beginning", OffsetSpec("beginning")),
+        ("earliest", OffsetSpec("beginning")),
+        ("end", OffsetSpec("end")),
+        ("latest", OffsetSpec("end")),
+        ("12", OffsetSpec("offset", 12)),
+        ("-12", OffsetSpec("tail", 12)),
+        ("s@5", OffsetSpec("from-time", 5)),
+        ("e@1970-01-02", OffsetSpec("to-time", 86_400_000)),
     ],
 )
 def test_places(text, meant):
-    assert parse_place(text) == meant
+    assert parse_offset_spec(text) == meant
 
 
 @pytest.mark.parametrize("text", ["stored", "s@", "5@s", "1e3"])
 def test_no_places(text):
     with pytest.raises(ValueError, match=r".*"):
-        parse_place(text)
+        parse_offset_spec(text)

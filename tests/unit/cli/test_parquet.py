@@ -32,9 +32,9 @@ def test_what_is_refused(filled, args, words):
 
 
 def test_where_the_files_are_not(filled):
-    assert "where the files are" in filled("-b", "http://127.0.0.1:9", "parquet", "one", code=2).stderr
+    assert "on the machine of the files" in filled("-b", "http://127.0.0.1:9", "parquet", "one", code=2).stderr
     with logdb.open(filled.data_dir) as db, logdb.serve(db, http="127.0.0.1:0") as server:
         environment = {"LOGDB_BOOTSTRAP": server.addresses[0], "LOGDB_DATA_DIR": ""}
         found = CliRunner().invoke(cli, ["parquet", "one"], obj=Session(), env=environment)
-        assert found.exit_code == 2 and "looks into the files" in found.stderr
+        assert found.exit_code == 2 and "needs the files" in found.stderr
         assert "logdb.parquet=true" in filled("parquet", "one", code=2).stderr  # the process that has the lock may do it

@@ -90,7 +90,7 @@ def test_record_too_large_says_what_was_done(empty, tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "which topic?"),
+        ([], "name a topic"),
         (["nosuch"], "create it: logdb topics create nosuch"),
         (["one", "/no/file"], "no file '/no/file'"),
         (["one", "f", "--follow", "g"], "give no other"),
@@ -190,4 +190,4 @@ def test_a_bad_line_aborts_the_transaction(filled):
 
 @pytest.mark.parametrize("more", [["--follow", "x"], ["--durability", "os"]])
 def test_a_transaction_has_an_end(filled, more):
-    assert "neither" in filled("produce", "one", "--transactional-id", "id", *more, code=2).stderr
+    assert "excludes" in filled("produce", "one", "--transactional-id", "id", *more, code=2).stderr

@@ -64,8 +64,8 @@ def test_an_option_goes_before_the_variables(url, tmp_path):
     [
         (["--data-dir", "d", "-b", "http://h"], {}, "not both"),
         ([], {"LOGDB_DATA_DIR": "d", "LOGDB_BOOTSTRAP": "http://h"}, "both set"),
-        ([], {}, "which database?"),
-        (["-b", ","], {}, "names none"),
+        ([], {}, "name a database"),
+        (["-b", ","], {}, "names no server"),
         (["-b", "http://h/?a=b"], {}, "not the URL of a server"),
         (["-b", "ftp://h"], {}, "ftp://h"),
         (["-b", "http://h", "--key-file", __file__], {}, "--cert-file"),
@@ -103,7 +103,7 @@ def test_users_and_tokens(tmp_path):
         assert "one" in call("topics", "list", "-b", server.url, "--token-file", str(tmp_path / "token")).stdout
         refused = call(*as_admin, env={"LOGDB_PASSWORD": "wrong"}, code=2).stderr
         assert "wrong password" in refused and "--user" not in refused
-        assert "--token-file FILE says it here, or LOGDB_USER" in call("topics", "list", "-b", server.url, code=2).stderr
+        assert "--token-file FILE gives credentials, or LOGDB_USER" in call("topics", "list", "-b", server.url, code=2).stderr
 
 
 def test_a_password_is_asked_for_at_a_terminal_alone(tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ def test_tls(tmp_path):
         assert "one" in call("topics", *where, "--ca-file", str(tmp_path / "ca.pem")).stdout
         (tmp_path / "wrong.pem").write_text("nothing")
         assert "wrong.pem" in call("topics", *where, "--ca-file", str(tmp_path / "wrong.pem"), code=2).stderr
-        assert "--ca-file FILE names authorities" in call("topics", "-b", server.url, code=1).stderr
+        assert "--ca-file FILE names further authorities" in call("topics", "-b", server.url, code=1).stderr
 
 
 # ---------------------------------------------------------------- what is done here alone
@@ -139,8 +139,8 @@ def test_tls(tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["dump", "x.log"], "where the files are"),
-        (["repair"], "where the files are"),
+        (["dump", "x.log"], "on the machine of the files"),
+        (["repair"], "on the machine of the files"),
         (["restore", __file__, "x"], "'logdb serve'"),
         (["bench"], "this machine"),
     ],
@@ -160,11 +160,11 @@ def test_what_needs_the_files_does_not_offer_a_server(verb):
     if verb in LOCAL:
         arguments = {"dump": ["x.log"], "restore": [__file__, "x"], "parquet": ["t"], "serve": ["d"]}.get(verb, [])
         for given in (["-b", "http://127.0.0.1:1"], ["--user", "u"]):
-            assert "not with -b, but where the files are" in call(verb, *arguments, *given, code=2).stderr
+            assert "call it on the machine of the files" in call(verb, *arguments, *given, code=2).stderr
 
 
 def test_serve_serves_a_directory():
-    assert "a server serves a directory" in call("-b", "http://127.0.0.1:1", "serve", "d", code=2).stderr
+    assert "serve needs a directory" in call("-b", "http://127.0.0.1:1", "serve", "d", code=2).stderr
 
 
 def test_a_variable_alone_does_not_keep_files_from_being_read(tmp_path):
@@ -197,4 +197,4 @@ def test_a_server_that_is_not_there_is_said_at_once_and_not_waited_for():
 
 def test_times_take_units(url):
     assert "one" in call("topics", "-b", url, "--connect-timeout", "2", "--request-timeout-ms", "5s").stdout
-    assert "a number alone is s" in call("topics", "-b", url, "--connect-timeout", "soon", code=2).stderr
+    assert "a plain number is in s" in call("topics", "-b", url, "--connect-timeout", "soon", code=2).stderr

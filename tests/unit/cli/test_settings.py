@@ -56,7 +56,7 @@ def test_times_and_sizes_take_units(tmp_path):
     variables = {"LOGDB_DRAIN_MS": "10s", "LOGDB_BODY_BYTES_MAX": "64MiB", "LOGDB_WAIT_MS_MAX": "300000", "LOGDB_REQUESTS_MAX": "7"}
     assert settings.read_variables(variables).settings == expected
     for variable in ({"LOGDB_REQUESTS_MAX": "7s"}, {"LOGDB_DRAIN_MS": "7MiB"}, {"LOGDB_BODY_BYTES_MAX": "7s"}):
-        with pytest.raises(click.UsageError, match="wanted is a whole number"):
+        with pytest.raises(click.UsageError, match="allowed is a whole number"):
             settings.read_variables(variable)
 
 
@@ -79,7 +79,7 @@ def test_variables():
     ("name", "text", "said"),
     [
         ("logdb.toml", "nonsense = 1", "unknown key 'nonsense'"),
-        ("logdb.toml", "drain_ms = -1", "drain_ms=-1: wanted is a whole number"),
+        ("logdb.toml", "drain_ms = -1", "drain_ms=-1: allowed is a whole number"),
         ("logdb.toml", "drain_ms = true", "a whole number"),
         ("logdb.toml", "insecure = 7", "true or false"),
         ("logdb.toml", "http = 8080", "a text"),

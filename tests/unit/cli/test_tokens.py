@@ -64,10 +64,10 @@ def test_revoke_shows_first(logdb_command):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["create", "ci", "--owner", "bob"], "token 'ci' is there already"),
+        (["create", "ci", "--owner", "bob"], "token 'ci' already exists"),
         (["create", "x"], "--owner"),
         (["create", "x", "--owner", "a:b"], "without a colon"),
-        (["create", "x", "--owner", "bob", "--expires-in", "soon"], "no duration like"),
+        (["create", "x", "--owner", "bob", "--expires-in", "soon"], "not a duration like"),
         (["revoke", "ci", "cd", "--yes"], "unknown token 'cd'; there are 'ci'"),
     ],
 )

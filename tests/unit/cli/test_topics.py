@@ -23,7 +23,7 @@ def test_no_topics_yet(logdb_command):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["create", "one"], "exists already"),
+        (["create", "one"], "already exists"),
         (["create", "a/b"], "'/'"),
         (["create", "x", "-c", "retention.mss=1"], "retention.mss"),
         (["create", "x", "-c", "retention.ms"], "KEY=VALUE"),

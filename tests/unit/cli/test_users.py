@@ -121,10 +121,10 @@ def test_delete_shows_first_and_takes_tokens_along(logdb_command):
 @pytest.mark.parametrize(
     ("args", "stdin", "words"),
     [
-        (["add", "alice", "--password-stdin"], "x", "user 'alice' is there already: logdb users passwd alice"),
+        (["add", "alice", "--password-stdin"], "x", "user 'alice' already exists: logdb users passwd alice"),
         (["add", "bob"], "", "no terminal to ask for the password"),
         (["add", "bob", "--password-stdin"], "\n", "the password is empty"),
-        (["add", "bob", "--password-stdin"], "a\0b", "holds a NUL"),
+        (["add", "bob", "--password-stdin"], "a\0b", "contains a NUL"),
         (["add", "bob", "--password-env", "LOGDB_NO_SUCH"], "", "the variable LOGDB_NO_SUCH is not set"),
         (["add", "bob", "--password-env", "HOME", "--password-stdin"], "", "not both"),
         (["add", "bob", "--no-password", "--password-stdin"], "x", "not both"),
@@ -135,8 +135,8 @@ def test_delete_shows_first_and_takes_tokens_along(logdb_command):
         (["passwd", "bob", "--password-stdin"], "x", "unknown user 'bob'; there are 'alice'"),
         (["delete", "alice", "bob", "--yes"], "", "unknown user 'bob'"),
         (["alter", "alice"], "", "nothing to alter"),
-        (["alter"], "", "whom?"),
-        (["alter", "alice", "--default", "--requests", "1"], "", "whom?"),
+        (["alter"], "", "give a NAME"),
+        (["alter", "alice", "--default", "--requests", "1"], "", "give a NAME"),
         (["alter", "--default", "--super-user"], "", "needs a NAME"),
         (["alter", "alice", "--requests", "0"], "", "from 1 on, or none"),
     ],

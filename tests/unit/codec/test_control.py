@@ -61,8 +61,8 @@ def test_what_follows_the_batch_is_not_looked_at() -> None:
 
 
 BROKEN = {
-    "data batch": (encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=16), "no control batch: attributes 0x0010, 1 records"),
-    "compressed": (encode_batch([b""], attributes=CONTROL, codec=1), "no control batch: attributes 0x0031"),
+    "data batch": (encode_batch([Rec(b"\0\0\0\1", b"\0\0\0\0\0\5")], attributes=16), "not a control batch: attributes 0x0010, 1 records"),
+    "compressed": (encode_batch([b""], attributes=CONTROL, codec=1), "not a control batch: attributes 0x0031"),
     "two records": (encode_batch([Rec(b"\0\0\0\1")] * 2, attributes=CONTROL), "2 records"),
     "no record": (encode_batch([], attributes=CONTROL), "0 records"),
     "null key": (encode_batch([Rec(None, b"")], attributes=CONTROL), "key has 0 bytes, at least 4"),

@@ -231,7 +231,7 @@ def test_what_compaction_leaves_is_taken_from_a_leader(codec: int) -> None:
         (encode_batch(RECORDS, base_offset=3, crc=5), "CRC"),
         (encode_batch(RECORDS, base_offset=3, max_timestamp=5), "timestamp"),
         (encode_batch(RECORDS, base_offset=3, attributes=16), "without a producer id"),
-        (encode_batch(RECORDS, base_offset=3, **MARKER), "no control batch"),
+        (encode_batch(RECORDS, base_offset=3, **MARKER), "not a control batch"),
         (encode_batch([Rec(b"", b"")], base_offset=3, **MARKER), "control record's key has 0 bytes"),
         (encode_batch(RECORDS, base_offset=3)[:-1], "cut off"),
         (encode_batch(RECORDS, base_offset=3)[:60], "cut off"),

@@ -569,7 +569,7 @@ def test_a_file_cut_short_is_damage_and_kills_nobody(path: str, mode: str, page_
     done = run_python(OPEN, path, mode)
     assert done.returncode == 1
     assert "CatalogueDamaged" in done.stderr
-    assert "shorter than it was" in done.stderr
+    assert "shorter than its pages" in done.stderr
 
 
 def test_a_newer_format_is_refused_with_both_numbers(path: str) -> None:

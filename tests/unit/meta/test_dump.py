@@ -127,9 +127,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> N
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died of SIGSEGV after 0 lines"),
         ("raise SystemExit('no lmdb')", "failed: no lmdb"),
         ("pass", "ended early"),
-        ('print(\'["entry", "\')', "said b'"),
-        ("print('[1, 2]')", "said [1, 2]"),
-        ('print(\'["entry", "?", ""]\')', "said b'"),
+        ('print(\'["entry", "\')', "output of the reader of data.mdb: b'"),
+        ("print('[1, 2]')", "output of the reader of data.mdb: [1, 2]"),
+        ('print(\'["entry", "?", ""]\')', "output of the reader of data.mdb: b'"),
         ("print('[\"end\", 3, 4]')", "counts 4 entries, 3 were found"),
     ],
 )

@@ -66,9 +66,9 @@ def test_offsets_say_what_is_read(path, db):
 @pytest.mark.parametrize(
     ("options", "says", "rest"),
     [
-        ({"startingOffsets": '{"t":{"0":10,"1":0}}'}, r"offsets \[10, 20\) of t-0 are not there any more: it starts at 20", (0, 20, 100)),
-        ({"startingOffsets": '{"t":{"0":101,"1":0}}'}, "t-0 is to start at offset 101, but it ends at 100", None),
-        ({"endingOffsets": '{"t":{"0":101,"1":100}}'}, "t-0 is to end at offset 101, but it ends at 100", (0, 20, 100)),
+        ({"startingOffsets": '{"t":{"0":10,"1":0}}'}, r"offsets \[10, 20\) of t-0 were deleted: it starts at 20", (0, 20, 100)),
+        ({"startingOffsets": '{"t":{"0":101,"1":0}}'}, "t-0 has to start at offset 101, but ends at 100", None),
+        ({"endingOffsets": '{"t":{"0":101,"1":100}}'}, "t-0 has to end at offset 101, but ends at 100", (0, 20, 100)),
     ],
     ids=["deleted", "after the end", "ends after the end"],
 )
@@ -81,7 +81,7 @@ def test_offsets_that_are_not_there_are_a_loss(path, db, options, says, rest):
 
 def test_topics_partitions_and_offsets_are_checked_when_it_is_loaded(path, db):
     for options, says in [
-        ({"subscribe": "t,nope"}, "subscribe='nope': there is no such topic.*there are: t"),
+        ({"subscribe": "t,nope"}, "subscribe='nope': there is no such topic.*its topics: t"),
         ({"startingOffsets": '{"t":{"0":1}}'}, "startingOffsets=.*missing: t-1"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":1,"1":1,"2":1}}'}, "endingOffsetsByTimestamp=.*these are not: t-2"),
     ]:
@@ -117,7 +117,7 @@ def test_a_user_s_schema_is_a_list_of_columns(path, db):
 
 def test_a_stream_alone_has_no_end(path, db):
     source = LogdbDataSource({"path": str(path), "subscribe": "t", "endingOffsets": "latest"})
-    with pytest.raises(InvalidConfig, match="a stream has no end"):
+    with pytest.raises(InvalidConfig, match="only batches have an end"):
         source.streamReader(source.schema())
 
 

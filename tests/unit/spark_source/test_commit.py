@@ -168,14 +168,14 @@ def test_a_database_that_has_forgotten_what_was_noted_is_told(database, tmp_path
         database.create_topic("t", partitions=2)
     before = found(database)
     for batch_id in (3, 4):
-        with pytest.raises(CommitForgotten, match=r"batch 3 was committed.* knows of no batch.* failOnDataLoss=false"):
+        with pytest.raises(CommitForgotten, match=r"batch 3 was committed.* has no batch.* failOnDataLoss=false"):
             commit(session, "q", batch_id, [task(database, tmp_path, batch_id)], noted=3)
     assert found(database) == before
 
 
 def test_a_backup_that_is_older_than_the_note_is_told(database, tmp_path):
     commit(database._session, "q", 3, [task(database, tmp_path, 3)])
-    with pytest.raises(CommitForgotten, match=r"batch 8 was committed.* knows of batch 3 as the last"):
+    with pytest.raises(CommitForgotten, match=r"batch 8 was committed.* has batch 3 as its last"):
         commit(database._session, "q", 9, [task(database, tmp_path, 9)], noted=8)
     assert commit(database._session, "q", 9, [task(database, tmp_path, 9)], noted=3), "batches without rows are not committed"
 

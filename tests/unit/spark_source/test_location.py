@@ -69,6 +69,6 @@ def test_what_is_no_database_says_so(tmp_path):
 
 def test_a_place_that_is_none_is_refused():
     for wrong in [{}, {"path": "/a", "urls": ("http://h",)}, {"path": "a"}, {"urls": ("http://me:secret@h",)}]:
-        with pytest.raises(ValueError, match=r"exactly one|absolute|no user and no password") as caught:
+        with pytest.raises(ValueError, match=r"exactly one|absolute|must not have a user") as caught:
             Location(**wrong)
         assert "secret" not in str(caught.value)

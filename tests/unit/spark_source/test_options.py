@@ -47,7 +47,7 @@ def test_names_are_compared_without_case():
 )
 def test_exactly_one_way_to_subscribe(given):
     message = refused(**given)
-    assert "exactly one is to be given of assign, subscribe, subscribePattern" in message
+    assert "give exactly one of assign, subscribe, subscribePattern" in message
     for name in given.keys() - {"path"}:
         assert name in message
 
@@ -55,7 +55,7 @@ def test_exactly_one_way_to_subscribe(given):
 @pytest.mark.parametrize("given", [{}, {"path": "/db", "url": "http://h:1"}], ids=["neither", "both"])
 def test_exactly_one_place(given):
     message = refused(subscribe="t", **given)
-    assert "path" in message and "exactly one is to be given of path (a directory) and url (of a server)" in message
+    assert "path" in message and "give exactly one of path (a directory) and url (of a server)" in message
 
 
 def test_a_broker_of_kafkas_is_refused_with_a_hint():
@@ -187,7 +187,7 @@ def test_a_batch_does_not_end_at_the_begin(value):
     ("name", "value"), [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"t":{"0":1}}')]
 )
 def test_a_stream_has_no_end(name, value):
-    with pytest.raises(InvalidConfig, match=f"{name}.*a stream has no end"):
+    with pytest.raises(InvalidConfig, match=f"{name}.*only batches have an end"):
         options(**{name: value}).start_of_stream()
 
 

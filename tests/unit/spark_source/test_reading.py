@@ -1,4 +1,4 @@
-"""What a task reads, and what becomes of offsets, topics and bytes that are not there any more."""
+"""What a task reads, and what becomes of offsets, topics and bytes that were deleted."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_offsets_that_retention_removed_are_a_loss(path):
     with filled(path) as db:
         task = Task([range_of(db, 0, 60)])
         db.delete_records("t", 0, 30)
-        with pytest.raises(DataLoss, match=r"offsets \[0, 30\) of t-0 are not there any more.*failOnDataLoss=false"):
+        with pytest.raises(DataLoss, match=r"offsets \[0, 30\) of t-0 were deleted.*failOnDataLoss=false"):
             list(reader(path).read(task))
         assert offsets(reader(path, fail_on_data_loss=False).read(task)) == list(range(30, 60))
 
@@ -96,7 +96,7 @@ def test_offsets_that_go_while_they_are_read_are_a_loss(path, monkeypatch):
         first = [offsets([next(strict)]), offsets([next(lenient)])]
         db.delete_records("t", 0, 150)
         gone = 1 + first[0][-1]
-        with pytest.raises(DataLoss, match=rf"offsets \[{gone}, 150\) of t-0 are not there any more"):
+        with pytest.raises(DataLoss, match=rf"offsets \[{gone}, 150\) of t-0 were deleted"):
             list(strict)
         assert first[1] + offsets(lenient) == [*range(gone), *range(150, 200)]
 
@@ -104,7 +104,7 @@ def test_offsets_that_go_while_they_are_read_are_a_loss(path, monkeypatch):
 def test_a_log_that_ends_too_early_is_a_loss(path):
     with filled(path) as db:
         task = Task([range_of(db, 50, 90)])
-        with pytest.raises(DataLoss, match="t-0 ends at offset 60, but had been seen to end at 90 or later"):
+        with pytest.raises(DataLoss, match="t-0 ends at offset 60, but ended at 90 or later before"):
             list(reader(path).read(task))
         assert offsets(reader(path, fail_on_data_loss=False).read(task)) == list(range(50, 60))
 
@@ -118,7 +118,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_a_loss(path):
         db.create_topic("t")
         db.log("t").append_many([b"0000"] * 20)
         db.flush()
-        with pytest.raises(DataLoss, match="topic 't' was deleted, and made anew since"):
+        with pytest.raises(DataLoss, match="topic 't' was deleted and created again since"):
             list(reader(path).read(task))
         assert list(reader(path, fail_on_data_loss=False).read(task)) == []
 

@@ -137,7 +137,7 @@ def test_overwriting_is_refused(given):
         BatchWriter(given, SCHEMA, overwrite=True)
     with pytest.raises(InvalidConfig, match=r"outputMode='complete': allowed is append.*upsert"):
         StreamWriter(given, SCHEMA, overwrite=True)
-    with pytest.raises(InvalidConfig, match="writeId='w': it is for batch writes"):
+    with pytest.raises(InvalidConfig, match="writeId='w': only batch writes take it"):
         StreamWriter({**given, "writeId": "w", "batchId": "0"}, SCHEMA, overwrite=False)
 
 
@@ -227,7 +227,7 @@ def test_an_application_holds_the_directory(given, looked):
     messages = [task(writer, 0)]
     with logdb.open(given["path"]), pytest.raises(DirectoryLocked, match=f"process {os.getpid()}") as caught:
         writer.commit(messages)
-    assert caught.value.__notes__ == ["lockTimeout=100ms is over; where an application holds it, serve it, and write to the url"]
+    assert caught.value.__notes__ == ["lockTimeout=100ms is over; if an application has it open, serve it, and write to the url"]
     writer.commit(messages)
     assert looked() == [0]
 
@@ -267,7 +267,7 @@ def test_a_directory_that_is_gone_is_not_made_anew(given, tmp_path):
     writer = batch_writer(given)
     messages = [task(writer, 0)]
     os.rename(given["path"], tmp_path / "away")
-    with pytest.raises(NotADatabase, match="is not there any more"):
+    with pytest.raises(NotADatabase, match="is gone"):
         writer.commit(messages)
     assert not os.path.exists(given["path"])
 

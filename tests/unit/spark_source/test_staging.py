@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_found_with_its_place_and_both_checksums(tmp_path):
 def test_a_file_of_another_machine_says_which(tmp_path):
     file = written(tmp_path, (A, b"first"))._replace(path=str(tmp_path / "gone"), host="worker-7")
     for look in (staging.check_there, lambda files: list(staging.gathered(files))):
-        with pytest.raises(StagedFileMissing, match=r"written on worker-7, and the directory is to be shared.* stagingPath"):
+        with pytest.raises(StagedFileMissing, match=r"written on worker-7, and both machines have to share the directory.* stagingPath"):
             look([file])
 
 

@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_topic_is_refused(path, db):
     db.create_topic("other")
     begin = reader(path, subscribe="other").initialOffset()
     for fail in ("true", "false"):
-        with pytest.raises(InvalidConfig, match="checkpointLocation='other': it is of topic 'other', which subscribe does not name"):
+        with pytest.raises(InvalidConfig, match="checkpointLocation='other': it belongs to topic 'other', which subscribe does not name"):
             reader(path, failOnDataLoss=fail).latestOffset(begin, ALL)
 
 
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_database_is_a_loss(tmp_path, path, db):
         other.create_topic("t", partitions=2)
         append(other, 3, partition=1)
     begin = reader(path).initialOffset()
-    with pytest.raises(DataLoss, match=r"checkpointLocation is of a topic 't' with id .* it is of another database"):
+    with pytest.raises(DataLoss, match=r"checkpointLocation is of a topic 't' with id .* it belongs to another database"):
         reader(tmp_path / "other").latestOffset(begin, ALL)
     stream = reader(tmp_path / "other", failOnDataLoss="false")
     end = stream.latestOffset(stored(begin), ALL)
@@ -212,7 +212,7 @@ def test_a_topic_that_went_is_a_loss(path, db):
     stream = StreamReader(ReadOptions.of(options), ("offset",))
     begin = stream.initialOffset()
     db.delete_topic("u")
-    with pytest.raises(DataLoss, match="topic 'u', which is not there any more"):
+    with pytest.raises(DataLoss, match="topic 'u', which was deleted"):
         stream.latestOffset(begin, ALL)
     append(db, 1)
     stream = StreamReader(ReadOptions.of(options | {"failOnDataLoss": "false"}), ("offset",))

@@ -71,12 +71,12 @@ def test_two_writes_of_one_batch_need_names(path):
     first(frame, 4)
     third(frame, 4)
     for again in (first, second):
-        with pytest.raises(InvalidConfig, match="name='latest': batch 4 was written under it before"):
+        with pytest.raises(InvalidConfig, match="name='latest': batch 4 was already written under it"):
             again(frame, 4)
     second(Frame(run_id="restarted"), 4)
     assert [saved["writeId"] for saved in frame.saved] == ["q-latest", "q-third"]
 
 
 def test_only_a_query_calls_it(path):
-    with pytest.raises(InvalidConfig, match="is for a streaming query"):
+    with pytest.raises(InvalidConfig, match="only a streaming query"):
         upsert("latest", path=path)(Frame(query_id=None), 0)

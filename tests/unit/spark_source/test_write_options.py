@@ -33,7 +33,7 @@ def test_what_spark_hands_on_is_let_pass():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "path=None: exactly one"),
+        ({}, "path=None: give exactly one"),
         ({"path": "/a", "url": "http://b"}, "path and url"),
         ({"path": "/a", "tpoic": "t"}, "tpoic='t': did you mean topic"),
         ({"path": "/a", "subscribe": "t"}, "subscribe='t': .*options are path, url, topic, stagingPath"),
@@ -42,7 +42,7 @@ def test_what_spark_hands_on_is_let_pass():
         ({"path": "/a", "asyncProgressTrackingEnabled": "true"}, "there is no such option"),
         ({"path": "/a", "lockTimeout": "soon"}, "lockTimeout='soon': allowed is a time such as"),
         ({"path": "/a", "failOnDataLoss": "perhaps"}, "failOnDataLoss='perhaps': allowed are true, false"),
-        ({"path": "/a", "writeId": "x"}, "writeId='x': it is given together with batchId"),
+        ({"path": "/a", "writeId": "x"}, "writeId='x': give it together with batchId"),
         ({"path": "/a", "batchId": "1"}, "together with batchId"),
         ({"path": "/a", "writeId": "", "batchId": "1"}, "together with batchId"),
         ({"path": "/a", "writeId": "x", "batchId": "-1"}, "batchId='-1': allowed is a number, 0 or more"),
@@ -65,7 +65,7 @@ def test_the_topics_that_there_are(tmp_path):
     assert (a.name, a.partition_count, a.config.compacted) == ("a", 3, False)
     assert (b.name, b.partition_count, b.config.compacted) == ("b", 1, True)
     assert list(WriteOptions.of({**given, "topic": "b"}).targets()) == ["b"]
-    with pytest.raises(InvalidConfig, match=r"topic='c': there is no such topic at .*/db; there are: a, b"):
+    with pytest.raises(InvalidConfig, match=r"topic='c': there is no such topic at .*/db; its topics: a, b"):
         WriteOptions.of({**given, "topic": "c"}).targets()
     with pytest.raises(NotADatabase):
         WriteOptions.of({"path": str(tmp_path / "nothing"), "topic": "c"}).targets()

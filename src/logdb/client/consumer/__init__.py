@@ -1,1 +1,1 @@
-"""What applications read with, alone or in a group."""
+"""The consumer, alone or in a group."""

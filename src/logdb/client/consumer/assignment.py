@@ -1,14 +1,11 @@
-"""The partitions that a consumer reads now, how they came to be, and who is told when they change.
-
-Knows the subscription, the cursors and the listeners.  Does not know how a group shares partitions out.
-"""
+"""The partitions that a consumer reads now, and the listeners of its rebalances.  ``membership`` gets them from the group."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.client.consumer.commits import Commits
 from logdb.client.consumer.config import ConsumerConfig
-from logdb.client.consumer.feed import Feed
+from logdb.client.consumer.fetch_collector import FetchCollector
 from logdb.client.consumer.fetching import Cursor, Fetcher
 from logdb.client.consumer.start_positions import StartPositions
 from logdb.client.consumer.subscription import Subscription
@@ -19,12 +16,12 @@ Listener = Callable[[list[TopicPartition]], None]
 
 
 class Listeners(NamedTuple):
-    """What is called, in ``poll``, when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
+    """Callbacks of ``poll`` when a rebalance changes the assignment; Kafka's ConsumerRebalanceListener.
 
     Attributes:
-        on_assigned: The partitions are read from now on; their positions may be sought.
-        on_revoked: They will go to another member; what was read may still be committed.  Also called by ``close``.
-        on_lost: They are another member's already; None: ``on_revoked`` is called.
+        on_assigned: The partitions are read from now on; the callback may seek.
+        on_revoked: Another member will get them; the callback may still commit.  ``close`` calls it, too.
+        on_lost: Another member already has them; None: ``on_revoked`` is called.
     """
 
     on_assigned: Listener | None = None
@@ -33,38 +30,38 @@ class Listeners(NamedTuple):
 
 
 class Assignment:
-    """What a consumer reads; the ``Share`` of its membership.
+    """The partitions that a consumer reads; the ``Share`` of its membership.
 
     Attributes:
-        subscription: None where partitions were assigned by hand, or nothing is read.
-        beginnings: Where reading begins.
-        listeners: Told of what a rebalance gives and takes.
-        to_commit: What automatic commits commit when partitions are given up; None: nothing.
+        subscription: None after ``assign``, and when nothing is read.
+        beginnings: Gives start positions.
+        listeners: Called with the partitions that a rebalance gives and takes.
+        to_commit: The offsets that automatic commits commit when partitions are revoked; None: none.
     """
 
-    def __init__(self, session: Session, config: ConsumerConfig, fetcher: Fetcher, feed: Feed, commits: Commits) -> None:
-        self._session, self._config, self._fetcher, self._feed, self._commits = session, config, fetcher, feed, commits
+    def __init__(self, session: Session, config: ConsumerConfig, fetcher: Fetcher, collector: FetchCollector, commits: Commits) -> None:
+        self._session, self._config, self._fetcher, self._collector, self._commits = session, config, fetcher, collector, commits
         self.beginnings = StartPositions(session, config.group_id, config.auto_offset_reset, self.is_new)
         self.subscription: Subscription | None = None
         self.listeners = Listeners()
-        self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = feed.positions
+        self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = collector.positions
 
     def topics(self) -> tuple[str, ...]:
-        """What is subscribed to now."""
+        """The topics subscribed to."""
         return () if self.subscription is None else self.subscription.topics
 
     def owned(self) -> list[TopicPartition]:
-        """What is read now."""
+        """The partitions that are read now."""
         return sorted(self._fetcher.cursors)
 
     def is_new(self, partition: TopicPartition) -> bool:
-        """Whether the partition was made after the subscription."""
+        """Whether the partition was created after the subscription."""
         return self.subscription is not None and self.subscription.is_new(partition)
 
     def set(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these; those that stay keep their positions, unless their topic was made anew."""
+        """Read these partitions; those that stay keep their positions, unless their topic was created again."""
         cursors = {partition: self._cursor(partition) for partition in partitions}
-        self._feed.take_back()
+        self._collector.take_back()
         self._fetcher.set(cursors)
         if self._config.group_id is None and self._config.auto_offset_reset == "latest":
             self.beginnings.settle(cursors.values())  # "latest" means now, not the first poll
@@ -76,22 +73,22 @@ class Assignment:
         return Cursor(partition, log, self._config.isolation_level, self.beginnings.reset)
 
     def renew(self) -> None:
-        """A log is no more what it was: read the one that has its name now.
+        """A log was deleted: read the one that has its name now.
 
         Raises:
-            UnknownTopic, UnknownPartition, Closed: There is none.
+            UnknownTopic, UnknownPartition, Closed: There is no such log.
         """
         self.set(list(self._fetcher.cursors))
         self.beginnings.settle(self._fetcher.cursors.values())
 
     def take_on(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these too, and say so."""
+        """Read these partitions too, and call the listener."""
         self.set([*self._fetcher.cursors, *partitions])
         if self.listeners.on_assigned is not None:
             self.listeners.on_assigned(list(partitions))
 
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False) -> None:
-        """Commit what was read of these, if that goes by itself, say that they go, and read them no more."""
+        """Commit these partitions if automatic commits are on, call the listener, and stop reading them."""
         gone = set(partitions)
         if self.to_commit is not None and not lost:
             self._commits.finish({partition: at for partition, at in self.to_commit().items() if partition in gone})

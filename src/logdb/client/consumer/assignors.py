@@ -1,12 +1,9 @@
-"""Who of a group reads which partition: what its leader works out, as pure functions.
-
-Knows members, their subscriptions and how many partitions topics have.  Does not know how members and leader come to
-know of one another: the group's membership does.
+"""Assignors: the leader of a group decides which member reads which partition, by one of these pure functions.
 
     assign(members, partition counts of the topics) -> partitions of each member, sorted
 
-A topic without a count does not exist (any more) and is passed over.  The results are those of kafka-python and of
-Kafka's Java client, so that members of all three may lead one group.
+A topic without a count does not exist (any more) and is ignored.  The results equal those of kafka-python and of Kafka's Java
+client, so that members of all three may lead one group.
 """
 
 from collections import defaultdict
@@ -24,7 +21,7 @@ class Member(NamedTuple):
     """A member as the leader sees it.
 
     Attributes:
-        owned: What it held in ``generation``; -1 where that is not known, or never was.
+        owned: Its partitions in ``generation``; -1 if that is unknown.
     """
 
     member_id: str
@@ -35,12 +32,12 @@ class Member(NamedTuple):
 
 
 class Assignor(NamedTuple):
-    """A way to share partitions out.
+    """A way to assign partitions.
 
     Attributes:
-        name: What members call it when they join.
-        cooperative: Members keep what they have while the group is rebalanced, and give up only what moves (KIP-429).
-        remembers: Members tell the leader, in the user data of their subscription, what they had (KIP-54).
+        name: As members send it when they join.
+        cooperative: Members keep their partitions during a rebalance, and give up only those that move (KIP-429).
+        remembers: Members send their former partitions to the leader, in the user data of their subscription (KIP-54).
     """
 
     name: str
@@ -50,7 +47,7 @@ class Assignor(NamedTuple):
 
 
 def assign_range(members: Sequence[Member], counts: Mapping[str, int]) -> Assignments:
-    """Each topic's partitions cut into runs, one for each of its members in order; the first ones get one more.
+    """Each topic's partitions are cut into runs, one for each of its members in order; the first members get one more.
 
     Members with an instance id come first, in its order, so that they keep what they had across restarts (KIP-345).
 
@@ -68,7 +65,7 @@ def assign_range(members: Sequence[Member], counts: Mapping[str, int]) -> Assign
 
 
 def assign_round_robin(members: Sequence[Member], counts: Mapping[str, int]) -> Assignments:
-    """All partitions of all topics dealt out one by one, members that don't want a topic passed over.
+    """All partitions of all topics are dealt out one by one; members that do not subscribe to the topic are skipped.
 
     Source: Kafka's RoundRobinAssignor.
     """
@@ -84,7 +81,7 @@ def assign_round_robin(members: Sequence[Member], counts: Mapping[str, int]) -> 
 
 
 def assign_sticky(members: Sequence[Member], counts: Mapping[str, int]) -> Assignments:
-    """As evenly as the subscriptions allow, and then with as much as possible where it was.
+    """As balanced as the subscriptions allow, then with as few moves as possible.
 
     Source: KIP-54.
     """
@@ -92,7 +89,7 @@ def assign_sticky(members: Sequence[Member], counts: Mapping[str, int]) -> Assig
 
 
 def assign_cooperatively(members: Sequence[Member], counts: Mapping[str, int]) -> Assignments:
-    """Sticky in two rounds: a partition that is to move is nobody's until its owner has given it up, and joined again.
+    """Sticky in two rounds: a moving partition is unassigned until its owner has given it up and joined again.
 
     Source: KIP-429.
     """
@@ -119,7 +116,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
 
 
 def chosen(strategy: Iterable["str | Assignor"]) -> tuple[Assignor, ...]:
-    """The assignors that ``partition_assignment_strategy`` names, or contains.
+    """The assignors in ``partition_assignment_strategy``: names, or Assignor objects.
 
     Raises:
         InvalidConfig: None, an unknown name, or a name twice.
@@ -132,7 +129,7 @@ def chosen(strategy: Iterable["str | Assignor"]) -> tuple[Assignor, ...]:
             raise InvalidConfig("partition_assignment_strategy", wanted, allowed)
         found[assignor.name] = assignor
     if not found:
-        raise InvalidConfig("partition_assignment_strategy", (), "at least one is needed")
+        raise InvalidConfig("partition_assignment_strategy", (), "name at least one")
     return tuple(found.values())
 
 

@@ -1,8 +1,4 @@
-"""How a consumer's positions become its group's committed offsets.
-
-Knows the group, who the consumer is in it, and when the next automatic commit is due.  Does not know how positions come
-about.
-"""
+"""Commits: a consumer's positions become its group's committed offsets."""
 
 import contextlib
 import logging
@@ -24,8 +20,8 @@ class Commits:
     """Commits for one consumer.
 
     Args:
-        metadata: Tells who the consumer is now, or raises InvalidGroup where it has no group.
-        interval_ms: Between automatic commits; None: there are none.
+        metadata: Returns the consumer's present group metadata, or raises InvalidGroup without a group.
+        interval_ms: Time between automatic commits; None: there are none.
     """
 
     def __init__(
@@ -33,11 +29,11 @@ class Commits:
     ) -> None:
         self._session, self._metadata, self._interval_ms, self._monotonic_ms = session, metadata, interval_ms, monotonic_ms
         self._due_ms = monotonic_ms() + (interval_ms or 0)
-        self._last: dict[TopicPartition, OffsetAndMetadata] = {}  # what automatic commits have committed
-        self._failure = ""  # of the last one, which is not logged again and again
+        self._last: dict[TopicPartition, OffsetAndMetadata] = {}  # the offsets that the last automatic commits have committed
+        self._failure = ""  # of the last automatic commit; the same failure is logged once
 
     def send(self, offsets: Offsets, on_commit: OnCommit | None = None) -> "Future[None]":
-        """Commit; the future is done when that is durable at the level of the topic that holds it.
+        """Commit; the future is done when the offsets are durable at the level of ``__consumer_offsets``.
 
         Raises:
             InvalidGroup: The consumer has no group.
@@ -60,12 +56,12 @@ class Commits:
         return future
 
     def send_if_due(self, positions: Callable[[], Offsets]) -> None:
-        """The automatic commit, if it is time for one; whether it succeeds shows in the log."""
+        """Commit automatically if it is due; a failure is only logged."""
         if self._interval_ms is not None and self._monotonic_ms() >= self._due_ms:
             self._automatic(positions())
 
     def finish(self, positions: Offsets) -> None:
-        """The automatic commit before these partitions go; returns when it is done, or has failed."""
+        """Commit automatically before these partitions are revoked; returns when that is done, or has failed."""
         if self._interval_ms is not None and (future := self._automatic(positions)) is not None:
             with contextlib.suppress(LogdbError):  # it was logged
                 future.result()
@@ -73,7 +69,7 @@ class Commits:
             self._last.pop(partition, None)
 
     def _automatic(self, positions: Offsets) -> "Future[None] | None":
-        """Commit what has moved since the last time: a consumer that stands still writes nothing."""
+        """Commit the offsets that have changed: an idle consumer writes nothing."""
         self._due_ms = self._monotonic_ms() + (self._interval_ms or 0)
         moved = {partition: position for partition, position in positions.items() if self._last.get(partition) != position}
         if not moved:
@@ -89,7 +85,7 @@ class Commits:
             self._last.update(offsets)
             self._failure = ""
             return
-        if isinstance(error, UnknownTopic):  # those of the other topics were committed
+        if isinstance(error, UnknownTopic):  # the offsets of the other topics were committed
             self._last.update({partition: offset for partition, offset in offsets.items() if partition.topic != error.topic})
         if str(error) != self._failure:
             logger.warning("an automatic commit of %d partitions failed: %s", len(offsets), error)

@@ -1,7 +1,4 @@
-"""What a consumer can be told when it is made.
-
-Knows names, defaults and ranges.  Does not know what they lead to.
-"""
+"""The options of a consumer, with their defaults and ranges."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
@@ -26,29 +23,29 @@ _LEAST = {
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """Options of a consumer, Kafka's names and meanings where it has them.
+    """Options of a consumer, with Kafka's names and meanings where Kafka has them.
 
     Attributes:
-        group_id: The group whose members share the partitions and whose offsets are committed; None: neither.
-        group_instance_id: A name of this member that outlives it: coming back within ``max_poll_interval_ms`` it gets the same
-            partitions, without a rebalance (KIP-345).
-        auto_offset_reset: Where to begin without a committed offset, and where the position was deleted by retention:
-            ``"earliest"``, ``"latest"``, or ``"none"``, an error.
+        group_id: The group that assigns partitions and keeps committed offsets; None: neither.
+        group_instance_id: A name of this member that stays the same after a restart: if it is back within ``max_poll_interval_ms`` it
+            gets the same partitions, without a rebalance (KIP-345).
+        auto_offset_reset: Where to begin without a committed offset, and after retention has deleted the position:
+            ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
         enable_auto_commit: Commit in ``poll`` what earlier polls returned, every ``auto_commit_interval_ms``, and when
             partitions are revoked or the consumer is closed.
         isolation_level: ``"read_committed"`` returns no records of open or aborted transactions.
-        max_poll_records: Most records that one ``poll`` returns.
-        max_poll_interval_ms: A member that does not poll for so long is replaced.
-        heartbeat_interval_ms: How often, while it polls, a member asks whether its group is being rebalanced, and a
-            subscription whether there are new topics and partitions.  None: every 100 ms; behind a URL, where that is a request,
-            100 ms after a rebalance, then twice as seldom each time until it is every 3 s.
+        max_poll_records: Most records of one ``poll``.
+        max_poll_interval_ms: A member that does not poll for so long is removed from the group.
+        heartbeat_interval_ms: How often, while it polls, a member asks whether its group is being rebalanced, and a subscription whether
+            there are new topics and partitions.  None: every 100 ms; behind a URL, where that is a request, 100 ms after a rebalance,
+            then twice the interval each time, up to 3 s.
         partition_assignment_strategy: Names of assignors, the preferred one first (``assignors``).  If all of them are
             cooperative, a rebalance takes away only what moves to another member (KIP-429).
-        key_deserializer, value_deserializer: One of ``logdb.serde``, or what turns bytes into something else; records are
-            then of class ``ConsumedRecord``.
-        interceptors: See all records last, after they were deserialized.
+        key_deserializer, value_deserializer: One of ``logdb.serde``, or a callable that takes bytes; records are then of class
+            ``ConsumedRecord``.
+        interceptors: See all records last, after deserialization.
         iteration_timeout_ms: ``for record in consumer`` ends when no record came for so long; None: never.
-        client_id: What the group's description calls this member.
+        client_id: The name of this member in the group's description.
     """
 
     group_id: str | None = None
@@ -80,6 +77,6 @@ class ConsumerConfig:
             if given is not None and not (isinstance(given, str) and given):
                 raise InvalidConfig(name, given, "allowed is a str of one character or more")
         if self.group_id is None and self.group_instance_id is not None:
-            raise InvalidConfig("group_instance_id", self.group_instance_id, "without group_id there is no group to be a member of")
+            raise InvalidConfig("group_instance_id", self.group_instance_id, "it needs a group_id")
         if self.group_id is None and self.enable_auto_commit:
-            raise InvalidConfig("enable_auto_commit", True, "without group_id there is nothing to commit to")
+            raise InvalidConfig("enable_auto_commit", True, "it needs a group_id")

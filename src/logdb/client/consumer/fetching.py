@@ -1,10 +1,6 @@
 """Reading for a consumer: a cursor in each of its partitions, and records out of all of them in turn.
 
-Knows logs, positions and isolation levels.  Does not know groups, nor where reading begins: ``positions`` does.
-
-Nothing here touches a single record: the log's C iterator makes lists of them, or is iterated over itself, and knows where
-it is.
-
+A cursor touches no single record: the log's C iterator makes lists, or is iterated over itself, and keeps the position.
 Threading: one thread at a time, the consumer's.
 """
 
@@ -17,14 +13,14 @@ from logdb.log.isolation import IsolationLevel
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests.session import PartitionLog
 
-NOWHERE = -1  # the position of a cursor that was not told where to begin
+NOWHERE = -1  # the position of a cursor before its first ``seek``
 
 
 class Cursor:
-    """Where a consumer stands in one partition.
+    """The position of a consumer in one partition.
 
     Attributes:
-        paused: Nothing is taken from it, and it stays where it is.
+        paused: No records are taken, the position stays.
     """
 
     __slots__ = (
@@ -48,57 +44,57 @@ class Cursor:
         isolation_level: IsolationLevel,
         out_of_range: "Callable[[Cursor, OffsetOutOfRange], None]",
     ) -> None:
-        """Stand nowhere yet.
+        """Begin without a position.
 
         Args:
-            out_of_range: Seeks another position, or raises, where the log does not hold this one.
+            out_of_range: Called for a position outside the log: seeks another one, or raises.
         """
         self.partition, self.log, self.paused = partition, log, False
         self._out_of_range = out_of_range
         self._isolation_level: IsolationLevel = isolation_level
-        self._offset, self._leader_epoch = NOWHERE, -1  # unless there is an iterator
+        self._offset, self._leader_epoch = NOWHERE, -1  # used while there is no iterator
         self._records: RecordIterator | None = None
-        self._end_offset = 0  # where it ends
+        self._end_offset = 0  # the end of the iterator
         self._earned = self._checked = False
 
     @property
     def offset(self) -> int:
-        """Of the next record; NOWHERE before the first ``seek``."""
+        """The offset of the next record; NOWHERE before the first ``seek``."""
         return self._offset if self._records is None else self._records.next_offset
 
     def position(self) -> OffsetAndMetadata:
-        """What to commit to go on from here: the offset, and the leader epoch of the record before it, if that is known."""
+        """The position to commit: the offset, and the leader epoch of the record before it, if known."""
         records = self._records
         epoch = self._leader_epoch if records is None or records.leader_epoch < 0 else records.leader_epoch
         return OffsetAndMetadata(self.offset, epoch)
 
     def end_offset(self) -> int:
-        """Where reading ends now."""
+        """The present end of reading."""
         return self.log.readable_end_offset(self._isolation_level)
 
     def seek(self, offset: int, leader_epoch: int = -1, *, earned: bool = False) -> None:
-        """Go on from ``offset``; whatever is being iterated over ends.
+        """Continue from ``offset``; a present iteration ends.
 
         Args:
-            earned: It was read up to there once, so that a log that ends before it has lost records.
+            earned: The consumer has read up to there, so that a log that ends before it has lost records.
         """
         self.stop()
         self._offset, self._leader_epoch = offset, leader_epoch
         self._checked, self._earned = False, earned
 
     def stop(self) -> None:
-        """End whatever is being iterated over, and stay here."""
+        """End the present iteration; the position stays."""
         if self._records is not None:
             self._records.close()
             self._let_go()
 
     def take(self, count_max: int) -> list[Record]:
-        """The next records, at most ``count_max``; none where there are none now.
+        """The next records, at most ``count_max``; empty if there are none now.
 
-        Where reading fails midway, what came before is returned, and the next call fails.
+        If reading fails midway, the records before are returned, and the next call raises.
 
         Raises:
-            OffsetOutOfRange: The position is not in the log (retention was faster, or it was sought), and is not to be reset.
+            OffsetOutOfRange: The position is not in the log (deleted by retention, or sought), and may not be reset.
             LogTruncated: Records before the position were lost (KIP-320).
             CorruptionError, ReadFailed, Closed, UnknownTopic: as ``Log.read``.
         """
@@ -111,25 +107,25 @@ class Cursor:
             if len(taken) < count_max:
                 self._let_go()
             if taken or records.exhausted:
-                return taken  # otherwise it had failed when it was iterated over: here it fails again
+                return taken  # a failure is raised again by the next call
         return []
 
     def run(self, count_max: int) -> Iterator[Record] | None:
-        """The next records, to iterate over, at most ``count_max``; the position moves with each.  None where there are none now.
+        """The next records, to iterate over, at most ``count_max``; the position moves with each.  None if there are none now.
 
         Raises:
-            as ``take``; what is iterated over also.
+            as ``take``; the iteration also.
         """
         records = self._opened()
         return None if records is None else islice(records, count_max)
 
     def end_run(self) -> None:
-        """The run was iterated over to its end."""
+        """The iteration over the run has ended."""
         if self._records is not None and self._records.exhausted:
             self._let_go()
 
     def _opened(self) -> RecordIterator | None:
-        """An iterator at the position; None if there is nothing to read."""
+        """An iterator at the position; None without records to read."""
         if self._records is not None:
             return self._records
         end_offset = self.end_offset()
@@ -151,7 +147,7 @@ class Cursor:
         return self.log.read(self._offset, end_offset=end_offset, leader_epoch=epoch, isolation_level=self._isolation_level)
 
     def _let_go(self) -> None:
-        """Drop the iterator.  If it came to its end, that is the position: past control records, and what compaction left out."""
+        """Drop the iterator.  At its end, the position moves past control records and compacted offsets."""
         records = self._records
         assert records is not None
         self._offset, self._leader_epoch, _ = self.position()
@@ -162,7 +158,7 @@ class Cursor:
 
 
 class Fetcher:
-    """The cursors of a consumer; each round goes on where the last one ended, so that a busy partition holds up no other."""
+    """The cursors of a consumer; each round continues after the last one, so that a busy partition does not delay the others."""
 
     def __init__(self) -> None:
         self.cursors: dict[TopicPartition, Cursor] = {}
@@ -178,7 +174,7 @@ class Fetcher:
         self._reorder()
 
     def pause(self, cursor: Cursor, paused: bool) -> None:
-        """Leave a partition out, or read it again."""
+        """Pause or resume a partition."""
         cursor.stop()
         cursor.paused = paused
         self._reorder()
@@ -188,7 +184,7 @@ class Fetcher:
         self._turn = 0
 
     def round(self) -> Iterator[Cursor]:
-        """Each cursor that has a position and is not paused, once; ends when others are to be read."""
+        """Each cursor that has a position and is not paused, once; ends when the assignment changes."""
         order = self._order
         for _ in range(len(order)):
             if self._order is not order:
@@ -199,13 +195,13 @@ class Fetcher:
                 yield cursor
 
     def begin_with(self, cursor: Cursor) -> None:
-        """The next round begins with this one."""
+        """Begin the next round with this cursor."""
         self._turn = self._order.index(cursor)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Of all cursors that have one."""
+        """The positions of all cursors that have one."""
         return {partition: cursor.position() for partition, cursor in self.cursors.items() if cursor.offset != NOWHERE}
 
     def awaited(self) -> dict[TopicPartition, int]:
-        """The positions at which records are waited for."""
+        """The positions to wait for records at."""
         return {cursor.partition: cursor.offset for cursor in self._order if cursor.offset != NOWHERE}

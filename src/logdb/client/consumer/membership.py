@@ -1,7 +1,7 @@
-"""One member of one group: joins, takes part in rebalances, says that it is alive, leaves.
+"""A member of a group: joins, takes part in rebalances, sends heartbeats, leaves.
 
-Knows the classic group protocol from a client's side, and the bytes that members and leader exchange.  Does not know
-records and positions: its consumer gives partitions up and takes them on.
+The client's side of the classic group protocol, with the bytes that members and leader exchange.  ``Share``, the consumer, gives
+up partitions and takes them on.
 
 ::
 
@@ -12,10 +12,10 @@ records and positions: its consumer gives partitions up and takes them on.
      │  not a member any more: partitions are lost        something changed, or the group is being rebalanced
      └─────────────────────────────────────────────────────────────────────────────────────
 
-While others are waited for, calls return and the next ``tend`` looks again; so any number of members may live in one thread.
+While other members are awaited, calls return and the next ``tend`` checks again; so any number of members may live in one thread.
 
-Eager (any assignor that is not cooperative): everything is given up before joining again.  Cooperative (KIP-429): members
-keep what they have, give up only what the new assignment lacks, and join again so that it can move.
+Eager (every assignor that is not cooperative): members give up all partitions before they join again.  Cooperative (KIP-429): members
+keep their partitions, give up only those that the new assignment lacks, and join again so that these can move.
 
 Source: KIP-62, KIP-345 (static members), KIP-429; Kafka's AbstractCoordinator.
 """
@@ -28,18 +28,66 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from logdb.client.consumer.assignors import Assignor, Member
-from logdb.client.consumer.sticky_user_data import StickyUserData
+from logdb.codec.schema import INT32, STRING, Array, Field, Message, Struct
 from logdb.coordinator.consumer_protocol import Assignment, Subscription
 from logdb.coordinator.events import JoinedMember, JoinResult, SyncResult
-from logdb.errors import Closed, FencedInstance, IllegalGeneration, LogdbError, RebalanceInProgress, UnknownMember, UnknownTopic
-from logdb.model import TopicPartition
+from logdb.errors import (
+    Closed,
+    FencedInstance,
+    IllegalGeneration,
+    InvalidMessage,
+    LogdbError,
+    RebalanceInProgress,
+    UnknownMember,
+    UnknownTopic,
+)
+from logdb.model import Buffer, TopicPartition
 from logdb.requests.session import Session
 
 logger = logging.getLogger(__name__)
 
 
+_STICKY_USER_DATA = Message(
+    "StickyAssignorUserData",
+    "0-1",
+    "none",
+    Field("partitions", Array(Struct(Field("topic", STRING), Field("partitions", Array(INT32))))),
+    Field("generation", INT32, "1+", default=-1),
+)
+
+
+class StickyUserData(NamedTuple):
+    """The partitions that a member had in a generation; with the assignor "sticky" a member sends them to the leader.
+
+    Source: KIP-54, KIP-341; Kafka's StickyAssignorUserData.json (versions 0 and 1, which have no mark).
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int = -1
+
+    def encode(self) -> bytes:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self.partitions:
+            topics.setdefault(topic, []).append(partition)
+        entries = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+        return _STICKY_USER_DATA.encode({"partitions": entries, "generation": self.generation}, 1)
+
+    @staticmethod
+    def decode(data: Buffer) -> "StickyUserData | None":
+        """Decode a member's bytes; None where they are something else, which is ignored."""
+        for version in (1, 0):
+            try:
+                values, size_bytes = _STICKY_USER_DATA.decode(data, version)
+            except InvalidMessage:
+                continue
+            if size_bytes == len(data):
+                partitions = (TopicPartition(entry["topic"], number) for entry in values["partitions"] for number in entry["partitions"])
+                return StickyUserData(tuple(partitions), values["generation"])
+        return None
+
+
 class GroupMetadata(NamedTuple):
-    """Who a consumer is in its group, as far as the group knows; without a ``member_id`` it is no member."""
+    """The identity of a consumer in its group; without a ``member_id`` it is not a member."""
 
     group_id: str
     generation: int = -1
@@ -48,23 +96,23 @@ class GroupMetadata(NamedTuple):
 
 
 class Share(Protocol):
-    """What a membership asks of its consumer."""
+    """The part of a consumer that a membership uses."""
 
     def topics(self) -> tuple[str, ...]:
-        """What is subscribed to now."""
+        """The topics subscribed to."""
 
     def owned(self) -> list[TopicPartition]:
         """The partitions that are read now."""
 
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool = False) -> None:
-        """Read these no more.  ``lost``: they are another member's already, so that nothing can be committed."""
+        """Stop reading these.  ``lost``: another member already has them, so that they cannot be committed."""
 
     def take_on(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these too."""
 
 
 class State(enum.Enum):
-    """Where a member is on its way into a generation."""
+    """The state of a member."""
 
     OUT = enum.auto()
     JOINING = enum.auto()
@@ -73,7 +121,7 @@ class State(enum.Enum):
 
 
 class Membership:
-    """A member, or one to be; ``tend`` does whatever is due."""
+    """A member, or a future one; ``tend`` does the work that is due."""
 
     def __init__(
         self,
@@ -93,7 +141,7 @@ class Membership:
         self._metadata = GroupMetadata(group_id, group_instance_id=group_instance_id)
         self._answer: Future[Any] | None = None  # while joining or syncing
         self._joined_topics: tuple[str, ...] = ()
-        self._counts: Mapping[str, int] | None = None  # of the leader: the partitions that it shared out
+        self._counts: Mapping[str, int] | None = None  # as leader: the partition counts that the assignment was made from
         self._last: StickyUserData | None = None
         self._fenced: FencedInstance | None = None
 
@@ -103,16 +151,16 @@ class Membership:
 
     @property
     def answer(self) -> "Future[Any] | None":
-        """What is waited for, if it is other members."""
+        """The answer that other members have to complete; None without one."""
         return self._answer
 
     def tend(self) -> None:
-        """Do what can be done without waiting for other members.
+        """Do the work that does not wait for other members.
 
         Raises:
-            FencedInstance: Another member has taken over the instance; this one is to be closed.
-            InconsistentProtocol, InvalidGroup: It cannot join.
-            whatever a listener raises: The rebalance goes on with the next call.
+            FencedInstance: Another member has taken over the instance; close this consumer.
+            InconsistentProtocol, InvalidGroup: The member cannot join.
+            any exception of a listener: The rebalance continues with the next call.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -122,17 +170,17 @@ class Membership:
             self._step()
 
     def leave(self) -> None:
-        """Be no member any more.  A static one stays on the list: until its session is over it may come back."""
+        """Leave the group.  A static member stays in it until its session times out, and may come back."""
         answer, (group_id, _, member_id, instance) = self._answer, self._metadata
         if instance is None and member_id:
-            with contextlib.suppress(UnknownMember, Closed):  # it was given up on before, or the groups are gone with the database
+            with contextlib.suppress(UnknownMember, Closed):  # the group has removed it, or the database is closed
                 self._session.leave_group(group_id, (member_id,))
         elif instance is None and answer is not None:
             answer.add_done_callback(self._leave_late)
         self._go_out(member_id="")
 
     def _leave_late(self, answer: "Future[JoinResult]") -> None:
-        """The group has let in a member that left before it knew its own id."""
+        """Leave after a join whose answer, with the member's id, came too late."""
         if not answer.cancelled() and answer.exception() is None:
             with contextlib.suppress(LogdbError):
                 self._session.leave_group(self._metadata.group_id, (answer.result().member_id,))
@@ -144,7 +192,7 @@ class Membership:
     # ------------------------------------------------------------ a member of a generation
 
     def _look(self) -> None:
-        """Find out whether the member is to join again."""
+        """Check whether the member has to join again."""
         if self._share.topics() != self._joined_topics:
             self._prepare("the subscription changed")
         elif self._counts is not None and self._count(self._counts) != self._counts:
@@ -162,7 +210,7 @@ class Membership:
             self._expelled(error)
 
     def _expelled(self, error: UnknownMember | IllegalGeneration | FencedInstance) -> None:
-        """The group goes on without this member."""
+        """The group has removed this member."""
         logger.warning("%s", error)
         self._go_out(member_id=self._metadata.member_id if isinstance(error, IllegalGeneration) else "")
         self._last = None
@@ -173,7 +221,7 @@ class Membership:
             raise self._fenced
 
     def _prepare(self, reason: str) -> None:
-        """Give up what has to be before joining."""
+        """Give up the partitions that must go before joining."""
         logger.info("group %s, member %s joins: %s", self._metadata.group_id, self._metadata.member_id, reason)
         self._state, self._answer = State.OUT, None
         topics = self._share.topics()
@@ -185,7 +233,7 @@ class Membership:
     # ------------------------------------------------------------ into a generation
 
     def _step(self) -> None:
-        """Join, or go on with the answer that has come."""
+        """Join, or continue with the answer."""
         answer, state = self._answer, self._state
         try:
             if answer is None:
@@ -234,7 +282,7 @@ class Membership:
         self._state = State.SYNCING
 
     def _begin(self, synced: SyncResult) -> None:
-        """The generation begins: take on what is new, and let go of what others are to have."""
+        """The generation begins: take the new partitions, give up those that move to others."""
         assigned = Assignment.decode(synced.assignment).partitions
         owned = set(self._share.owned())
         self._state, self._answer = State.STABLE, None
@@ -252,12 +300,12 @@ class Membership:
                     self._share.take_on(added)
             finally:
                 if revoked:
-                    self._prepare("what was given up can move now")
+                    self._prepare("revoked partitions can be assigned now")
 
     # ------------------------------------------------------------ the leader
 
     def _assign(self, joined: JoinResult) -> dict[str, bytes]:
-        """Share the partitions out; from now on this member watches the topics of all."""
+        """Assign the partitions; from now on this member, the leader, checks the topics of all members."""
         assignor = next(assignor for assignor in self._assignors if assignor.name == joined.protocol)
         members = [_member(assignor, member) for member in joined.members]
         self._counts = self._count({topic for member in members for topic in member.topics})
@@ -265,7 +313,7 @@ class Membership:
         return {member_id: Assignment(tuple(partitions)).encode() for member_id, partitions in assigned.items()}
 
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
-        """The partitions of each topic, 0 where there is no such topic."""
+        """The partition count of each topic, 0 for an unknown topic."""
         counts = dict.fromkeys(topics, 0)
         for topic in counts:
             with contextlib.suppress(UnknownTopic):

@@ -1,7 +1,4 @@
-"""Where a consumer begins in a partition.
-
-Knows committed offsets and the reset policy.  Does not know how records are read.
-"""
+"""The start position of a consumer in a partition: the committed offset, or the reset policy."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,21 +10,21 @@ from logdb.requests.session import Session
 
 
 class StartPositions:
-    """Gives cursors a position: the group's committed offset, or what ``auto_offset_reset`` says.
+    """Gives cursors a position: the group's committed offset, or the one of ``auto_offset_reset``.
 
     Args:
-        is_new: Whether a partition was made since the consumer began to watch its topics.  All its records came after
-            that, so ``"latest"`` begins with the first of them.
+        is_new: Whether a partition was created after the consumer subscribed.  Its records are all newer than that, so
+            ``"latest"`` begins with its first one.
     """
 
     def __init__(self, session: Session, group_id: str | None, reset: OffsetReset, is_new: Callable[[TopicPartition], bool]) -> None:
         self._session, self._group_id, self._reset, self._is_new = session, group_id, reset, is_new
 
     def settle(self, cursors: Iterable[Cursor]) -> None:
-        """Give a position to those that have none.
+        """Set the position of cursors without one.
 
         Raises:
-            NoOffset: For one of them there is none; the others have theirs.
+            NoOffset: One of them has no start position; the others have theirs.
         """
         unsettled = [cursor for cursor in cursors if cursor.offset == NOWHERE]
         committed = self.committed(cursor.partition for cursor in unsettled) if unsettled else {}
@@ -45,7 +42,7 @@ class StartPositions:
             raise failed
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets; waits for those of transactions that are being ended."""
+        """The group's committed offsets; waits for transactions with offsets that are ending."""
         if self._group_id is None:
             return {}
         return self._session.fetch_offsets(self._group_id, partitions, require_stable=True)
@@ -54,7 +51,7 @@ class StartPositions:
         """Begin where ``auto_offset_reset`` says.
 
         Args:
-            out_of_range: What is wrong with the position so far; None: there is none.
+            out_of_range: The error of the former position; None: there was none.
 
         Raises:
             NoOffset, OffsetOutOfRange: The policy is "none".

@@ -1,20 +1,17 @@
-"""The sticky assignment: balanced as far as subscriptions allow, and among such assignments one that moves little.
+"""The sticky assignment: as balanced as the subscriptions allow, and of such assignments one with few moves.
 
-Knows members, what they may have and what they had.  Does not know how they say so.
+Balanced means: the partition counts of two members differ by one at most, unless the one with fewer may not have any partition of
+the other.  The steps:
 
-What balanced means: no two members differ by two partitions or more, unless the one with fewer may have none of those
-that the other one has.  How it is reached:
+1. Members keep their former partitions that exist and that they still subscribe to; if two claim one, the later generation wins.
+2. Each other partition goes to the member with the fewest partitions that subscribes to its topic.
+3. While a pair of members is not balanced, a partition moves from the fuller one to the other: new partitions first, if no
+   member had to give one up; then all others.  A partition goes back to the member that a later generation took it
+   from, if that helps.  Two members never exchange partitions of one topic: a partition that moved from A to B moves back
+   before another one moves from B to A.
+4. If the balance is no better than before step 3, step 3 is undone.
 
-1. Members keep what they had, as far as it exists and they still want it; where two claim a partition, the later
-   generation has it.
-2. What is left goes, partition by partition, to the member with the least that wants its topic.
-3. While there is a pair of members that is not balanced, a partition moves from the one with more to the one with less:
-   new partitions first, if nobody had to give any up; then all others.  A partition goes back to whom it was taken from
-   by a later generation, if that helps.  Two members never exchange partitions of one topic: what moved from A to B
-   moves back before another one moves from B to A.
-4. If that made the balance no better, it is undone.
-
-Whatever was a choice between equals is settled by the smallest name, so that all leaders come to the same result.
+Ties are decided by the smallest name, so that all leaders compute the same result.
 
 Source: KIP-54; kafka-python's StickyPartitionAssignor.
 """
@@ -37,14 +34,14 @@ def assign(members: "Sequence[Member]", counts: Mapping[str, int]) -> Held:
 
 
 class _Assignment:
-    """One assignment in the making.
+    """The working state of one assignment.
 
     Attributes:
-        may: What each member may have.
-        takers: Who may have each partition.
-        held: What each member has so far.
-        owner: Who has each partition so far.
-        before: Who had it before a later generation gave it to someone else.
+        may: The partitions that each member may have.
+        takers: The members that may have each partition.
+        held: The partitions of each member so far.
+        owner: The member of each partition so far.
+        before: The former member, if a later generation gave the partition to another one.
     """
 
     def __init__(self, members: "Sequence[Member]", counts: Mapping[str, int]) -> None:
@@ -66,11 +63,11 @@ class _Assignment:
         self.fresh = not self.held
         for member in members:
             self.held.setdefault(member.member_id, [])
-        self.gave_up = False  # somebody had to, who does not want a topic any more
+        self.gave_up = False  # a member lost a partition of a topic that it no longer subscribes to
         self._moves = _Moves()
 
     def _take_up(self, members: "Sequence[Member]") -> None:
-        """What members had: of several claims the one of the latest generation."""
+        """Take the former partitions of members; of several claims the one of the latest generation."""
         claims: dict[TopicPartition, dict[int, str]] = {}
         for member in members:
             for partition in member.owned:
@@ -100,9 +97,9 @@ class _Assignment:
         return self.held | fixed
 
     def _candidates(self) -> list[TopicPartition]:
-        """All partitions, in the order in which they are to be moved.
+        """All partitions, in the order of their moves.
 
-        By the number of members that may have them; but where all may have all, those of the fullest members first, in turn.
+        By the number of possible members; if every member may have every partition, those of the fullest members first, in turn.
         """
         by_takers = sorted(self.takers, key=lambda partition: (len(self.takers[partition]), partition))
         if self.fresh or not (_all_equal(self.takers.values()) and _all_equal(self.may.values())):
@@ -120,7 +117,7 @@ class _Assignment:
         return [*first, *(partition for partition in by_takers if partition not in first)]
 
     def _without_what_stays(self, candidates: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The candidates that nobody has; lets go of what is gone or not wanted any more."""
+        """The unassigned candidates; drops partitions that do not exist or that their member does not want any more."""
         stays = set()
         for member_id, partitions in self.held.items():
             kept = [partition for partition in partitions if member_id in self.takers.get(partition, ())]
@@ -136,12 +133,12 @@ class _Assignment:
             self._give(partition, self._emptiest(self.takers[partition]))
 
     def _takes_part(self, member_id: str) -> bool:
-        """Whether anything may move to the member or away from it."""
+        """Whether any partition may move to the member or away from it."""
         held = self.held[member_id]
         return len(held) < len(self.may[member_id]) or any(len(self.takers[partition]) > 1 for partition in held)
 
     def _move(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move partitions until that helps no more; returns whether any did."""
+        """Move partitions until that helps no more; returns whether any moved."""
         moved, again = False, True
         while again:
             again = False
@@ -154,7 +151,7 @@ class _Assignment:
         return moved
 
     def _better(self, partition: TopicPartition) -> str | None:
-        """Who should have the partition rather than its owner."""
+        """The member that should have the partition instead of its owner."""
         size = len(self.held[self.owner[partition]])
         before = self.before.get(partition)
         if before is not None and before in self.takers[partition] and size > len(self.held[before]) + 1:
@@ -163,10 +160,10 @@ class _Assignment:
         return emptiest if size > len(self.held[emptiest]) + 1 else None
 
     def _move_one(self, partition: TopicPartition, taker: str) -> None:
-        """Let ``taker`` have the partition, or one of the same topic that came from there, from its owner."""
+        """Move the partition from its owner to ``taker``, or one of the same topic that came from there."""
         owner = self.owner[partition]
         instead = self._moves.instead_of(partition, owner, taker)
-        if self.owner[instead] != owner:  # both have moved before: so did what the owner got instead
+        if self.owner[instead] != owner:  # both have moved before; so has the one that the owner got in exchange
             self._hand_over(partition, self.owner[instead])
         self._hand_over(instead, taker)
 
@@ -193,7 +190,7 @@ class _Assignment:
             return True
         return not any(
             sizes[member_id] < sizes[self.owner[partition]]
-            for member_id in sorted(sizes, key=sizes.__getitem__)  # the emptiest first: it is the one that could have more
+            for member_id in sorted(sizes, key=sizes.__getitem__)  # the emptiest first: it is the likeliest to get one
             if sizes[member_id] < len(self.may[member_id])
             for partition in self.may[member_id]
             if self.owner[partition] != member_id
@@ -201,14 +198,14 @@ class _Assignment:
 
 
 class _Moves:
-    """Which partitions moved from whom to whom in this assignment."""
+    """The moves in this assignment: which partitions, from whom to whom."""
 
     def __init__(self) -> None:
         self._pairs: dict[TopicPartition, tuple[str, str]] = {}
         self._moved: defaultdict[tuple[str, str, str], set[TopicPartition]] = defaultdict(set)
 
     def note(self, partition: TopicPartition, owner: str, taker: str) -> None:
-        """The partition moves; if it moved before, it counts as having gone straight from its first owner to the last."""
+        """Move a partition; after an earlier move it counts as one move from its first owner to the last."""
         first = owner
         if (pair := self._pairs.pop(partition, None)) is not None:
             self._moved[partition.topic, *pair].remove(partition)
@@ -218,7 +215,7 @@ class _Moves:
             self._moved[partition.topic, first, taker].add(partition)
 
     def instead_of(self, partition: TopicPartition, owner: str, taker: str) -> TopicPartition:
-        """A partition of the same topic that came from ``taker`` to the first owner of this one, or else this one."""
+        """A partition of the same topic that moved from ``taker`` to the first owner of this one; without one, this one."""
         first = self._pairs[partition][0] if partition in self._pairs else owner
         return min(self._moved[partition.topic, taker, first], default=partition)
 
@@ -230,6 +227,6 @@ def _all_equal(lists: Iterable[Sequence[object]]) -> bool:
 
 
 def _imbalance(held: Held) -> int:
-    """The differences of all pairs of members, summed up."""
+    """The sum of the differences of all pairs of members."""
     sizes = sorted(len(partitions) for partitions in held.values())
     return sum(size * (2 * rank - len(sizes) + 1) for rank, size in enumerate(sizes))

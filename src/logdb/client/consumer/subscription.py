@@ -1,7 +1,4 @@
-"""Which topics a consumer wants.
-
-Knows names, patterns and partition counts.  Does not know who gets which partition.
-"""
+"""The topics that a consumer subscribes to, and how often it checks them and its group for changes."""
 
 import re
 from collections.abc import Mapping
@@ -9,9 +6,12 @@ from collections.abc import Mapping
 from logdb.model import TopicPartition
 from logdb.requests.session import Session
 
+CHECK_INTERVAL_MS_MIN = 100
+CHECK_INTERVAL_MS_MAX = 3_000
+
 
 class Subscription:
-    """Topics by name, or all whose whole name matches a pattern, internal ones excepted.
+    """Topics by name, or all except internal ones whose whole name matches a pattern.
 
     Attributes:
         counts: Partitions of each topic, as of the last ``refresh``.
@@ -34,10 +34,10 @@ class Subscription:
         return tuple(self.counts)
 
     def refresh(self) -> bool:
-        """Look at the topics again; returns whether they, or their partitions, are others than before.
+        """Look the topics up again; returns whether they, or their partition counts, have changed.
 
         Raises:
-            UnknownTopic: A topic that was named does not exist.
+            UnknownTopic: A named topic does not exist.
         """
         if self._pattern is None:
             counts = {name: self._session.partition_count(name) for name in self._names}
@@ -51,7 +51,7 @@ class Subscription:
         return [TopicPartition(topic, partition) for topic, count in self.counts.items() for partition in range(count)]
 
     def is_new(self, partition: TopicPartition) -> bool:
-        """Whether the partition was made after the subscription."""
+        """Whether the partition was created after the subscription."""
         return partition.partition >= self._first.get(partition.topic, 0)
 
 
@@ -59,10 +59,36 @@ def _compiled(pattern: "str | re.Pattern[str] | None") -> "re.Pattern[str] | Non
     if pattern is None:
         return None
     if not isinstance(pattern, str):
-        if hasattr(pattern, "fullmatch"):  # of ``re``, or of an engine that is like it
+        if hasattr(pattern, "fullmatch"):  # of ``re``, or of a compatible engine
             return pattern
         raise TypeError(f"pattern={pattern!r}: allowed is a str or a compiled pattern")
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"pattern={pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"pattern={pattern!r} is not a regular expression: {error}") from error
+
+
+class CheckInterval:
+    """The time between two checks of a consumer for changes of its group and its topics.
+
+    A check costs a request if the broker is behind a URL, and rebalances come in flocks: so checks are frequent after a change,
+    and the interval doubles with each check that finds none.
+
+    Source: Kafka's ``heartbeat.interval.ms`` for the longest interval.
+    """
+
+    def __init__(self, fixed_ms: int | None, most_ms: int) -> None:
+        """Begin with the shortest interval.
+
+        Args:
+            fixed_ms: A constant interval; None: from ``CHECK_INTERVAL_MS_MIN`` to ``most_ms``.
+        """
+        self._fixed_ms, self._most_ms = fixed_ms, most_ms
+        self._seen: object = None
+        self.interval_ms = CHECK_INTERVAL_MS_MIN if fixed_ms is None else fixed_ms
+
+    def checked(self, seen: object) -> None:
+        """Take the result of a check: equal to the last one, or a change."""
+        if self._fixed_ms is None:
+            self.interval_ms = min(2 * self.interval_ms, self._most_ms) if seen == self._seen else CHECK_INTERVAL_MS_MIN
+            self._seen = seen

@@ -1,1 +1,1 @@
-"""What applications write with."""
+"""The producer and its transactions."""

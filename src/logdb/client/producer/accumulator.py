@@ -1,10 +1,8 @@
-"""What a producer has taken and not yet written, partition by partition.
+"""The records that a producer has accepted and not yet written, partition by partition.
 
-Knows buffers, their order and the producer that stamps them.  Does not know when they are written: ``client.sender``
-does.  Records go in through C (``codec.Accumulator``), which asks for the next buffer by ``_refill``.
+``client.producer.sender`` writes them.  Records go in through C (``codec.Accumulator``), which asks for the next buffer by ``_refill``.
 
-Threading: records come from any thread; all methods are called with the lock of ``Host`` held, but for those of the
-C types.
+Threading: records come from any thread; all Python methods are called with the lock of ``DeliverySource`` held.
 """
 
 import contextlib
@@ -26,16 +24,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Host(Protocol):
-    """What an accumulator asks of the sender."""
+class DeliverySource(Protocol):
+    """The part of the sender that an accumulator uses."""
 
     lock: threading.RLock
 
     def begin(self, accumulator: "Accumulator", size_bytes: int) -> "Delivery | None":
-        """Wait for memory, take it, and see to it that what comes now is sent.
+        """Wait for memory, take it, and schedule the new delivery.
 
         Returns:
-            A new delivery; None where another thread was faster.
+            A new delivery; None if another thread has begun one meanwhile.
         """
 
 
@@ -45,20 +43,20 @@ class Delivery(codec.Delivery):
     def __init__(self, topic: str, partition: int, opened_ms: int, acknowledged: bool) -> None:
         super().__init__(topic, partition, opened_ms, acknowledged)
         self.attempts = 0
-        self.stamped: bytes | memoryview | None = None  # what is produced; the same bytes at every try
+        self.stamped: bytes | memoryview | None = None  # the encoded batches; every try sends the same bytes
         self.last_error: LogdbError | None = None
-        self.kept: range | None = None  # where the log has taken them, though it could not write them
-        self.awaited = self.finished = False  # finished: its callbacks were called, and its memory is free
+        self.kept: range | None = None  # offsets that the log gave the records, though it could not write them yet
+        self.awaited = self.finished = False  # finished: its callbacks were called and its memory is free
         self._settled: threading.Event | None = None
         self._owner = os.getpid()
 
     def settle(self, base_offset: int, timestamp_ms: int, error: BaseException | None) -> None:
-        """Give the futures their result, then call back.
+        """Set the result of the futures, then call the callbacks.
 
         Args:
             base_offset: Of the first record.
-            timestamp_ms: What the log stamped all of them with; -1: nothing.
-            error: Why they were not written; the other two are -1 then.
+            timestamp_ms: The log's append time; -1: the records keep their own.
+            error: Why the records were not written; then the other two are -1.
         """
         if self.stamped is not None:
             if isinstance(self.stamped, memoryview):
@@ -70,7 +68,7 @@ class Delivery(codec.Delivery):
         self._call_back(error, self._report)
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait for the result: what ``SendFuture.result`` does while there is none."""
+        """Wait for the result; ``SendFuture.result`` calls it while there is none."""
         if self._owner != os.getpid():
             raise Forked(f"the record was sent by process {self._owner}, this is its child {os.getpid()}")
         if self._settled is None:
@@ -79,25 +77,25 @@ class Delivery(codec.Delivery):
             raise TimeoutError(f"the record for {self.topic}-{self.partition} has no result after {timeout} s")
 
     def _call(self, function: "Callable[[SendFuture], object]", future: "SendFuture") -> None:
-        """A callback that comes after the result."""
+        """Call a callback that was added after the result."""
         try:
             function(future)
         except Exception as error:  # noqa: BLE001 -- as if it had come before
             self._report(function, error)
 
     def _report(self, function: object, error: BaseException) -> None:
-        with contextlib.suppress(Exception):  # whatever a logger of the application does
+        with contextlib.suppress(Exception):  # a handler of the application's logging may raise
             logger.error("the callback %r for records of %s-%d failed", function, self.topic, self.partition, exc_info=error)
 
 
 class Accumulator(codec.Accumulator):
-    """The records of one partition that wait to be written; they are counted from 0, which gives their sequence."""
+    """The records of one partition that wait to be written; numbered from 0, which gives their sequences."""
 
     def __init__(
-        self, host: Host, partition: TopicPartition, config: LogConfig, *, batch_size: int, clock: Callable[[], int] | None
+        self, deliveries: DeliverySource, partition: TopicPartition, config: LogConfig, *, batch_size: int, clock: Callable[[], int] | None
     ) -> None:
         super().__init__(next_offset=0, leader_epoch=-1, batch_size=batch_size, write_size=batch_size, group_size=batch_size, clock=clock)
-        self._host, self._batch_size, self._batches = host, batch_size, 1
+        self._deliveries, self._batch_size, self._batches = deliveries, batch_size, 1
         self.partition = partition
         self.ready: deque[Delivery] = deque()  # sealed, oldest first; only the sender takes the head away
         self.retry_at_ms = 0
@@ -106,7 +104,7 @@ class Accumulator(codec.Accumulator):
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Take what the topic takes from now on."""
+        """Apply the topic's present configs."""
         self.config = config
         self._configure(
             keys_required=config.compacted,
@@ -117,7 +115,7 @@ class Accumulator(codec.Accumulator):
 
     @property
     def opened_ms(self) -> int | None:
-        """When the first record came that waits to be sealed (monotonic); None: none waits."""
+        """When the oldest record of the open buffer was accepted (monotonic); None: the buffer is empty."""
         return None if self._open is None else self._open.opened_ms
 
     @property
@@ -126,7 +124,7 @@ class Accumulator(codec.Accumulator):
         return self._pending_count + sum(delivery.record_count for delivery in self.ready)
 
     def seal(self) -> Delivery | None:
-        """Close what is open; returns what is to be written last of all that is there now."""
+        """Seal the open buffer; returns the last delivery that waits now."""
         sealed = self._seal()
         if sealed is not None:
             assert isinstance(sealed, Delivery)
@@ -134,22 +132,22 @@ class Accumulator(codec.Accumulator):
         return self.ready[-1] if self.ready else None
 
     def sequence(self, delivery: Delivery, producer: ProducerIdAndEpoch) -> int:
-        """The sequence of a delivery's first record; it begins at 0 with every other producer."""
+        """The sequence of a delivery's first record; a new producer id begins at 0."""
         if producer != self._producer:
             self._producer, self._first = producer, delivery.first
         return (delivery.first - self._first) & 0x7FFFFFFF
 
     def _refill(self, size_bytes: int) -> None:
-        """Hook: a batch of ``size_bytes`` has no room.  Buffers grow to five batches while the sender does not keep up."""
-        with self._host.lock:
+        """Hook: a batch of ``size_bytes`` has no room.  Buffers grow to five batches while the sender is slower than the application."""
+        with self._deliveries.lock:
             behind = bool(self.ready)
             self.seal()
             self._batches = min(2 * self._batches, BATCHES_MAX) if behind else 1
             capacity = max(size_bytes, self._batches * self._batch_size)
-            opened = self._host.begin(self, capacity)
+            opened = self._deliveries.begin(self, capacity)
             if opened is not None:
                 self._begin(opened, capacity)
 
     def _reject(self, reason: str, *numbers: int) -> None:
-        """Hook: raise why the topic does not take a record."""
+        """Hook: raise why the topic does not accept a record."""
         raise refusal(self.partition.topic, reason, *numbers)

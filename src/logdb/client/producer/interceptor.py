@@ -1,7 +1,4 @@
-"""What an application puts between its records and the log, on the way in and on the way out.
-
-Knows the two calls.  Does not know who makes them: ``Producer.send`` and ``Consumer.poll``, never a broker.
-"""
+"""Interceptors: called by ``Producer.send`` and ``Consumer.poll`` with every record; they may change or drop it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from logdb.model import Buffer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutgoingRecord:
-    """What ``Producer.send`` was given, before it is serialized; ``dataclasses.replace`` makes another one of it.
+    """The arguments of ``Producer.send``, before serialization; ``dataclasses.replace`` makes a changed copy.
 
     Attributes:
         partition: None: the partitioner chooses.
@@ -29,26 +26,26 @@ class OutgoingRecord:
 
 
 class Interceptor:
-    """Sees every record on its way; override what is to be changed.
+    """Sees every record that is sent or consumed; override the methods.
 
-    What it raises goes to the caller of ``send`` or ``poll``: an interceptor that hides something must not be passed
-    by because it failed.  Several of them are called in the order given, each with what the one before it returned.
+    An exception goes to the caller of ``send`` or ``poll``, because an interceptor that hides data must not be skipped when it fails.
+    Interceptors are called in the order given, each with the result of the one before it.
 
     Source: Kafka's ProducerInterceptor and ConsumerInterceptor (KIP-42).
     """
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord | None:
-        """Return the record to send, another one in its place, or None to drop it: its future is done, with offset -1.
+        """Return the record to send, a changed copy, or None to drop it: then its future is done, with offset -1.
 
         Called in the thread that sends, before key and value are serialized and the partition is chosen.
         """
         return record
 
     def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return what the application is to see of the records of one partition, in the order of their offsets.
+        """Return the records of one partition that the application gets, in the order of their offsets.
 
-        Called in the thread that polls, after keys and values were deserialized.  What is left out counts as read: it is
-        not seen again.  ``ConsumedRecord.of(record, value=…)`` makes a changed one.
+        Called in the thread that polls, after keys and values were deserialized.  A record left out counts as read.
+        ``ConsumedRecord.of(record, value=…)`` makes a changed copy.
         """
         return records
 
@@ -57,17 +54,17 @@ def checked(interceptors: object) -> tuple[Interceptor, ...]:
     """The interceptors that an application gave.
 
     Raises:
-        TypeError: One of them is none.
+        TypeError: One of them is not an Interceptor.
     """
     given = tuple(interceptors) if isinstance(interceptors, Iterable) else (interceptors,)
     for one in given:
         if not isinstance(one, Interceptor):
-            raise TypeError(f"interceptors={interceptors!r}: allowed is an iterable of Interceptor, and {one!r} is none")
+            raise TypeError(f"interceptors={interceptors!r}: allowed is an iterable of Interceptor, not {one!r}")
     return given
 
 
 def outgoing(interceptors: Iterable[Interceptor], record: OutgoingRecord) -> OutgoingRecord | None:
-    """What is left of a record when all have seen it."""
+    """The record after all interceptors; None if one dropped it."""
     for interceptor in interceptors:
         seen = interceptor.on_send(record)
         if seen is None:

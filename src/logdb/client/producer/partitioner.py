@@ -1,7 +1,4 @@
-"""Which partition a record goes to.
-
-Knows keys and counts.  Does not know topics or logs.
-"""
+"""Partitioners: choose the partition of a record by its key."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -15,7 +12,7 @@ _STICKY_RECORD_COUNT = 128  # about one batch of 16 KiB
 
 
 class Default:
-    """Kafka's: murmur2 of the key; records without one stay with a partition for about a batch, then move on.
+    """Kafka's: murmur2 of the key; records without a key stay with one partition for about a batch, then change it.
 
     Source: Kafka's ``BuiltInPartitioner``; KIP-480 for the sticky part.
     """
@@ -45,7 +42,7 @@ class Default:
 
 
 class RoundRobin:
-    """One partition after the other, whatever the key."""
+    """One partition after the other; keys are ignored."""
 
     __slots__ = ("_next",)
 

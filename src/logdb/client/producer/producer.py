@@ -1,11 +1,10 @@
 """The producer: records in, futures out.
 
-Knows options, interceptors, serializers, and which partitions there are.  Does not know how records are gathered
-(``client.accumulator``) and written (``client.sender``).  ``send`` itself is C (``codec.Dispatcher``, the base class);
-it asks here for what it does not know yet: ``_route``, ``_accumulator``, ``_refuse``.
+This module has the options, interceptors and serializers, and looks topics up; ``accumulator`` collects the records, ``sender``
+writes them.  ``send`` itself is C (``codec.Dispatcher``, the base class); it calls ``_route``, ``_accumulator`` and ``_refuse``
+here.
 
-Threading: any number of threads may call anything.  Callbacks are called by the sender's thread, or by
-one that commits a transaction.
+Threading: any thread may call any method.  Callbacks run in the sender's thread, or in one that commits a transaction.
 """
 
 import logging
@@ -35,29 +34,29 @@ Acks: TypeAlias = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
-_ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics take by default
+_ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics accept by default
 _GATE_CLOSED, _GATE_FORKED, _GATE_NO_TRANSACTION = 1, 2, 3
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 class ProducerOptions(TypedDict, total=False):
-    """What ``Database.producer`` takes.
+    """The options of ``Database.producer``.
 
     Attributes:
         acks: ``"all"`` and 1: a future is done when its record is written, and synced if its topic's level is
-            ``"fsync"``.  0: it is done at once, with offset -1, and nobody is told of a failure.  Default ``"all"``.
-        enable_idempotence: What is tried again after an error is not written twice.  Default True.
+            ``"fsync"``.  0: it is done at once, with offset -1, and no error is reported.  Default ``"all"``.
+        enable_idempotence: A retry never writes a record twice.  Default True.
         linger_ms: How long a record waits for others, 0 to 60,000; a full batch does not wait.  Default 5.
         batch_size: Bytes at which a batch is closed, 101 to 1,048,576.  Default 16,384.
         compression_type: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; default None: the topic's.
-        buffer_memory: Bytes of records that may wait to be written; where they do, ``send`` waits.  Default 32 MiB.
-        max_block_ms: How long it waits before it raises BufferExhausted.  Default 60,000.
-        delivery_timeout_ms: How long after ``send`` a record is tried; at least ``linger_ms``.  Default 120,000.
-        retries: How often it is tried again within that time.  Default 2^31 - 1.
+        buffer_memory: Bytes of records that may wait to be written; ``send`` waits when they are used up.  Default 32 MiB.
+        max_block_ms: How long ``send`` waits before it raises BufferExhausted.  Default 60,000.
+        delivery_timeout_ms: How long after ``send`` a record is retried; at least ``linger_ms``.  Default 120,000.
+        retries: The number of retries within that time.  Default 2^31 - 1.
         retry_backoff_ms: How long after the last try, 0 to 60,000.  Default 100.
         partitioner: None or ``"default"`` (as Kafka's: murmur2 of the key, sticky without one), ``"round_robin"``, or a
             callable (serialized key, partition_count) -> partition.
-        key_serializer, value_serializer: One of ``logdb.serde``, or a callable that returns bytes; None is passed by.
+        key_serializer, value_serializer: One of ``logdb.serde``, or a callable that returns bytes; not called for None.
         interceptors: Called in this order; see ``Interceptor``.
 
     Source: Kafka's producer configs of these names.
@@ -82,7 +81,7 @@ class ProducerOptions(TypedDict, total=False):
 class Producer(Dispatcher):
     """Sends records to topics.  Made by ``Database.producer``; a context manager that closes itself.
 
-    What its options mean: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
+    Its options: ``help(logdb.ProducerOptions)``.  With a ``transactional_id`` it is a ``TransactionalProducer``.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class Producer(Dispatcher):
         except Exception as failure:
             if error is None:
                 raise
-            logger.error("closing %r: %s", self, failure)  # the block's own error goes on
+            logger.error("closing %r: %s", self, failure)  # the exception of the with block is raised
 
     # ------------------------------------------------------------ sending: what C asks for
 
@@ -182,7 +181,7 @@ class Producer(Dispatcher):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
-        """``send``, where there are interceptors."""
+        """``send`` of a producer with interceptors."""
         given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         record = outgoing(self._interceptors, given)
         if record is None:
@@ -199,20 +198,20 @@ class Producer(Dispatcher):
 
     @checked_call
     def _route(self, topic: str) -> Route:
-        """A topic that was not sent to before.
+        """Look up a topic at its first record.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: No topic has that name.
         """
         if self._gate:
             self._refuse(self._gate)
         return Route(topic, self._session.partition_count(topic), random.getrandbits(64))
 
     def _accumulator(self, route: Route, partition: int) -> Accumulator:
-        """A partition that was not sent to before, or that is not known.
+        """Make the accumulator of a partition at its first record; refuse an unknown partition.
 
         Raises:
-            UnknownPartition: The topic has fewer.
+            UnknownPartition: The topic has fewer partitions.
         """
         with self._sender.lock:
             self._grow(route)
@@ -235,14 +234,14 @@ class Producer(Dispatcher):
         route.accumulators.extend([None] * missing)
 
     def _config(self, topic: str) -> LogConfig:
-        """What the topic takes, as it was when this producer first heard of it, or since it was refreshed."""
+        """The topic's configs, as of its first record or of the last refresh."""
         config = self._configs.get(topic)
         if config is None:
             config = self._configs[topic] = LogConfig.of(self._session.describe_topic(topic).config, "interval")
         return config
 
     def refresh(self, topic: str) -> None:
-        """The topic was changed: take its partitions and configs as they are now, or forget it."""
+        """The topic was changed: read its partitions and configs again, or forget it if it was deleted."""
         route = self._routes.get(topic)
         if route is None:
             return
@@ -251,7 +250,7 @@ class Producer(Dispatcher):
             try:
                 self._grow(route)
                 config = self._config(topic)
-            except LogdbError:  # it is gone; whoever sends to it next is told
+            except LogdbError:  # it was deleted; the next send to it raises
                 self._routes.pop(topic, None)
                 return
             for accumulator in route.accumulators:
@@ -259,7 +258,7 @@ class Producer(Dispatcher):
                     accumulator.configure(config)
 
     def _refuse(self, gate: int) -> None:
-        """Raise why no record is taken."""
+        """Raise the reason why the producer accepts no record."""
         if gate == _GATE_FORKED:
             raise Forked(f"the producer was made by process {self._owner}, this is its child {os.getpid()}: make another one")
         if gate == _GATE_NO_TRANSACTION:
@@ -267,24 +266,23 @@ class Producer(Dispatcher):
         raise Closed("the producer is closed")
 
     def would_wait(self, topic: str) -> bool:
-        """Whether a ``send`` might wait now: until the topic is looked up, or until there is room."""
+        """Whether a ``send`` might block now: for a look-up of the topic, or for memory."""
         return topic not in self._routes or not self._sender.has_room(_ROOM_SIZE_BYTES)
 
     # ------------------------------------------------------------ flush and close
 
     @checked_call
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Return once everything sent so far is acknowledged, and its callbacks have returned.
+        """Return when everything sent so far is acknowledged, and its callbacks have returned.
 
         Args:
-            timeout_ms: How long that may take; None: as long as ``delivery_timeout_ms`` lets it.
+            timeout_ms: The longest wait; None: as long as ``delivery_timeout_ms`` allows.
 
         Raises:
-            what the first record failed with that could not be written, of all since the last flush; each future
-                has its own error, too.
-            TimeoutError: The time is over; the records still wait.
-            Forked, Closed: as they say.
-            RuntimeError: It was called by a callback.
+            the error of the first record, of all since the last flush, that could not be written; each future has its own error, too.
+            TimeoutError: The time is over; some records still wait.
+            Forked, Closed: see ``logdb.errors``.
+            RuntimeError: A callback called it.
         """
         if self._gate in (_GATE_FORKED, _GATE_CLOSED):
             self._refuse(self._gate)
@@ -293,16 +291,16 @@ class Producer(Dispatcher):
 
     @checked_call
     def close(self, timeout_ms: int | None = None) -> None:
-        """Take no more records, write those that wait, and end.  Closing twice is no error.
+        """Accept no more records, write those that wait, and end.  A second call does nothing.
 
-        From a callback, it does not wait.
+        A call from a callback does not wait.
 
         Args:
             timeout_ms: As in ``flush``; records that still wait then fail with ``Closed``.
 
         Raises:
-            CloseIncomplete: Records were not written within the time; it says how many.
-            what the first record failed with that could not be written since the last flush.
+            CloseIncomplete: Records were not written in time; the error has their number.
+            the error of the first record since the last flush that could not be written.
         """
         if self._gate in (_GATE_FORKED, _GATE_CLOSED):
             return
@@ -320,26 +318,26 @@ class Producer(Dispatcher):
     # ------------------------------------------------------------ for client.transaction
 
     def _begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
-        """Take records again, as part of the transaction of ``producer``; their sequences begin at 0."""
+        """Accept records again, as part of the transaction of ``producer``; their sequences begin at 0."""
         self._sender.begin_transaction(producer)
         self._gate = 0
 
     def _finish_transaction(self) -> None:
-        """Take no more records, and have those of the transaction written.
+        """Accept no more records, and write those of the transaction.
 
         Raises:
-            what the first record of the transaction failed with, even if a flush has raised it before.
+            the error of the first record of the transaction, even if a flush has raised it before.
         """
         self._gate = _GATE_NO_TRANSACTION
         self._sender.finish_transaction()
 
     def _drop_transaction(self, error: LogdbError) -> None:
-        """Take no more records; those that are not written yet fail with ``error``."""
+        """Accept no more records; those that are not written yet fail with ``error``."""
         self._gate = _GATE_NO_TRANSACTION
         self._sender.drop(error)
 
     def _forked(self) -> None:
-        """This is a child process: what waits is the parent's to write."""
+        """In a forked child: drop the records that wait; the parent writes them."""
         self._gate = _GATE_FORKED
 
 

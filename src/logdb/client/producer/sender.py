@@ -1,17 +1,17 @@
-"""Writes what a producer has taken, in a thread of its own, and tells the futures.
+"""Writes the records that a producer accepted, in a thread of its own, and sets the results of their futures.
 
-Knows deliveries, their order, memory, retries and deadlines.  Does not know records or serializers.
+Keeps the order of deliveries, the memory limit, retries and deadlines.
 
     open ──► sealed (full, linger_ms over, flush) ──► produced ──► settled ──► called back ──► finished
                              ▲                           │
                              └── a retriable error ──────┘   until delivery_timeout_ms
 
-Only the oldest delivery of a partition is tried, each time with the same bytes and the same sequence: so order holds,
-and the log knows a duplicate.  Where one fails for good nobody knows whether it is in the log; what follows goes out
-under a new producer id, or, in a transaction, not at all.
+Only the oldest delivery of a partition is tried, each time with the same bytes and the same sequence: so the order is kept, and the
+log recognises a duplicate.  When a delivery fails finally, it is unknown whether the log has it; later records are sent under a new
+producer id, or, in a transaction, not at all.
 
-Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: that of
-the sender, or one that commits while it is idle.
+Threading: ``lock`` guards all state.  The session and callbacks are called without it, by one thread at a time: the sender's, or
+one that commits while that is idle.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _NEVER_MS = 2**62
 
 @dataclass(frozen=True, kw_only=True)
 class SenderOptions:
-    """How a producer delivers; see ``Database.producer``."""
+    """How a producer delivers; see ``ProducerOptions``."""
 
     acknowledged: bool
     idempotent: bool
@@ -50,38 +50,38 @@ class SenderOptions:
 
 
 class Sender:
-    """Has written what accumulators hold, in a thread that begins with the first record."""
+    """Writes the content of accumulators, in a thread that starts with the first record."""
 
     def __init__(self, session: Session, options: SenderOptions, io: IO, name: str) -> None:
         self.lock = renewed(threading.RLock())
-        self._freed = renewed(threading.Condition(self.lock))  # there is memory again
-        self._finished = renewed(threading.Condition(self.lock))  # a delivery that somebody waits for is finished
-        self._work = renewed(threading.Condition(self.lock))  # what the thread waits for
-        self._wake_ms = 0  # when it looks again on its own; 0: it is at work
-        self._has_begun = False  # a delivery, since it last looked
+        self._freed = renewed(threading.Condition(self.lock))  # memory was freed
+        self._finished = renewed(threading.Condition(self.lock))  # an awaited delivery is finished
+        self._work = renewed(threading.Condition(self.lock))  # the thread waits for it
+        self._wake_ms = 0  # when the thread wakes by itself; 0: it is working
+        self._has_begun = False  # a delivery has begun since the thread last checked
         self._session, self._options, self._io, self._name = session, options, io, name
-        self._active: dict[Accumulator, None] = {}  # those that hold something
+        self._active: dict[Accumulator, None] = {}  # the accumulators with records
         self._memory_used = 0
         self._hurried = 0  # threads that wait in flush
         self._thread: threading.Thread | None = None
-        self._sending: int | None = None  # the ident of the thread that is at it
+        self._sending: int | None = None  # the ident of the thread that is writing
         self._stopping = False
-        self._given_up: LogdbError | None = None  # what is not written yet fails with it
+        self._given_up: LogdbError | None = None  # deliveries that are not written yet fail with it
         self._failure: BaseException | None = None  # of the first record that failed since the last flush
-        self._producer: ProducerIdAndEpoch | None = None  # of what is stamped from now on
-        self.has_stamped = False  # anything since the transaction began
+        self._producer: ProducerIdAndEpoch | None = None  # for deliveries that are encoded from now on
+        self.has_stamped = False  # a delivery was encoded since the transaction began
 
     # ------------------------------------------------------------ memory
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a delivery of that size could begin at once."""
+        """Whether there is memory for a delivery of that size now."""
         return self._memory_used + size_bytes <= self._options.buffer_memory
 
     def begin(self, accumulator: Accumulator, size_bytes: int) -> Delivery | None:
-        """A new delivery, once there is memory for it; see ``Host``.  With ``lock`` held.
+        """A new delivery, once there is memory for it; see ``DeliverySource``.  With ``lock`` held.
 
         Raises:
-            BufferExhausted: There was none within ``max_block_ms``.
+            BufferExhausted: There was no memory within ``max_block_ms``.
             Closed: The producer was closed meanwhile.
         """
         self._reserve(size_bytes)
@@ -90,7 +90,7 @@ class Sender:
             return None
         try:
             self._start()
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no thread could be started
             self._release(size_bytes)
             raise
         self._active[accumulator], self._has_begun = None, True
@@ -99,7 +99,7 @@ class Sender:
         return Delivery(*accumulator.partition, now, self._options.acknowledged)
 
     def _wake(self, at_ms: int) -> None:
-        """There is something to do at that time; with ``lock`` held."""
+        """Wake the thread at that time; with ``lock`` held."""
         if at_ms < self._wake_ms:
             self._work.notify()
 
@@ -108,7 +108,7 @@ class Sender:
         while not self._stopping and self._memory_used + size_bytes > options.buffer_memory:
             now = self._io.monotonic_ms()
             until = now + options.max_block_ms if until is None else until
-            # this very thread would wait for itself, and what is larger than all memory for ever
+            # the sender's own thread would wait for itself, and a delivery larger than the whole memory forever
             if now >= until or self._sending == threading.get_ident() or size_bytes > options.buffer_memory:
                 raise BufferExhausted(size_bytes, options.buffer_memory, options.max_block_ms)
             self._freed.wait((until - now) / 1000)
@@ -118,7 +118,7 @@ class Sender:
 
     def _release(self, size_bytes: int) -> None:
         self._memory_used -= size_bytes
-        if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a thread that wakes for each buffer costs more than it sends
+        if self._memory_used <= self._options.buffer_memory * 3 // 4:  # a wake-up for each freed buffer would cost too much
             self._freed.notify_all()
 
     def _start(self) -> None:
@@ -128,10 +128,10 @@ class Sender:
     # ------------------------------------------------------------ flush, transactions, the end
 
     def flush(self, timeout_ms: int | None) -> int:
-        """Have all written that is there now; returns how many records still wait when the time is over.
+        """Write everything that waits now; returns the number of records that still wait when the time is over.
 
         Raises:
-            what the first record failed with that was not written since the last flush.
+            the error of the first record since the last flush that was not written.
         """
         with self.lock:
             self._check_thread("flush()")
@@ -145,17 +145,17 @@ class Sender:
             return 0 if waited else self._left()
 
     def begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
-        """What comes from now on belongs to the transaction of ``producer``, its sequences begin at 0."""
+        """Records from now on belong to the transaction of ``producer``; their sequences begin at 0."""
         with self.lock:
-            self._wait_for(self._seal_all(), None)  # buffers that were begun for records which then came too late
+            self._wait_for(self._seal_all(), None)  # buffers opened for records that then came too late
             assert not self._left(), f"{self._left()} records of the transaction before this one are not written"
             self._producer, self._given_up, self._failure, self.has_stamped = producer, None, None, False
 
     def finish_transaction(self) -> None:
-        """Have all written that is there; nothing more comes.
+        """Write everything that waits; no more records come.
 
         Raises:
-            what the first record of the transaction failed with.
+            the error of the first record of the transaction.
         """
         self._send_here()
         self.flush(None)
@@ -163,7 +163,7 @@ class Sender:
             raise self._given_up
 
     def drop(self, error: LogdbError) -> None:
-        """Let all that is not written yet fail with ``error``; returns when none is left."""
+        """Fail all deliveries that are not written yet with ``error``; returns when none is left."""
         with self.lock:
             self._check_thread("an abort")
             self._given_up = error
@@ -175,23 +175,23 @@ class Sender:
             self._failure = None
 
     def stop(self, timeout_ms: int | None) -> int:
-        """Have all written that is there, then end; returns how many records were given up when the time was over."""
+        """Write everything that waits, then end; returns the number of records given up when the time was over."""
         with self.lock:
             self._stopping = True
-            self._freed.notify_all()  # who waits for memory is to be told
+            self._freed.notify_all()  # threads that wait for memory must see the close
             last = self._seal_all()
             if self._sending == threading.get_ident():
-                return 0  # a callback closes its producer: the thread ends when all is written
+                return 0  # a callback closes its producer: the thread ends when everything is written
             lost = 0 if self._wait_for(last, timeout_ms) else self._left()
             if lost and self._given_up is None:
-                self._given_up = Closed(f"the producer was closed, and the record not written within timeout_ms={timeout_ms}")
+                self._given_up = Closed(f"the producer was closed: the record was not written within timeout_ms={timeout_ms}")
             self._wake(0)
         if self._thread is not None and not lost:
             self._thread.join()
         return lost
 
     def take_failure(self) -> BaseException | None:
-        """What the first record failed with that was not written since the last flush."""
+        """Return and clear the error of the first record since the last flush."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -200,17 +200,17 @@ class Sender:
 
     def _check_thread(self, what: str) -> None:
         if self._sending == threading.get_ident():
-            raise RuntimeError(f"{what} was called by a callback of the producer, and would wait for it")
+            raise RuntimeError(f"{what} was called by a callback of the producer, and would wait for itself")
 
     def _seal_all(self) -> list[Delivery]:
-        """Close what is open; returns the last delivery of each partition."""
+        """Seal the open buffers; returns the last delivery of each partition."""
         last = [accumulator.seal() for accumulator in self._active]
         if last:
             self._wake(0)
         return [delivery for delivery in last if delivery is not None]
 
     def _wait_for(self, deliveries: list[Delivery], timeout_ms: int | None) -> bool:
-        """Wait until they are finished; False if the time is over first."""
+        """Wait until these deliveries are finished; False if the time is over first."""
         until = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         for delivery in deliveries:
             delivery.awaited = True
@@ -229,8 +229,9 @@ class Sender:
                 self._send(accumulator)
 
     def _send_here(self) -> None:
-        """Have written what is there by the calling thread, unless another is at it: handing a small transaction over takes
-        longer than writing it.  What is to be tried again is left to the thread.
+        """Write in the calling thread, unless another thread is writing.
+
+        Handing a small transaction to the sender's thread takes longer than writing it.  Retries are left to that thread.
         """
         self._check_thread("a commit")
         me = threading.get_ident()
@@ -245,7 +246,7 @@ class Sender:
             for accumulator in due:
                 while accumulator.ready and not accumulator.retry_at_ms:
                     self._send(accumulator)
-        finally:  # also of a Ctrl-C, which leaves the rest to the thread
+        finally:  # also after a Ctrl-C, which leaves the rest to the thread
             with self.lock:
                 if self._sending == me:
                     self._sending = None
@@ -253,7 +254,7 @@ class Sender:
                         self._work.notify()
 
     def _due(self) -> list[Accumulator]:
-        """Wait until something is to be written; nothing: all is, and no more comes."""
+        """Wait for accumulators with something to write; empty: everything is written and no more comes."""
         with self.lock:
             if self._sending == threading.get_ident():
                 self._sending = None
@@ -270,18 +271,19 @@ class Sender:
                 if due or (self._stopping and not times):
                     self._sending = threading.get_ident() if due else None
                     return due
-                self._freed.notify_all()  # no more will be free for now
+                self._freed.notify_all()  # no more memory will be freed for now
                 self._wait_for_work(min(times.values()) - now if times else self._idle_ms())
 
     def _idle_ms(self) -> int | None:
-        """How long to wait with nothing to do.  Where deliveries have begun of late, only until the next one could be due: so
-        those of many small transactions need not wake the thread one by one.
+        """How long an idle thread waits.
+
+        After recent deliveries, only until the next one could be due: so many small transactions need not wake the thread one by one.
         """
         has_begun, self._has_begun = self._has_begun, False
         return self._options.linger_ms or None if has_begun else None
 
     def _wait_for_work(self, wait_ms: int | None) -> None:
-        """Wait until there may be something to do; with ``lock`` held."""
+        """Wait until there may be work; with ``lock`` held."""
         self._wake_ms = _NEVER_MS if wait_ms is None else self._io.monotonic_ms() + wait_ms
         self._work.wait(None if wait_ms is None else wait_ms / 1000)
         self._wake_ms = 0
@@ -293,7 +295,7 @@ class Sender:
         return opened_ms if self._hurried or self._stopping else opened_ms + self._options.linger_ms
 
     def _send(self, accumulator: Accumulator) -> None:
-        """Have the oldest delivery of a partition written, or fail, or see when it is to be tried again."""
+        """Try, fail or postpone the oldest delivery of a partition."""
         delivery, now = accumulator.ready[0], self._io.monotonic_ms()
         try:
             self._check(delivery, now)
@@ -307,13 +309,13 @@ class Sender:
                 accumulator.retry_at_ms = min(now + self._options.retry_backoff_ms, deadline)
             else:
                 self._finish(accumulator, delivery, -1, -1, error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is: the futures are told, and the thread goes on
+        except Exception as error:  # noqa: BLE001 -- any error: the futures get it, and the thread continues
             self._finish(accumulator, delivery, -1, -1, error)
         else:
             self._finish(accumulator, delivery, offsets.start, self._append_time(accumulator, offsets), None)
 
     def _check(self, delivery: Delivery, now: int) -> None:
-        """Raise unless the delivery is to be tried (again)."""
+        """Raise if the delivery may not be tried (again)."""
         if self._given_up is not None:
             raise self._given_up
         limit = self._options.delivery_timeout_ms
@@ -327,7 +329,7 @@ class Sender:
         if not delivery.record_count:
             return range(0)
         topic, partition = accumulator.partition
-        if delivery.kept is not None and not self._options.idempotent:  # the log has taken them, and would take them twice
+        if delivery.kept is not None and not self._options.idempotent:  # the log accepted the records, and would write them twice
             self._session.log(topic, partition).flush()
             return delivery.kept
         if delivery.stamped is None:
@@ -335,7 +337,7 @@ class Sender:
         return self._session.produce(topic, partition, delivery.stamped, transactional_id=self._options.transactional_id)
 
     def _stamp(self, accumulator: Accumulator, delivery: Delivery) -> bytes | memoryview:
-        """The bytes that are to be written: with producer and sequence, and compressed."""
+        """The encoded batches of a delivery: stamped with producer and sequence, and compressed."""
         batches = delivery.batches
         if self._options.idempotent:
             if self._producer is None:
@@ -348,19 +350,19 @@ class Sender:
         return convert.compress_batches(batches, self._options.codec, size_bytes_max=accumulator.config.max_message_bytes)
 
     def _append_time(self, accumulator: Accumulator, offsets: range) -> int:
-        """What the log has stamped the records with; -1: they keep their own time."""
+        """The append time that the log stamped the records with; -1: they keep their own."""
         if accumulator.config.log_append_time and offsets:
-            with contextlib.suppress(LogdbError):  # they are written all the same
+            with contextlib.suppress(LogdbError):  # the records are written in any case
                 batches, _ = self._session.log(*accumulator.partition).read_batches(offsets.start, 1)
                 header = codec.header(batches)[1]
                 return -1 if header is None else header.max_timestamp
         return -1
 
     def _finish(self, accumulator: Accumulator, delivery: Delivery, base_offset: int, timestamp_ms: int, error: Exception | None) -> None:
-        """Tell what has become of a delivery, and go on with the next one."""
+        """Report the result of a delivery, and continue with the next one."""
         if error is not None:
             if self._options.transactional_id is None:
-                self._producer = None  # the sequence has a gap, or has not: nobody knows
+                self._producer = None  # it is unknown whether the sequence has a gap
             if not self._options.acknowledged:
                 logger.warning("%d records for %s-%d are lost: %s", delivery.record_count, *accumulator.partition, error)
         delivery.settle(base_offset, timestamp_ms, error)

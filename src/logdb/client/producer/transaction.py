@@ -1,20 +1,20 @@
 """Transactions: records of several partitions, and a consumer's offsets, all or nothing.
 
-Knows what an application may do when, and what becomes of a consumer whose offsets were aborted.  Does not know how
-records are batched and sent (``producer``, ``sender``), nor how a transaction ends (the session).
+This module has the states of a transactional producer, and moves consumers back whose offsets were aborted.  The session ends
+transactions.
 
 A transactional producer:
 
-                 begin                       commit, abort
+                            begin                       commit, abort
     idle ──────────────────► in transaction ───────────────► idle
      │                          │      │ a record failed
      │                          │      └────────────► to be aborted ── abort ──► idle
-     └──────────────────────────┴── fenced, at any call; closed ───────► of no use any more
+     └──────────────────────────┴── fenced, at any call; closed ───────► of no further use
 
-``Transaction`` is the same as a context manager; ``Transactions`` keeps the producers of a database between two of them, so
-that ``db.transaction("id")`` in a loop takes the id over once, not every time.
+``Transaction`` is the same as a context manager.  ``Transactions`` keeps the idle producers of a database, so that
+``db.transaction("id")`` in a loop fences the id's former producer once, not every time.
 
-Threading: one thread at a time begins and ends; any number may send in between, and any may close.
+Threading: one thread at a time begins and ends; any thread may send in between, and any may close.
 """
 
 import logging
@@ -42,7 +42,7 @@ _IDLE_COUNT_MAX = 16  # producers kept; each has a thread
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records count once their transaction is committed.
+    """A producer whose records become visible when their transaction is committed.
 
     Made by ``Database.producer`` with a ``transactional_id``.  A newer producer of the same id fences this one.
     """
@@ -58,7 +58,7 @@ class TransactionalProducer(Producer):
         self.in_transaction = self._has_offsets = self._given_up = False
         self._fenced: ProducerFenced | None = None
         self._closed = False
-        self._ending = renewed(threading.RLock())  # who has it decides what becomes of the transaction
+        self._ending = renewed(threading.RLock())  # its holder decides how the transaction ends
         self._consumers: list[Consumer] = []  # whose offsets are part of the transaction
 
     @property
@@ -68,13 +68,13 @@ class TransactionalProducer(Producer):
 
     @property
     def usable(self) -> bool:
-        """Whether another transaction can begin."""
+        """Whether the next transaction can begin."""
         return not (self.in_transaction or self._fenced or self._given_up or self._closed)
 
     def init_transactions(self) -> None:
-        """Take the transactional id over: whoever had it is fenced, and what it left open is aborted.
+        """Claim the transactional id: its former producer is fenced, and the transaction that it left open is aborted.
 
-        ``begin_transaction`` does it if it was not called.
+        ``begin_transaction`` calls it if necessary.
 
         Raises:
             InvalidTransactionTimeout: ``transaction_timeout_ms`` is not allowed.
@@ -83,28 +83,28 @@ class TransactionalProducer(Producer):
             self._identity = self._session.init_producer_id(self._id, transaction_timeout_ms=self.transaction_timeout_ms)
 
     def begin_transaction(self) -> None:
-        """Begin: what is sent from now on counts once it is committed.
+        """Begin: records sent from now on become visible with the commit.
 
         Raises:
-            InvalidTransactionState: One has begun already.
+            InvalidTransactionState: A transaction has already begun.
             ProducerFenced: Another producer has the transactional id now.
             Closed: The producer was closed.
         """
         self._check_usable()
         if self.in_transaction:
-            raise InvalidTransactionState(f"transactional id {self._id!r}: the transaction has begun already")
+            raise InvalidTransactionState(f"transactional id {self._id!r}: a transaction has already begun")
         self.init_transactions()
         self._begin_transaction(self._known())
         self.in_transaction, self._has_offsets = True, False
 
     def send_offsets(self, consumer: "Consumer") -> None:
-        """Commit what ``consumer`` has been given so far with the transaction, instead of by ``consumer.commit``.
+        """Commit the position of ``consumer`` with the transaction, instead of by ``consumer.commit``.
 
-        If the transaction is aborted, the consumer goes back to its last committed offsets.
+        After an abort, the consumer goes back to its last committed offsets.
 
         Raises:
-            IllegalGeneration, UnknownMember, FencedInstance: The group was rebalanced, or the consumer replaced, since
-                it was given the records: abort.
+            IllegalGeneration, UnknownMember, FencedInstance: The group was rebalanced, or the consumer replaced, after it got
+            the records: abort.
             InvalidGroup: The consumer has no group.
             InvalidTransactionState, ProducerFenced: as ``commit_transaction``.
         """
@@ -115,10 +115,10 @@ class TransactionalProducer(Producer):
         self.send_offsets_to_transaction(consumer.positions(), group_metadata)
 
     def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: "GroupMetadata") -> None:
-        """As ``send_offsets``, with offsets of one's own choice.
+        """As ``send_offsets``, with given offsets.
 
         Args:
-            group_metadata: ``consumer.group_metadata()`` of whoever read up to them.
+            group_metadata: ``consumer.group_metadata()`` of the consumer that read up to them.
         """
         self._check_begun()
         if offsets:
@@ -135,14 +135,14 @@ class TransactionalProducer(Producer):
                 )
 
     def commit_transaction(self) -> None:
-        """Commit; when this returns, readers of committed records see all of the transaction.
+        """Commit; when this returns, consumers with isolation level ``read_committed`` see the whole transaction.
 
         Raises:
-            what the first of its records failed with: abort.
+            the error of the first of its records that was not written: abort.
             ProducerFenced: Another producer has the id; the transaction was aborted.
-            InvalidTransactionState: None has begun.
+            InvalidTransactionState: No transaction has begun.
             Closed, TransactionAborted: The producer was closed before the commit was decided; the transaction was aborted.
-            LogdbError: Something else kept it from being committed (a full disk, say): call again, or abort.
+            LogdbError: The commit failed otherwise (a full disk, for example): call again, or abort.
         """
         self._check_begun()
         with self._noting_fences():
@@ -153,7 +153,7 @@ class TransactionalProducer(Producer):
                 self._over(committed=True)
 
     def abort_transaction(self) -> None:
-        """Abort: nothing of the transaction counts, and what was not written yet will not be.
+        """Abort: the transaction's records stay invisible, and those that are not written yet are dropped.
 
         Raises:
             ProducerFenced, InvalidTransactionState, Closed: as ``commit_transaction``.
@@ -166,15 +166,15 @@ class TransactionalProducer(Producer):
             self._over(committed=False)
 
     def give_up(self) -> None:
-        """Leave a transaction that can be neither committed nor aborted now to whoever takes the id over next.
+        """Give up a transaction that can be neither committed nor aborted now; the next producer of the id ends it.
 
-        Its consumers go back to what will have been committed by then; this producer is of no use any more.
+        Its consumers go back to the offsets committed by then; this producer is of no further use.
         """
         self._given_up = True
         self._over(committed=False)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Abort what has begun, then end; where another thread is having it committed, that is waited for.
+        """Abort an open transaction, then end; waits for another thread that is committing it.
 
         Raises:
             as ``Producer.close``.
@@ -189,7 +189,7 @@ class TransactionalProducer(Producer):
             super().close(timeout_ms)
 
     def _over(self, *, committed: bool) -> None:
-        """The transaction is: consumers whose offsets were aborted go back to where their group was before."""
+        """After an abort: consumers whose offsets were part of it go back to their group's committed offsets."""
         consumers, self._consumers, self.in_transaction = self._consumers, [], False
         if not committed:
             for consumer in consumers:
@@ -200,7 +200,7 @@ class TransactionalProducer(Producer):
         return self._identity
 
     def _end(self, *, commit: bool) -> None:
-        """Say so to the session, which knows of the transaction once something of it was sent there."""
+        """Tell the session of the abort, if anything of the transaction was sent there."""
         if self._has_offsets or self._sender.has_stamped:
             self._identity = self._session.end_transaction(self._id, self._known(), commit=commit)
 
@@ -217,7 +217,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def _noting_fences(self) -> Iterator[None]:
-        """A fenced producer's transaction is over: whoever fenced it has seen to that."""
+        """A fenced producer's transaction is over: the newer producer's id has ended it."""
         try:
             yield
         except LogdbError as error:
@@ -231,7 +231,7 @@ class TransactionalProducer(Producer):
 
 
 class Transaction:
-    """One transaction as a context manager: committed at the end of the block, aborted where an exception leaves it.
+    """One transaction as a context manager: committed at the end of the block, aborted when an exception leaves it.
 
     Made by ``Database.transaction``.
     """
@@ -247,7 +247,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         if self._producer is not None:
-            raise InvalidTransactionState("the transaction has begun already")
+            raise InvalidTransactionState("the transaction has already begun")
         producer = self._take()
         try:
             producer.begin_transaction()
@@ -255,7 +255,7 @@ class Transaction:
             self._give_back(producer)
             raise
         self._producer = producer
-        self.__dict__["send"] = producer.send  # C, without a Python frame of ours for each record
+        self.__dict__["send"] = producer.send  # the method in C, without a Python frame per record
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -286,7 +286,7 @@ class Transaction:
         )
 
     def send_offsets(self, consumer: "Consumer") -> None:
-        """Commit what ``consumer`` has been given so far with the transaction; see ``TransactionalProducer.send_offsets``."""
+        """Commit the position of ``consumer`` with the transaction; see ``TransactionalProducer.send_offsets``."""
         self._begun().send_offsets(consumer)
 
     def would_wait(self, topic: str) -> bool:
@@ -294,7 +294,7 @@ class Transaction:
         return self._begun().would_wait(topic)
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Return once everything sent so far is written (and still part of the open transaction)."""
+        """Return when everything sent so far is written (and still part of the open transaction)."""
         self._begun().flush(timeout_ms)
 
     def _begun(self) -> TransactionalProducer:
@@ -310,13 +310,13 @@ class Transaction:
             raise
 
     def _abort(self, producer: TransactionalProducer, error: BaseException) -> None:
-        """Abort for the sake of ``error``, which goes on; a failure of the abort is noted on it."""
+        """Abort because of ``error``, which is raised; a failure of the abort becomes a note on it."""
         if not producer.in_transaction:
             return
         try:
             producer.abort_transaction()
         except Closed:
-            producer.give_up()  # the close has aborted it, or the next open does
+            producer.give_up()  # close has aborted it, or the next producer of the id does
         except LogdbError as failure:
             error.add_note(f"and the transaction could not be aborted: {failure}")
             producer.give_up()
@@ -325,8 +325,7 @@ class Transaction:
 class Transactions:
     """The idle producers of a database, by transactional id.
 
-    Threading: any number of threads.  A second one that uses an id at the same time gets a producer of its own, which
-    fences the first.
+    Threading: any thread.  A second thread that uses an id at the same time gets another producer, which fences the first.
     """
 
     def __init__(self, make: Callable[..., TransactionalProducer]) -> None:
@@ -336,7 +335,7 @@ class Transactions:
         self._closed = False
 
     def transaction(self, transactional_id: str, options: dict[str, Any]) -> Transaction:
-        """A transaction, which begins where its block is entered."""
+        """A transaction that begins when its block is entered."""
         return Transaction(
             transactional_id, lambda: self._take(transactional_id, options), lambda producer: self._give_back(producer, options)
         )
@@ -370,5 +369,5 @@ class Transactions:
 def _close(producer: TransactionalProducer) -> None:
     try:
         producer.close()
-    except LogdbError as error:  # whoever takes the id over next ends what this one has left
+    except LogdbError as error:  # the next producer of the id ends the transaction
         logger.debug("closing a producer: %s", error)

@@ -1,1 +1,1 @@
-"""The latest value of each key of a compacted topic."""
+"""``db.table``: the latest value of each key of a topic."""

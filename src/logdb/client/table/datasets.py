@@ -1,7 +1,6 @@
-"""A topic as one pyarrow dataset: its Parquet files, and what has none.
+"""A topic as one pyarrow dataset: its Parquet files, and the records that have none.
 
-Knows that retention may be faster than reading.  Does not know which files there are (``store.tiers``), nor what a dataset
-is made of (``codec.parquet``).
+``store.tiers`` finds the files.  If retention deletes one meanwhile, the dataset is built again.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ def topic_dataset(db: "Database", topic: str, isolation_level: IsolationLevel) -
         tiers = db.topic_tiers(topic, isolation_level=isolation_level)
         try:
             tables = [_table(db, topic, *stretch, isolation_level) for stretch in tiers.ranges]
-        except OffsetOutOfRange:  # a log's start has moved since
+        except OffsetOutOfRange:  # retention has moved the log start meanwhile
             if not left:
                 raise
         else:

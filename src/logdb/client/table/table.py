@@ -1,7 +1,4 @@
-"""``db.table``: a topic as a mapping from its keys to their latest values.
-
-Knows keys, values and how applications want them.  Does not know logs, nor how they become a view: ``table_view`` does.
-"""
+"""``db.table``: a topic as a mapping from its keys to their latest values."""
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +17,7 @@ _READ_COUNT_MAX = 3
 
 
 class TableEntry(NamedTuple):
-    """What a table has under one key, and where the record lies that says so."""
+    """The value of a key, and the position of its record."""
 
     key: Any
     value: Any
@@ -32,16 +29,15 @@ class TableEntry(NamedTuple):
 class Table(Mapping[Any, Any]):
     """The latest value of each key of a topic, kept current.  Made by ``Database.table``.
 
-    Each access sees what was written, and committed, before it; what a transaction has left open, or aborted, is not in it.
-    A tombstone (a record without a value) takes its key out, and so does the removal of its record.  Records without a key
-    are passed by.  Of a key that lies in several partitions, which happens when partitions are added, the younger record
-    counts.
+    Each access sees all committed records written before it; records of open or aborted transactions are not in the table.
+    A tombstone (a record without a value) removes its key, and so does the deletion of its record.  Records without a key are
+    ignored.  A key may be in several partitions after partitions were added: then its youngest record counts.
 
-    A lookup takes bytes as they are; anything else is serialized by ``key_deserializer`` where that goes both ways, as those
-    of ``logdb.serde`` do; without one a str is encoded as UTF-8.
+    A look-up takes bytes as they are; another key is serialized by ``key_deserializer`` if that also serializes, as those of
+    ``logdb.serde`` do; without one a str is encoded as UTF-8.
 
-    Iterating shows the table as it was at the first step, whatever is written meanwhile; keys come in the order of their bytes.
-    The table lies on the disk, so it may be larger than memory, and is at hand when the database is opened again.
+    An iteration shows the table at its first step, unaffected by later writes; keys are in the order of their bytes.
+    The table is on the disk, so it may be larger than memory, and needs no full read when the database is opened again.
 
     Threading: any number of threads.
     """
@@ -79,7 +75,7 @@ class Table(Mapping[Any, Any]):
         return self._read(lambda view: view.get(data)) is not None
 
     def entry(self, key: Any) -> TableEntry | None:
-        """The value of a key with the partition, offset and timestamp of its record; None if there is none.
+        """The value of a key with the partition, offset and timestamp of its record; None without one.
 
         Raises:
             as ``refresh``; SerializationError.
@@ -98,7 +94,7 @@ class Table(Mapping[Any, Any]):
             yield key if self._key is None else self._key(key)
 
     def entries(self) -> Iterator[TableEntry]:
-        """All entries, as of one moment."""
+        """All entries at one moment."""
         for key, entry in self._scan():
             yield self._made(key, entry)
 
@@ -106,19 +102,19 @@ class Table(Mapping[Any, Any]):
         return KeysView(self)
 
     def items(self) -> ItemsView[Any, Any]:
-        """Keys and values, as of one moment for each iteration."""
+        """Keys and values, at one moment for each iteration."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Values, as of one moment for each iteration."""
+        """Values, at one moment for each iteration."""
         return _Values(self)
 
     # ------------------------------------------------------------ keeping up
 
     def refresh(self) -> None:
-        """Take over what was written; each access does it by itself.
+        """Read the new records; each access does it by itself.
 
-        The first time this reads the whole topic, unless the view of an earlier time is there to go on from.
+        The first call reads the whole topic, unless the view of an earlier opening can be used.
 
         Raises:
             UnknownTopic: The topic was deleted.
@@ -129,28 +125,28 @@ class Table(Mapping[Any, Any]):
         self._view.current()
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset in each partition up to which the table has everything; raises as ``refresh``."""
+        """The next offset of each partition that the table will read; raises as ``refresh``."""
         self.refresh()
         return self._view.positions()
 
     def wait_for(self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None) -> bool:
-        """Wait until the records at these offsets are in the table: those of a producer in another process, or of a transaction.
+        """Wait until the table has the records before these offsets: those of a producer in another process, or of a transaction.
 
         Args:
             offsets: By partition of this topic.
-            timeout_ms: How long at most; None: for ever.
+            timeout_ms: The longest wait; None: forever.
 
         Returns:
-            Whether they are.
+            Whether it has them.
 
         Raises:
-            ValueError: A partition is another topic's.
+            ValueError: A partition belongs to another topic.
             UnknownPartition: The topic has no such partition.
             and as ``refresh``.
         """
         for partition in offsets:
             if partition.topic != self.topic:
-                raise ValueError(f"{partition} is no partition of {self.topic}")
+                raise ValueError(f"{partition} is not a partition of {self.topic}")
             self._session.log(*partition)
         until_ms = None if timeout_ms is None else self._io.monotonic_ms() + timeout_ms
         while True:
@@ -166,14 +162,14 @@ class Table(Mapping[Any, Any]):
     # ------------------------------------------------------------ the view
 
     def _read(self, read: Callable[[View], T]) -> T:
-        """Read the view; one that turns out to be damaged is made anew first."""
+        """Read the view; a damaged one is rebuilt first."""
         for tries_left in reversed(range(_READ_COUNT_MAX)):
             try:
                 return read(self._view.current())
             except ViewDamaged as error:
                 if not tries_left:
                     raise
-                self._view.make_anew(error)
+                self._view.invalidate(error)
         raise AssertionError("the last try returns or raises")
 
     def _scan(self) -> Iterator[tuple[bytes, Entry]]:
@@ -181,8 +177,8 @@ class Table(Mapping[Any, Any]):
         try:
             yield from view.scan()
         except ViewDamaged as error:
-            self._view.make_anew(error)
-            raise ReadFailed(view.path, 0, "the view is damaged, and made anew when it is looked at again") from error
+            self._view.invalidate(error)
+            raise ReadFailed(view.path, 0, "the view is damaged; it will be rebuilt at the next read") from error
 
     def _stored_key(self, key: Any) -> bytes:
         if isinstance(key, bytes | bytearray | memoryview):
@@ -204,7 +200,7 @@ class Table(Mapping[Any, Any]):
 
 
 class _Items(ItemsView[Any, Any]):
-    """Unlike the library's, looks at one moment, and looks up no key."""
+    """An iteration of ``items``; the one of ``Mapping`` would look keys up, at different moments."""
 
     _mapping: Table
 

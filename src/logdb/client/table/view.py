@@ -1,18 +1,16 @@
-"""Keeping the view of a topic current.
+"""Keeping the view of a topic current.  ``meta.views`` stores it, ``table`` gives it to applications.
 
-Knows logs, and up to where each is in the view.  Does not know what keys and values mean, nor how a view is stored.
+A view has the result of replaying the topic's committed records into a dict: the latest value of each key, and no key whose
+latest record is a tombstone, or was deleted (retention, ``delete_records``).  Each read brings it up to date first.  It is
+rebuilt where reading new records would not lead to that result:
 
-A view has what a replay of the topic's committed records into a dict would have: the latest value of each key, and no key
-whose latest record is a tombstone, or was removed (retention, ``delete_records``).  It is brought up to date by whoever
-looks.  It is made anew where reading on would not give that:
-
-    lost        the log ends before the position, or its epoch does there: records in the view are gone (KIP-320)
-    compacted   compaction came past the position, longer than delete.retention.ms after the view was last current:
-                a tombstone may have come and gone
+    lost        the log ends before the position, or its epoch does: records in the view were lost (KIP-320)
+    compacted   compaction passed the position, longer than delete.retention.ms after the view was last current:
+                a tombstone may have been deleted unread
     damaged     the view contradicts itself
-    another     the topic was deleted and made anew: its id is another one
+    another     the topic was deleted and created again, with another id
 
-Threading: all methods, from any thread.  One brings the view up to date while the others wait for it.
+Threading: all methods, from any thread.  One thread brings the view up to date while the others wait for it.
 """
 
 import contextlib
@@ -33,20 +31,20 @@ from logdb.threads import renewed
 
 logger = logging.getLogger(__name__)
 
-_BATCH_SIZE_BYTES = 16 << 20  # of memory for what one transaction changes
-_ENTRY_SIZE_BYTES = 4_500  # an entry's part in it, beside key and value: the page of LMDB that it is in, mostly
-_LOOK_MS = 1_000  # between two looks at how many partitions there are
+_BATCH_SIZE_BYTES = 16 << 20  # memory for the changes of one transaction
+_ENTRY_SIZE_BYTES = 4_500  # cost of an entry beside key and value: mostly its page of LMDB
+_LOOK_MS = 1_000  # between two checks of the partition count
 _TRY_COUNT_MAX = 5
 
 
 @dataclass(kw_only=True)
 class _State:
-    """A view, and the topic that it is of.  ``positions`` are replaced, not changed: who looks holds no lock."""
+    """A view and its topic.  ``positions`` are replaced, never changed, so reading them needs no lock."""
 
     topic_id: str
     view: View
     logs: list[PartitionLog]
-    keeps_tombstones_ms: int | None  # None: they stay
+    keeps_tombstones_ms: int | None  # None: forever
     positions: dict[int, Position]
     looked_ms: int
 
@@ -64,11 +62,11 @@ class TopicView:
         io: IO,
         clock_ms: Callable[[], int],
     ) -> None:
-        """Open nothing yet.
+        """Create it closed; the first use opens the view.
 
         Args:
             open_view: Opens the view of a topic id.
-            clean_offset: Up to where a partition was compacted.
+            clean_offset: Returns the offset below which a partition is compacted.
             clock_ms: Time of day, milliseconds since 1970.
         """
         self.topic = topic
@@ -79,7 +77,7 @@ class TopicView:
         self._closed = False
 
     def current(self) -> View:
-        """The view, with everything that was written and committed before the call.
+        """The view, with every record written and committed before the call.
 
         Raises:
             UnknownTopic: The topic was deleted.
@@ -94,18 +92,18 @@ class TopicView:
         return state.view
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition to be read."""
+        """The next offset of each partition to read."""
         state = self._state
         return {} if state is None else {TopicPartition(self.topic, number): at.offset for number, at in state.positions.items()}
 
-    def make_anew(self, error: ViewDamaged) -> None:
-        """Whoever read the view found it damaged: the next one who looks reads the topic from its start."""
+    def invalidate(self, error: ViewDamaged) -> None:
+        """The caller found the view damaged: the next access reads the topic from its start."""
         with self._lock:
             if self._state is not None:
                 self._recreate(self._state, error)
 
     def close(self) -> None:
-        """Let go of the view, for good: it lies on the disk for whoever opens the database again."""
+        """Close the view; its files stay for the next opening of the database."""
         with self._lock:
             self._closed = True
             if self._state is not None:
@@ -129,7 +127,7 @@ class TopicView:
         return False
 
     def _looked(self) -> _State:
-        """The view of the topic as it is now, opened if need be."""
+        """The view of the topic's present id, opened if necessary."""
         state, now_ms = self._state, self._io.monotonic_ms()
         if state is not None and now_ms - state.looked_ms < _LOOK_MS:
             return state
@@ -154,13 +152,13 @@ class TopicView:
         return state
 
     def _drop(self) -> None:
-        """The topic is gone, and its view with it."""
+        """The topic was deleted: delete its view."""
         if self._state is not None:
             self._state.view.delete()
             self._state = None
 
     def _recreate(self, state: _State, error: ViewDamaged) -> None:
-        logger.warning("%s; it is made anew from %s", error, self.topic)
+        logger.warning("%s; it is rebuilt from %s", error, self.topic)
         state.view.recreate()
         state.positions = {}
 
@@ -175,7 +173,7 @@ class TopicView:
             try:
                 if self._advance(state) or not tries_left:
                     break
-                reason = "compaction came by, and may have taken tombstones along"
+                reason = "compaction may have deleted tombstones that the view has not read"
             except ViewDamaged as error:
                 self._recreate(state, error)
                 continue
@@ -183,19 +181,19 @@ class TopicView:
                 if not tries_left:
                     raise
                 if error.offset < error.start_offset:
-                    continue  # its start has moved meanwhile
+                    continue  # the log start has moved meanwhile
                 reason = str(error)
             except LogTruncated as error:
                 if not tries_left:
                     raise
                 reason = str(error)
-            logger.info("the view of %s is made anew: %s", self.topic, reason)
+            logger.info("the view of %s is rebuilt: %s", self.topic, reason)
             state.view.clear()
             state.positions = {}
         return state
 
     def _advance(self, state: _State) -> bool:
-        """Read what is new; False if a tombstone that belongs to it may be gone already."""
+        """Read the new records; False if compaction may have deleted an unread tombstone."""
         now_ms, before = self._clock_ms(), dict(state.positions)
         ends = [log.readable_end_offset("read_committed") for log in state.logs]
         known_offsets = self._purge(state, now_ms)
@@ -211,7 +209,7 @@ class TopicView:
         return True
 
     def _purge(self, state: _State, now_ms: int) -> list[int]:
-        """Take out what the logs no longer have; returns from which offset on, in each, a tombstone is news to the view."""
+        """Purge entries of records that the logs no longer have; returns the offset of each partition from which tombstones matter."""
         known_offsets, moved = [], {}
         for partition, log in enumerate(state.logs):
             position, start_offset = state.positions.get(partition), log.start_offset
@@ -230,9 +228,9 @@ class TopicView:
         return known_offsets
 
     def _may_lack_tombstones(self, state: _State, partition: int, before: Position, known_offset: int) -> bool:
-        """Whether compaction came past what the view knew, so long after it knew it that tombstones may have gone since.
+        """Whether compaction passed the view's position so long after the view was current that it may have deleted tombstones.
 
-        A tombstone stays for ``delete.retention.ms`` after it was compacted first (KIP-534).
+        A tombstone stays for ``delete.retention.ms`` after its first compaction (KIP-534).
         """
         kept_ms = state.keeps_tombstones_ms
         if kept_ms is None or self._clock_ms() - before.caught_up_ms <= kept_ms:
@@ -240,7 +238,7 @@ class TopicView:
         return self._clean_offset(self.topic, partition) > known_offset
 
     def _read(self, state: _State, partition: int, end_offset: int, now_ms: int) -> None:
-        """Take over the records of one partition up to ``end_offset``."""
+        """Apply the records of one partition up to ``end_offset``."""
         log, begin = state.logs[partition], state.positions[partition]
         epoch = begin.leader_epoch if begin.leader_epoch >= 0 else None
         changes: dict[bytes, Entry] = {}
@@ -265,7 +263,7 @@ class TopicView:
 class TopicViews:
     """The views of one database, by topic.
 
-    They lie in ``views/`` in its directory or, where that is not ours to write, in a temporary directory.
+    They are stored in ``views/`` in its directory or, if this process may not write there, in a temporary directory.
     """
 
     def __init__(
@@ -293,9 +291,9 @@ class TopicViews:
             return self._views[topic]
 
     def close(self) -> None:
-        """Close all views; no other is opened from then on."""
+        """Close all views; none can be opened afterwards."""
         if self._owner != os.getpid():
-            return  # they are the parent process's
+            return  # in a forked child: they belong to the parent
         with self._lock:
             self._closed = True
             for view in self._views.values():
@@ -313,7 +311,7 @@ class TopicViews:
         return View.open(os.path.join(self._temporary, topic_id), self._io, kept=False)
 
     def _remove_strays(self, directory: str) -> None:
-        """Remove the views of topics that were deleted since."""
+        """Remove the views of deleted topics."""
         with contextlib.suppress(FileNotFoundError):
             names = set(names_in(self._io, directory)) - {topic.topic_id for topic in self._session.topics(internal=True)}
             for name in names:

@@ -1,12 +1,11 @@
-"""``db.backup``: a database, or what an earlier backup lacks of it, in one file.
+"""``db.backup``: writes a database, or the changes since an earlier backup, to one file.
 
-Knows what goes into a backup and when it is durable.  Does not know bytes of the file: ``backup_file`` and
-``backup_list`` do.
+``backup_file`` and ``backup_list`` have the format.
 
-    1. the database is frozen (``snapshot.held``): files that no longer change
-    2. what the base has is found by its list alone; the rest is read, held against its CRC, and written to ``<file>.tmp``
-    3. list and trailer; synced
-    4. renamed to the file, the directory synced: the commit point
+    1. the database is frozen (``snapshot.held``): its files no longer change
+    2. the base's list says which files the base has; the others are read, checked against their CRC, and written to ``<file>.tmp``
+    3. list and trailer are written, the file is synced
+    4. the file is renamed, the directory synced: the commit point
 """
 
 import contextlib
@@ -43,7 +42,7 @@ def backup(store: "Store", path: str, base: str | None = None, progress: Progres
     if base is not None:
         with BackupReader(io, os.path.abspath(base)) as reader:
             if reader.info.database_id != store.database_id:
-                raise BackupMismatch(base, f"it is of the database {reader.info.database_id}, this one is {store.database_id}")
+                raise BackupMismatch(base, f"it is a backup of the database {reader.info.database_id}, this one is {store.database_id}")
             known = {log.key: log for log in listed(reader)}
             onto = reader.info.backup_id, reader.checksum
     with held(store) as frozen, new_file(io, path, private=is_private(io, store.path)) as file:
@@ -62,11 +61,11 @@ def listed(reader: BackupReader) -> list[ListedLog]:
     try:
         return backup_list.decode(reader.content)
     except ValueError as error:
-        raise reader.damaged(reader.list_position, f"the list says what cannot be: {error}") from None
+        raise reader.damaged(reader.list_position, f"its list contradicts itself: {error}") from None
 
 
 def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
-    """What of ``log`` is to be stored, beside a base that has ``base``."""
+    """The files of ``log`` to store; ``base`` is what the base has of the log."""
     end, parts = log.end, []
     if log.tail_path is not None:
         check_tail(io, log, log.tail_path).retire()
@@ -121,7 +120,7 @@ def _write_file(
         crc = crc32c(piece, crc)
         tell(path, len(piece))
     if crc != file.crc:
-        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {file.crc:08x}; logdb repair mends it")
+        raise CorruptionError(path, 0, f"the CRC of the file is {crc:08x}, it was sealed with {file.crc:08x}; run logdb repair")
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
@@ -153,10 +152,10 @@ def _pieces(io: IO, path: str, size_bytes: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
-    """Yield what the file ``path`` is to be, under another name; afterwards it is there, durable, or nothing is.
+    """Yield a file that becomes ``path``, durably, when the block ends; after an error there is no such file.
 
     Args:
-        private: It is its owner's only, as what it is made from.
+        private: Only its owner may read it, as the source.
     """
     name = temporary = f"{path}.tmp"
     with changing(temporary):
@@ -173,14 +172,14 @@ def new_file(io: IO, path: str, *, private: bool = False) -> Iterator[File]:
             name = path
             sync_directory(io, os.path.dirname(path))
         except BaseException as error:
-            if not isinstance(error, SyncFailed) or name == temporary:  # else it may be durable
+            if not isinstance(error, SyncFailed) or name == temporary:  # after a failed sync of the directory it may be durable
                 with contextlib.suppress(OSError):
                     io.unlink(name)
             raise
 
 
 def _teller(plan: list[ListedLog], progress: Progress | None) -> Callable[[str, int], None]:
-    """What counts the bytes that are stored, for ``progress``."""
+    """A function that counts the stored bytes for ``progress``."""
     total = sum(log.sealed[row].size_bytes for log in plan for row in log.stored)
     total += sum(part.size_bytes for log in plan for part in log.parts if part.stored)
     done = 0

@@ -1,7 +1,4 @@
-"""The file of a backup: header, frames, trailer.  Format: docs/backup.md.
-
-Knows frames and checksums.  Does not know what the list in it means: ``backup_list`` does.
-"""
+"""The file of a backup: header, frames, trailer.  Format: docs/backup.md.  ``backup_list`` has its list."""
 
 import hashlib
 import json
@@ -19,20 +16,20 @@ from logdb.model import OFFSET_MAX, Buffer
 FORMAT = 1
 HEADER_SIZE = 16
 TRAILER_SIZE = 56
-PIECE_SIZE_BYTES = 1 << 20  # of what goes into one frame, at most
+PIECE_SIZE_BYTES = 1 << 20  # of the data in one frame, at most
 LIST_SIZE_BYTES_MAX = 256 << 20
 _MAGIC = b"LOGDBBAK"
 _FRAME_HEADER_SIZE = 16
-_STORED_SIZE_BYTES_MAX = PIECE_SIZE_BYTES + (64 << 10)  # zstd adds little to what it cannot compress
+_STORED_SIZE_BYTES_MAX = PIECE_SIZE_BYTES + (64 << 10)  # zstd adds little to data that it cannot compress
 _INFO, _FILE, _DATA, _LIST, _ENDS = b"INFO", b"FILE", b"DATA", b"LIST", b"ENDS"
 _MAY_FOLLOW = {b"": (_INFO,), _INFO: (_FILE, _LIST), _FILE: (_FILE, _DATA, _LIST), _DATA: (_FILE, _DATA, _LIST), _LIST: (_LIST,)}
 _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Info(NamedTuple):
-    """What a backup says of itself.
+    """The first frame of a backup.
 
-    ``next_producer_id``: as in the catalogue.  ``base``: the backup id and the checksum of the one that it goes onto.
+    ``next_producer_id``: as in the catalogue.  ``base``: backup id and checksum of the backup that this one adds to.
     """
 
     database_id: str
@@ -43,7 +40,7 @@ class Info(NamedTuple):
 
 
 class FileName(NamedTuple):
-    """What the bytes of a file in a backup are."""
+    """Identifies a file in a backup."""
 
     topic_id: str
     partition: int
@@ -52,7 +49,7 @@ class FileName(NamedTuple):
 
 
 class Trailer(NamedTuple):
-    """Where the list begins, where the trailer itself, and the SHA-256 of all before it."""
+    """Positions of the list and of the trailer, and the SHA-256 of all bytes before the trailer."""
 
     list_position: int
     position: int
@@ -122,14 +119,14 @@ class BackupWriter:
 
 
 class BackupReader:
-    """One backup, open; nothing in it is believed before it was checked.
+    """One open backup; no byte of it is used before it was checked.
 
-    ``info``, ``checksum`` (hexadecimal) and ``content`` (the list, as JSON has it) are read at once; ``files`` reads all.
+    The constructor reads ``info``, ``checksum`` (hexadecimal) and ``content`` (the list, as parsed JSON); ``files`` reads everything.
 
     Raises:
-        BackupDamaged: It is no backup, or not as it was written.
+        BackupDamaged: The file is no backup, or was changed after it was written.
         UnsupportedFormat: A newer logdb wrote it.
-        ReadFailed: The operating system could not read it, or there is no such file.
+        ReadFailed: The operating system cannot read it, or there is no such file.
     """
 
     def __init__(self, io: IO, path: str, *, list_size_bytes_max: int = LIST_SIZE_BYTES_MAX) -> None:
@@ -171,7 +168,7 @@ class BackupReader:
         return BackupDamaged(self.path, position, reason)
 
     def outline(self) -> bytes:
-        """The backup without its files: what an increment onto it has to know.  Format: docs/backup.md, Outline."""
+        """The backup without its files, from which an increment can be made.  Format: docs/backup.md, Outline."""
         stored = int.from_bytes(self._opened.read(_FRAME_HEADER_SIZE, HEADER_SIZE)[8:12], "big")
         info = self._opened.read(_FRAME_HEADER_SIZE + stored, HEADER_SIZE)
         frames = self._opened.read(self._trailer.position - self._trailer.list_position, self._trailer.list_position)
@@ -179,15 +176,15 @@ class BackupReader:
         return encode_header() + info + frames + encode_trailer(Trailer(list_position, list_position + len(frames), self._trailer.checksum))
 
     def files(self) -> Iterator[tuple[FileName, int, Iterator[Buffer]]]:
-        """Every file with its size and its bytes, in the order in which they lie; all is checked when it ends.
+        """Every file with its size and its bytes, in file order; after the last one the whole backup has been checked.
 
-        What is left of a file's bytes is read before the next one is given.
+        Bytes that the caller did not read are skipped before the next file.
         """
         digest = hashlib.sha256(self._opened.read(HEADER_SIZE, 0))
         frames = _Frames(self._frames(HEADER_SIZE, self._trailer.list_position, digest=digest))
         for position, kind, data in frames:
             if kind == _LIST:
-                raise self.damaged(position, "the list begins here, the trailer says otherwise")
+                raise self.damaged(position, "the list begins here, not where the trailer says")
             if kind == _FILE:
                 name, size_bytes = self._file(position, data)
                 pieces = self._pieces(frames, position, size_bytes)
@@ -215,7 +212,7 @@ class BackupReader:
     def _check_header(self) -> None:
         header = self._opened.read(HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE or header[:8] != _MAGIC or crc32c(header[:12]) != int.from_bytes(header[12:], "big"):
-            raise self.damaged(0, "it is no backup of logdb's, or its header is damaged")
+            raise self.damaged(0, "it is no backup of logdb, or its header is damaged")
         found = int.from_bytes(header[8:12], "big")
         if found > FORMAT:
             raise UnsupportedFormat(self.path, found, FORMAT)
@@ -225,9 +222,9 @@ class BackupReader:
         data = self._opened.read(TRAILER_SIZE, position) if position >= HEADER_SIZE else b""
         trailer = Trailer(int.from_bytes(data[4:12], "big"), int.from_bytes(data[12:20], "big"), data[20:52])
         if not data or encode_trailer(trailer) != data:
-            raise self.damaged(max(position, 0), "it does not end in a whole trailer: it was cut short, or is damaged there")
+            raise self.damaged(max(position, 0), "it does not end in a whole trailer: it was cut off, or its end is damaged")
         if trailer.position != position or not HEADER_SIZE < trailer.list_position < position:
-            raise self.damaged(position, f"the trailer is that of a file of {trailer.position + TRAILER_SIZE} bytes")
+            raise self.damaged(position, f"the trailer belongs to a file of {trailer.position + TRAILER_SIZE} bytes")
         return trailer
 
     def _read_info(self) -> Info:
@@ -256,7 +253,7 @@ class BackupReader:
         fields = self._json(position, data)
         shape = [type(field) for field in fields] if isinstance(fields, list) else []
         if shape != [str, int, int, str, int] or fields[4] < 0:
-            raise self.damaged(position, "the name of a file, or its size, is none")
+            raise self.damaged(position, "the name or the size of a file is invalid")
         return FileName(*fields[:4]), fields[4]
 
     def _json(self, position: int, data: bytes) -> Any:
@@ -276,7 +273,7 @@ class BackupReader:
             kind, size_bytes, stored = head[:4], int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:12], "big")
             ends = position + _FRAME_HEADER_SIZE + stored
             if len(head) < _FRAME_HEADER_SIZE or stored > _STORED_SIZE_BYTES_MAX or size_bytes > PIECE_SIZE_BYTES or ends > stop:
-                raise self.damaged(position, f"a frame of {stored} bytes, {size_bytes} when decompressed, cannot be")
+                raise self.damaged(position, f"a frame of {stored} bytes, {size_bytes} when decompressed, is impossible")
             payload = self._opened.read(stored, position + _FRAME_HEADER_SIZE)
             computed, wanted = crc32c(payload, crc32c(head[:12])), int.from_bytes(head[12:], "big")
             if digest is not None:
@@ -295,12 +292,12 @@ class BackupReader:
         except InvalidBatch as error:
             raise self.damaged(position, error.reason) from None
         if len(data) != size_bytes:
-            raise self.damaged(position, f"a frame holds {len(data)} bytes and says {size_bytes}")
+            raise self.damaged(position, f"a frame decompresses to {len(data)} bytes, its header says {size_bytes}")
         return data
 
 
 class _Frames:
-    """An iterator over frames that can be asked for the next one if it is of a kind."""
+    """An iterator over frames with a lookahead of one."""
 
     def __init__(self, frames: Iterator[tuple[int, bytes, bytes]]) -> None:
         self._frames = frames
@@ -314,7 +311,7 @@ class _Frames:
         return found
 
     def next_of(self, kind: bytes) -> bytes | None:
-        """The content of the next frame if it is of that kind; else it stays the next one."""
+        """The content of the next frame if it is of ``kind``; otherwise the iterator does not advance."""
         self._ahead = self._ahead or next(self._frames, None)
         if self._ahead is None or self._ahead[1] != kind:
             return None

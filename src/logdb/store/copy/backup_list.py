@@ -1,6 +1,6 @@
-"""The list in a backup: what a database consisted of, and which of it the file has.  Format: docs/backup.md.
+"""The list in a backup: the content of the database, and which of its files the backup has.  Format: docs/backup.md.
 
-Knows the JSON of the list, and that it may be hostile.  Does not know frames, nor files of a database.
+The JSON may be hostile: ``decode`` checks every value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from logdb.model import OFFSET_MAX, PARTITION_COUNT_MAX, SEGMENT_SIZE_BYTES_MAX,
 from logdb.segment.transaction_index import ENTRY_SIZE_BYTES
 
 Kind = Literal["log", "txnindex", "snapshot"]
-"""A segment's batches, its aborted transactions, the producers at an offset: what the file's name ends in."""
+"""The suffix of the file: a segment's batches, its aborted transactions, the producers at an offset."""
 
 KINDS = ("log", "txnindex", "snapshot")
 
@@ -29,9 +29,9 @@ _CRC_MAX = 2**32 - 1
 
 
 class Part(NamedTuple):
-    """A file of a partition that is no sealed segment's: of which kind, whose bytes, and whether the backup has it.
+    """A file of a partition that does not belong to a sealed segment.
 
-    ``base_offset`` is what its name begins with; ``crc`` is CRC-32C.
+    ``base_offset``: the number in its name.  ``crc``: CRC-32C.  ``stored``: the backup has it.
     """
 
     kind: Kind
@@ -43,10 +43,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ListedLog:
-    """One partition as of the backup.
+    """One partition at the time of the backup.
 
-    ``entry``: its recovery point is the end.  ``stored``: rows of ``sealed`` that the file has.  ``parts``: at most one of a
-    kind; a log without segments has none of kind "log".
+    ``entry``: its recovery point is the end.  ``stored``: the rows of ``sealed`` that the backup has.  ``parts``: at most one of
+    each kind; a log without segments has none of kind "log".
     """
 
     topic: TopicEntry
@@ -70,7 +70,7 @@ class ListedLog:
         return {segment: row for row, segment in enumerate(self.sealed)}
 
     def has(self, file: SegmentEntry | Part) -> bool | None:
-        """Whether the backup has a file; None where it does not list it, or lists it with other bytes."""
+        """Whether the backup has a file; None if the list lacks it, or has it with other content."""
         if isinstance(file, SegmentEntry):
             row = self.rows.get(file)
             return None if row is None else row in self.stored
@@ -85,7 +85,7 @@ class ListedLog:
 
 
 def encode(logs: Sequence[ListedLog]) -> dict[str, Any]:
-    """The list of a backup, as JSON has it; ``logs`` by topic and partition."""
+    """The list of a backup, as JSON; ``logs`` are sorted by topic and partition."""
     topics = {log.topic.name: log.topic for log in logs}
     rows = [[topic.name, topic.topic_id, topic.partition_count, topic.config] for topic in topics.values()]
     return {"topics": rows, "logs": [_encode_log(log) for log in logs]}
@@ -126,7 +126,7 @@ def _steps(numbers: Sequence[int]) -> list[int]:
 
 
 def _runs(rows: Iterable[int]) -> list[list[int]]:
-    """Rows that follow each other, as [first, count]."""
+    """Runs of consecutive rows, as [first, count]."""
     runs: list[list[int]] = []
     for row in rows:
         if runs and sum(runs[-1]) == row:
@@ -143,12 +143,12 @@ def decode(content: Any) -> list[ListedLog]:
     """The logs that a list names.
 
     Raises:
-        ValueError: It is not one; the text says what is wrong.
+        ValueError: The list is invalid; the text says why.
     """
     try:
         topics = [_topic(*row) for row in content["topics"]]
         if len({topic.name for topic in topics}) < len(topics) or len({topic.topic_id for topic in topics}) < len(topics):
-            raise ValueError("a topic is there twice")
+            raise ValueError("a topic is listed twice")
         logs, wanted = content["logs"], sum(topic.partition_count for topic in topics)
         if len(logs) != wanted:
             raise ValueError(f"{len(logs)} logs of topics with {wanted} partitions")
@@ -189,7 +189,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         generation=_number(fields["generation"]),
         clean_offset=_number(fields["clean_offset"]),
         segment_created_ms=_number(fields["segment_created_ms"]),
-        segment_append_ms=_number(fields.get("segment_append_ms", 0)),  # older backups have none
+        segment_append_ms=_number(fields.get("segment_append_ms", 0)),  # older backups lack it
         delete_horizon_ms=None if fields["delete_horizon_ms"] is None else _number(fields["delete_horizon_ms"]),
         recovery_segment=segment,
         recovery_offset=offset,

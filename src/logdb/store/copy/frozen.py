@@ -1,13 +1,11 @@
-"""A database frozen at one moment: what its partitions are, and files that no longer change.
+"""A database frozen at one moment: the state of its partitions, and files that no longer change.
 
-Knows how all partitions are captured at once, which files of a partition never change (sealed segments and
-their indexes), and what its directory has after a clean close.  Does not know what a database is frozen for: a
-snapshot, or a backup.
+The base of snapshots and backups: captures all partitions at once, links the files, and writes directories as after a clean close.
 
-    sealed segment      linked: it is never changed in place, and a link outlives its removal
-    active segment      linked as ``<base>.log.live``: it goes on growing, and counts up to the captured end only
-    sidecars            left out: whoever needs them has them made of a copy
-    everything else     written anew from what was captured
+    sealed segment      linked: it never changes, and a link outlives its removal
+    active segment      linked as ``<base>.log.live``: it still grows, and counts up to the captured end only
+    sidecars            left out: the copy can build them again
+    everything else     written from the captured state
 """
 
 import contextlib
@@ -33,7 +31,7 @@ from logdb.segment import transaction_index
 from logdb.segment.segment import Segment, segment_path
 from logdb.store import topic_file
 
-ROLL_SIZE_BYTES = 64 << 20  # an active segment over that is rolled, so that it need not be copied
+ROLL_SIZE_BYTES = 64 << 20  # a larger active segment is rolled, so that it need not be copied
 _CAPTURE_ORDER = {"__consumer_offsets": 0, "__transaction_state": 2}
 SEALED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 _LIVE = ".live"
@@ -42,18 +40,17 @@ if TYPE_CHECKING:
     from logdb.store.store import Store
 
 Tell = Callable[[str, int], None]
-"""Called with a path and how many bytes of it were copied since the last call."""
+"""Called with a path and the number of its bytes copied since the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenLog:
-    """One partition as of one moment.
+    """One partition at one moment.
 
-    ``entry``: its recovery point is the end.  ``origin``: its directory in the database, for messages.  ``directory``: where
-    the files of ``sealed`` are.  ``tail_path``: the
-    file of the segment that the end lies in, which counts up to the end only; None for a log without segments.
-    ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the ``.snapshot`` of producers at the end; None where
-    there never were any.  Both are empty where the files are there already.
+    ``entry``: its recovery point is the end.  ``origin``: the partition's directory in the database, for messages.  ``directory``:
+    where the files of ``sealed`` are.  ``tail_path``: the file of the segment with the end, which counts up to the end only; None
+    for a log without segments.  ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the producer ``.snapshot`` at the
+    end; None where the log never had producers.  Both are empty if ``directory`` has the files already.
     """
 
     topic: TopicEntry
@@ -68,7 +65,7 @@ class FrozenLog:
 
     @property
     def name(self) -> str:
-        """Of its directory in a database."""
+        """The name of its directory in a database."""
         return str(TopicPartition(self.topic.name, self.entry.partition))
 
     @property
@@ -77,15 +74,15 @@ class FrozenLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of its records."""
+        """The size of its records."""
         return sum(segment.size_bytes for segment in self.sealed) + (self.end.position if self.tail_path else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
-    """All of a database as of one moment.
+    """A whole database at one moment.
 
-    ``next_producer_id``: nobody has been given that one yet, nor a larger one.
+    ``next_producer_id``: this producer id and larger ones are not given out yet.
     """
 
     database_id: str
@@ -94,7 +91,7 @@ class Frozen:
 
     @property
     def size_bytes(self) -> int:
-        """Of all records."""
+        """The size of all records."""
         return sum(log.size_bytes for log in self.logs)
 
 
@@ -103,35 +100,35 @@ class Frozen:
 
 @contextlib.contextmanager
 def freeze(store: "Store") -> Iterator[Frozen]:
-    """The database as of one moment: no transaction's marker lies between the ends of two partitions.
+    """The database at one moment: no transaction's marker lies between the ends of two partitions.
 
-    While it lasts no file is removed or replaced.  Appends go on, and what they add lies behind the ends.
+    Until the block ends no file is removed or replaced.  Appends continue, behind the captured ends.
 
     Raises:
         CorruptionError: A partition is read-only because it is damaged.
-        DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
-        ReadOnly: With mode "r": the directory is written to, or was not closed cleanly.
+        DiskFull, WriteFailed, SyncFailed: A rolled segment could not be sealed.
+        ReadOnly: With mode "r": a process writes to the directory, or the last one did not close it cleanly.
     """
     if store.mode == "r":
         store.check_unchanging()
         yield _frozen(store, _capture(store))
         return
     store.check_open(writable=True)
-    store.settle()  # else a transaction would be whole in one partition, and open for good in another
+    store.settle()  # otherwise a transaction could be complete in one partition and open forever in another
     logs = _logs(store)
     for log in logs:
         if log.catch_up().written_position > ROLL_SIZE_BYTES:
             log.roll()
-    store.checkpoint([log for log in logs if log.take_sealing()])  # what takes long, before others have to wait
+    store.checkpoint([log for log in logs if log.take_sealing()])  # the slow part, before appends have to wait
     with store.still(lambda: _capture(store)) as captured:
         yield _frozen(store, captured)
 
 
 def _logs(store: "Store") -> list[Log]:
-    """Every log, in the order in which their ends are to be captured.
+    """Every log, in the order in which their ends are captured.
 
-    Committed offsets come first, so that none lies behind the end of what it speaks of; the states of
-    transactions come last, so that there is one for every transaction that has written something.
+    Committed offsets come first, so that none lies behind the captured end of its partition; transaction states come last, so that
+    there is one for every transaction with captured records.
     """
     topics, logs = sorted(store.catalogue.topics().values(), key=lambda topic: (_CAPTURE_ORDER.get(topic.name, 1), topic.name)), []
     for topic in topics:
@@ -154,14 +151,14 @@ def _frozen(store: "Store", captured: Sequence[tuple[Log, Captured]]) -> Frozen:
     for (log, state), segments in zip(captured, sealed, strict=True):
         if log.read_only_reason is not None:
             raise CorruptionError(log.directory, 0, f"the partition is damaged ({log.read_only_reason}); run logdb repair first")
-        last = -1 if state.view.active is None else state.view.active.base_offset  # it may have been rolled and sealed since
+        last = -1 if state.view.active is None else state.view.active.base_offset  # it may have been rolled and sealed meanwhile
         known = tuple(segment._replace(sidecar=None) for segment in segments if segment.base_offset < last)
         frozen.append(_freeze(topics[log.topic], entries[log.topic, log.partition], log.directory, state, known))
     return Frozen(database_id=store.database_id, next_producer_id=next_producer_id, logs=frozen)
 
 
 def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured, sealed: tuple[SegmentEntry, ...]) -> FrozenLog:
-    """One log as it was captured; ``sealed`` are the segments that lie before the one it ends in."""
+    """One captured log; ``sealed`` are the segments before the one with its end."""
     view, segment, epochs = state.view, state.view.active, state.view.epochs
     producers = None if segment is None else state.producers
     aborted = {} if segment is None else {segment.base_offset: transaction_index.summary(state.aborted)}
@@ -198,7 +195,7 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
 
     Raises:
         CorruptionError: A file is missing.
-        DiskFull, WriteFailed, SyncFailed: as they say.
+        DiskFull, WriteFailed, SyncFailed: see ``logdb.errors``.
     """
     names = _make_beside(io, log, directory)
     for segment in log.sealed:
@@ -215,19 +212,19 @@ def hold(io: IO, log: FrozenLog, directory: str) -> FrozenLog:
 
 
 def _make_beside(io: IO, log: FrozenLog, directory: str) -> set[str]:
-    """Make the directory that the files of ``log`` are to be in; returns the names of those that there are."""
+    """Make the directory for the files of ``log``; returns the names in its present one."""
     with changing(directory):
         io.mkdir(directory)
         return set(io.listdir(log.directory))
 
 
 def _suffixes(segment: SegmentEntry, names: set[str]) -> list[str]:
-    """Of the files of a sealed segment; it has to have a log, though it may not be there."""
+    """The suffixes of a sealed segment's files; ``.log`` even if it is missing."""
     return [suffix for suffix in SEALED_SUFFIXES if suffix == ".log" or segment_path("", segment.base_offset, suffix) in names]
 
 
 def _link_or_copy(io: IO, source: str, target: str, size_bytes: int | None = None) -> bool:
-    """Whether it was linked; else it was copied."""
+    """Whether the file was linked; otherwise it was copied."""
     try:
         linked = link_file(io, source, target)
     except FileNotFoundError:
@@ -246,11 +243,11 @@ def _size(io: IO, path: str) -> int:
 
 
 def copy(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
-    """Make ``directory``, with a copy of all that a partition has; sealed segments are held against their CRC.
+    """Make ``directory`` with a copy of the whole partition; the CRC of each sealed segment is checked.
 
     Raises:
         CorruptionError: A file is damaged, or missing.
-        DiskFull, WriteFailed, SyncFailed: as they say.
+        DiskFull, WriteFailed, SyncFailed: see ``logdb.errors``.
     """
     names = _make_beside(io, log, directory)
     for segment in log.sealed:
@@ -279,11 +276,11 @@ def _check_sealed(io: IO, log: FrozenLog, named: SegmentEntry, directory: str) -
 
 
 def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
-    """Write into ``directory``, which has the sealed segments, all that a partition has besides; all of it is synced.
+    """Write the rest of a partition into ``directory``, which has the sealed segments; all of it is synced.
 
     Raises:
         CorruptionError: A batch of the active segment is damaged.
-        DiskFull, WriteFailed, SyncFailed: as they say.
+        DiskFull, WriteFailed, SyncFailed: see ``logdb.errors``.
     """
     end = log.end
     if log.tail_path is not None:
@@ -310,7 +307,7 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
 
 
 def index_sealed(io: IO, directory: str, named: SegmentEntry, config: LogConfig) -> None:
-    """Write the indexes of a sealed segment, after walking its batches; raises CorruptionError where those are damaged."""
+    """Walk a sealed segment and write its indexes; raises CorruptionError where a batch is damaged."""
     segment = Segment(io, directory, named.base_offset, writable=False, index_interval_bytes=config.index_interval_bytes)
     try:
         segment.size_bytes = named.size_bytes
@@ -322,28 +319,29 @@ def index_sealed(io: IO, directory: str, named: SegmentEntry, config: LogConfig)
 
 
 def check_tail(io: IO, log: FrozenLog, path: str) -> Segment:
-    """Check every batch of an active segment, whose file is at ``path``, up to the end; the segment has its indexes in memory.
+    """Check every batch of the active segment in the file ``path``, up to the end; the segment returned has its indexes in memory.
 
     Raises:
-        CorruptionError: A batch is damaged, or they do not lead to the end.
+        CorruptionError: A batch is damaged, or the batches do not end at the captured end.
     """
     end, config = log.end, LogConfig.of(log.topic.config, "interval")
     segment = Segment(io, os.path.dirname(path), end.segment, writable=False, index_interval_bytes=config.index_interval_bytes)
-    segment.path = path  # it may have another name
+    segment.path = path  # the file may have another name
     segment.begin_at(0, end.segment)
     scanner = segment.scanner
     assert scanner is not None
     scanner.require(check_crc=True, epochs=log.epochs.entries or None)
     status = segment.scan_to(scanner, end.position)
     if (scanner.position, scanner.next_offset) != (end.position, end.offset):
-        reason = explain(status, scanner) if status is not Status.OK else f"offset {scanner.next_offset} instead of {end.offset} follows"
+        found = f"the batches end at offset {scanner.next_offset} instead of {end.offset}"
+        reason = found if status is Status.OK else explain(status, scanner)
         raise CorruptionError(segment_path(log.origin, end.segment), scanner.position, reason)
     segment.adopt(scanner)
     return segment
 
 
 def write_catalogue(io: IO, path: str, frozen: Frozen) -> tuple[int, int]:
-    """Make the catalogue of the database in ``path``, synced, without LMDB's lock file; returns size and CRC of its file."""
+    """Write the catalogue of the database in ``path``, synced, without LMDB's lock file; returns size and CRC of its file."""
     topics = {log.topic.name: log.topic for log in frozen.logs}
 
     def fill(txn: WriteTransaction) -> None:

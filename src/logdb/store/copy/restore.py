@@ -1,7 +1,6 @@
-"""``logdb.restore``: a database made of a snapshot, or of a backup and the increments onto it.
+"""``logdb.restore``: makes a database from a snapshot, or from a backup and its increments.
 
-Knows how a chain of backups becomes a directory.  Does not know bytes of the files: ``backup_file`` and
-``backup_list`` do.  Order and commit point: docs/backup.md, "Reading it".
+Order and commit point: docs/backup.md, "Reading it".  ``backup_file`` and ``backup_list`` have the format.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ def restore(sources: Sequence[str], target: str, *, io: IO | None = None, progre
     """Make a database in the new directory ``target``; see ``logdb.restore``."""
     io, target = io or IO(), os.path.abspath(target)
     if not sources:
-        raise ValueError("nothing to restore from was named")
+        raise ValueError("name a snapshot or backups to restore from")
     if len(sources) == 1 and os.path.isdir(sources[0]):
         return _restore_directory(io, os.path.abspath(sources[0]), target, progress)
     with contextlib.ExitStack() as opened:
@@ -64,7 +63,7 @@ def _restore_directory(io: IO, source: str, target: str, progress: Progress | No
 
 
 def _begun(log: FrozenLog) -> FrozenLog:
-    """A log with a new leader epoch at its end, which tells what was lost behind it from what will be written."""
+    """A log with a new leader epoch at its end, which separates lost records of the source from new ones of the copy."""
     if not log.epochs.entries:
         return log
     epochs = log.epochs.begun(log.epochs.latest + 1, log.end.offset)
@@ -72,7 +71,7 @@ def _begun(log: FrozenLog) -> FrozenLog:
 
 
 def _finish(io: IO, path: str, frozen: Frozen) -> Copied:
-    """The catalogue, and the ``LOCK`` of a database that was closed."""
+    """Write the catalogue, and the ``LOCK`` of a closed database."""
     size_bytes, crc = freezing.write_catalogue(io, path, frozen)
     lock = LockFile.acquire(io, os.path.join(path, "LOCK"))
     try:
@@ -95,7 +94,7 @@ def _chain(readers: list[BackupReader]) -> list[BackupReader]:
     full = [reader for reader in readers if reader.info.base is None]
     if len(full) != 1:
         where = full[1].path if full else readers[0].path
-        raise BackupMismatch(where, f"{len(full)} of the files are full backups; exactly one is needed, and the increments onto it")
+        raise BackupMismatch(where, f"{len(full)} of the files are full backups; name exactly one, and its increments")
     chain, left = full, [reader for reader in readers if reader.info.base is not None]
     while left:
         last = chain[-1]
@@ -109,7 +108,7 @@ def _chain(readers: list[BackupReader]) -> list[BackupReader]:
 
 
 class Wanted(NamedTuple):
-    """A file that is to be taken from a backup."""
+    """A file to read from a backup."""
 
     log: ListedLog
     size_bytes: int
@@ -117,12 +116,12 @@ class Wanted(NamedTuple):
 
 
 def _name(log: ListedLog) -> str:
-    """Of its directory in a database."""
+    """The name of the log's directory in a database."""
     return str(TopicPartition(log.topic.name, log.entry.partition))
 
 
 def _check_part(io: IO, directory: str, part: Part) -> None:
-    """See that a file holds what its kind says; raises CorruptionError.  An active segment is walked elsewhere."""
+    """Check a file's content by its kind; raises CorruptionError.  ``freezing.complete`` walks the active segment."""
     if part.kind == "txnindex":
         transaction_index.load(io, segment_path(directory, part.base_offset, ".txnindex"))
     elif part.kind == "snapshot":
@@ -156,7 +155,7 @@ class Restoration:
     # ------------------------------------------------------------ which file of the chain has what
 
     def _wanted(self) -> list[dict[FileName, Wanted]]:
-        """For each backup of the chain, the files to be taken from it."""
+        """For each backup of the chain, the files to read from it."""
         wanted: list[dict[FileName, Wanted]] = [{} for _ in self._chain]
         for log in self._logs:
             for segment in log.sealed:
@@ -180,12 +179,12 @@ class Restoration:
             if stored is None:
                 break
         reader = self._chain[number]
-        raise reader.damaged(reader.list_position, f"{_name(log)}: {file} is in none of the files")
+        raise reader.damaged(reader.list_position, f"{_name(log)}: no file has {file}")
 
     # ------------------------------------------------------------ the files themselves
 
     def _take(self, reader: BackupReader, wanted: dict[FileName, Wanted], path: str) -> None:
-        """Read one backup whole, and write what is wanted of it."""
+        """Read a whole backup, and write the wanted files."""
         left = dict(wanted)
         for name, size_bytes, pieces in reader.files():
             found = left.pop(name, None)
@@ -200,7 +199,7 @@ class Restoration:
             if crc != found.crc:
                 raise reader.damaged(reader.list_position, f"{name} has the CRC {crc:08x}, the list says {found.crc:08x}")
         if left:
-            raise reader.damaged(reader.list_position, f"{next(iter(left))} is listed, but not there")
+            raise reader.damaged(reader.list_position, f"{next(iter(left))} is in the list, but not in the file")
 
     def _write(self, target: str, pieces: Iterable[Buffer]) -> int:
         """Write a file, synced; returns its CRC-32C."""
@@ -216,7 +215,7 @@ class Restoration:
         return crc
 
     def _complete(self, listed_log: ListedLog, directory: str) -> FrozenLog:
-        """Make of the segments in ``directory`` all that a partition has."""
+        """Write the rest of a partition into ``directory``, which has the segments."""
         entry, topic = listed_log.entry, listed_log.topic
         tail_path = segment_path(directory, listed_log.end.segment) if listed_log.has_segments else None
         log = _begun(

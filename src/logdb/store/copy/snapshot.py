@@ -1,12 +1,12 @@
 """``db.snapshot``: a frozen copy of a database, made while it is written to.
 
-Knows in what order a snapshot is made and becomes durable.  Does not know which files of a partition change.
+The steps:
 
-    1. what waits is written, active segments over 64 MiB are rolled, what was rolled is sealed
-    2. alone in the transaction gate: where every partition ends
-    3. no file may go: links to all of them, in the directory that is being built beside the target
-    4. from here on the source does as it likes: active segments are copied up to their ends, small files written
-    5. the catalogue, then ``SNAPSHOT``, then the directories: synced
+    1. buffered records are written, active segments over 64 MiB are rolled, rolled segments are sealed
+    2. in the transaction gate, alone: the end of every partition is captured
+    3. while no file may be removed: all files are linked into a directory built beside the target
+    4. the source continues: active segments are copied up to their captured ends, small files are written
+    5. the catalogue, then ``SNAPSHOT``, then the directories are synced
     6. the directory is renamed to the target: the commit point
 """
 
@@ -50,9 +50,9 @@ def snapshot(store: "Store", target: str, progress: Progress | None = None) -> C
 
 @contextlib.contextmanager
 def held(store: "Store") -> Iterator[Frozen]:
-    """The database as of now, its files linked in a directory of its own that goes afterwards.
+    """The database at this moment; its files are linked in a temporary directory until the block ends.
 
-    A database that was opened for reading is taken as it lies, since nobody writes to it.
+    A database that is open for reading is used as it is, since no process writes to it.
     """
     if store.mode == "r":
         with freezing.freeze(store) as current:
@@ -73,7 +73,7 @@ def held(store: "Store") -> Iterator[Frozen]:
 
 
 def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progress | None) -> Copied:
-    """Complete the directories in ``path``, copying what is not there yet, and write catalogue and mark."""
+    """Complete the directories in ``path``, copy the files that were not linked, and write the catalogue and ``SNAPSHOT``."""
     tell = _teller(frozen, path, progress)
     for log in frozen.logs:
         directory = os.path.join(path, log.name)
@@ -89,7 +89,7 @@ def _write(io: IO, frozen: Frozen, path: str, created_ms: int, progress: Progres
 
 
 def _teller(frozen: Frozen, path: str, progress: Progress | None) -> freezing.Tell:
-    """What counts the bytes that are copied, for ``progress``."""
+    """A function that counts the copied bytes for ``progress``."""
     done, total = 0, sum(_size_to_copy(log, path) for log in frozen.logs)
 
     def tell(file: str, size_bytes: int) -> None:
@@ -102,6 +102,6 @@ def _teller(frozen: Frozen, path: str, progress: Progress | None) -> freezing.Te
 
 
 def _size_to_copy(log: FrozenLog, path: str) -> int:
-    """Bytes of records that are not linked."""
+    """Bytes of segments that were not linked."""
     linked = os.path.dirname(log.directory) == path
     return log.end.position if linked and log.tail_path else 0 if linked else log.size_bytes

@@ -3,8 +3,7 @@
 import pytest
 
 from logdb.client.consumer.assignors import ASSIGNORS
-from logdb.client.consumer.membership import Membership
-from logdb.client.consumer.sticky_user_data import StickyUserData
+from logdb.client.consumer.membership import Membership, StickyUserData
 from logdb.errors import DiskFull, FencedInstance, InconsistentProtocol, InvalidGroup
 from logdb.model import TopicPartition
 from support.group_session import GroupSession

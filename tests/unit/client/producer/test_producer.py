@@ -537,7 +537,7 @@ def test_a_sender_that_waits_goes_on_when_there_is_room(make, session):
 
 def test_a_record_larger_than_all_memory_is_refused_at_once(make):
     producer = make(buffer_memory=2000, batch_size=1000, max_block_ms=FOREVER_MS)
-    with pytest.raises(BufferExhausted, match=r"a record that takes .* bytes never fits into buffer_memory=2000") as caught:
+    with pytest.raises(BufferExhausted, match=r"a record of .* bytes never fits into buffer_memory=2000") as caught:
         producer.send("t", bytes(3000))
     assert not caught.value.retriable
 
@@ -596,7 +596,7 @@ def test_callbacks_may_send_but_not_flush(make, session):
     producer.send("t", b"0", on_delivery=chain)
     while not told:
         producer.flush()
-    assert told == ["flush() was called by a callback of the producer, and would wait for it"]
+    assert told == ["flush() was called by a callback of the producer, and would wait for itself"]
     assert values(session) == [b"%d" % number for number in range(6)]
 
 

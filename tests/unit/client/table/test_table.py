@@ -332,7 +332,7 @@ def test_a_view_that_is_damaged_is_made_anew(db, reads):
     damage()
     assert table["a"] == b"1"
     damage()
-    with pytest.raises(ReadFailed, match="made anew") as caught:
+    with pytest.raises(ReadFailed, match="rebuilt") as caught:
         list(table.items())
     assert caught.value.retriable
     assert texts(table) == {"a": "1", "b": "1"}

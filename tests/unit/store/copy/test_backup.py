@@ -319,7 +319,7 @@ def test_chains_that_are_none(db, tmp_path):
         with pytest.raises(BackupMismatch):
             logdb.restore([tmp_path / name for name in names], tmp_path / "restored")
         assert not (tmp_path / "restored").exists()
-    with pytest.raises(ValueError, match="nothing to restore"):
+    with pytest.raises(ValueError, match="name a snapshot or backups"):
         logdb.restore([], tmp_path / "restored")
 
 

@@ -131,7 +131,7 @@ def test_every_length_but_the_whole_is_damage(tmp_path):
     with pytest.raises(BackupDamaged, match="whole trailer"):
         read(tmp_path / "cut")
     (tmp_path / "cut").write_bytes(whole + whole)
-    with pytest.raises(BackupDamaged, match="the trailer is that of a file"):
+    with pytest.raises(BackupDamaged, match="the trailer belongs to a file"):
         read(tmp_path / "cut")
 
 

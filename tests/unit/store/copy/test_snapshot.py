@@ -239,7 +239,7 @@ def test_target_that_is_empty_or_has_no_parents_yet(db, tmp_path):
 
 def test_target_within_the_database(db, tmp_path):
     for inside in (tmp_path / "db", tmp_path / "db" / "t-0" / "snapshot"):
-        with pytest.raises(TargetInside, match=f"{inside} lies inside of the database {tmp_path}"):
+        with pytest.raises(TargetInside, match=f"{inside} lies inside the database {tmp_path}"):
             db.snapshot(inside)
 
 

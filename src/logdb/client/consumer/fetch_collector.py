@@ -1,10 +1,8 @@
-"""What a consumer's application gets: lists of records, or runs to iterate over, deserialized and shown to interceptors.
+"""Collects fetched records for the application: lists, or runs to iterate over, deserialized and passed to interceptors.
 
-Knows what the application has looked at: positions are behind that, whatever was read ahead.  Does not know how records
-are read (``fetching``), nor what a consumer waits for.
-
-Records that nobody changes go from the log's C iterator to the application without being touched.  Those that are finished
-here come in lists; what of a list was iterated over is what its iterator has not left.
+A position is behind the last record that the application has seen; records read ahead of it do not count.  Records that need no
+deserializer and no interceptor go from the log's C iterator to the application untouched.  Others come in lists; in
+iteration, a list's iterator shows which of its records the application has seen.
 """
 
 import contextlib
@@ -21,11 +19,11 @@ from logdb.errors import LogdbError, SerializationError
 from logdb.model import OffsetAndMetadata, TopicPartition
 
 
-class Finishing:
-    """What a consumer's options make of records.
+class RecordTransform:
+    """Deserializers and interceptors of a consumer.
 
     Attributes:
-        needed: Whether that is anything at all.
+        needed: Whether there are any.
     """
 
     def __init__(self, key: serde.Deserializer | None, value: serde.Deserializer | None, interceptors: Sequence[Interceptor]) -> None:
@@ -37,7 +35,7 @@ class Finishing:
         """All records up to the first that cannot be deserialized.
 
         Raises:
-            SerializationError: It is the first; the cause is the deserializer's own error.
+            SerializationError: It is the first record; the cause is the deserializer's own error.
         """
         key, value = self._key, self._value
         if key is None and value is None:
@@ -56,7 +54,7 @@ class Finishing:
         return done
 
     def intercept(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """What is left when all interceptors have seen them; raises whatever one of them does."""
+        """The records after all interceptors; raises their exceptions."""
         for interceptor in self._interceptors:
             seen = interceptor.on_consume(records)
             if not isinstance(seen, list):
@@ -69,8 +67,8 @@ def _made(deserializer: Callable[[Any], Any] | None, data: bytes | None) -> Any:
     return data if deserializer is None else deserializer(data)
 
 
-class Handed(NamedTuple):
-    """A list of records that iteration is in the middle of."""
+class ListIteration(NamedTuple):
+    """A list of records during an iteration over it."""
 
     cursor: Cursor
     before: OffsetAndMetadata  # the position of its first record
@@ -78,7 +76,7 @@ class Handed(NamedTuple):
     iterator: Iterator[AnyRecord]
 
     def position(self) -> OffsetAndMetadata:
-        """Behind the last record that was looked at."""
+        """The position behind the last record seen."""
         left = length_hint(self.iterator)
         if not left:
             return self.cursor.position()
@@ -86,42 +84,42 @@ class Handed(NamedTuple):
         return OffsetAndMetadata(self.records[seen].offset, self.records[seen - 1].leader_epoch if seen else self.before.leader_epoch)
 
     def last(self) -> OffsetAndMetadata:
-        """Of the record that was looked at last; of the first, if none was."""
+        """The position of the last record seen; of the first, if none was."""
         seen = len(self.records) - length_hint(self.iterator)
         if seen < 2:
             return self.before
         return OffsetAndMetadata(self.records[seen - 1].offset, self.records[seen - 2].leader_epoch)
 
     def take_back(self) -> None:
-        """Let the cursor go on with the records that were not looked at, and iteration with other ones."""
+        """Move the cursor back to the records that were not seen, and end the iteration."""
         if length_hint(self.iterator):
             position = self.position()
             self.records.clear()
             self.cursor.seek(position.offset, position.leader_epoch, earned=True)
 
 
-class Feed:
+class FetchCollector:
     """Records out of a consumer's cursors, in turn."""
 
-    def __init__(self, fetcher: Fetcher, finishing: Finishing, *, remembering: bool = False) -> None:
-        """``remembering``: keep in mind what ``finished`` has to know."""
-        self._fetcher, self._finishing, self._remembering = fetcher, finishing, remembering
-        self._handed: Handed | None = None
-        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where what was given last, by ``take`` or as a run, begins
-        self._running: Cursor | None = None  # the run that is iterated over
+    def __init__(self, fetcher: Fetcher, transform: RecordTransform, *, remembering: bool = False) -> None:
+        """``remembering``: keep what ``processed_positions`` needs."""
+        self._fetcher, self._transform, self._remembering = fetcher, transform, remembering
+        self._iteration: ListIteration | None = None
+        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where the last result of ``take``, or the run, begins
+        self._running: Cursor | None = None  # the run of the present iteration
 
     def take(self, count_max: int) -> dict[TopicPartition, list[AnyRecord]]:
-        """Of all partitions together, at most ``count_max``.
+        """Records of all partitions, at most ``count_max`` in total.
 
         Raises:
-            whatever reading or finishing raises, unless there is something from the partitions before: then the next call
-            comes to that first.
+            any exception of reading, deserializers or interceptors, unless earlier partitions have records: then the next call
+                begins with the failed one.
         """
         taken: dict[TopicPartition, list[AnyRecord]] = {}
         for cursor in self._fetcher.round():
             before = cursor.position() if self._remembering else None
             try:
-                records = self._finished(cursor, count_max)
+                records = self._transformed(cursor, count_max)
             except Exception:
                 self._fetcher.begin_with(cursor)
                 if not taken:
@@ -145,73 +143,73 @@ class Feed:
                 before = cursor.offset
                 begun = cursor.position()
                 if (run := self._run(cursor, count_max)) is not None:
-                    handed = self._handed
+                    iteration = self._iteration
                     self._begun, self._running = {cursor.partition: begun}, cursor
                     yield run
                     self._begun, self._running = {}, None
-                    if self._handed is handed:  # no other iteration has begun meanwhile
-                        self._handed = None
+                    if self._iteration is iteration:  # no other iteration has begun
+                        self._iteration = None
                     cursor.end_run()
                     seen = seen or cursor.offset != before
 
     def _run(self, cursor: Cursor, count_max: int) -> Iterator[AnyRecord] | None:
-        if self._finishing.needed:
-            return None if (handed := self._hand_out(cursor, count_max)) is None else handed.iterator
+        if self._transform.needed:
+            return None if (iteration := self._hand_out(cursor, count_max)) is None else iteration.iterator
         try:
             return cursor.run(count_max)
         except Exception:
             self._fetcher.begin_with(cursor)
             raise
 
-    def hand_out(self, count_max: int) -> Handed | None:
-        """A list of one partition, whose records count as read one by one as they are looked at; None if there is none."""
+    def hand_out(self, count_max: int) -> ListIteration | None:
+        """A list of one partition, whose records count as read one by one as its iterator returns them; None without records."""
         self.take_back()
-        self.finish()
+        self.mark_processed()
         for cursor in self._fetcher.round():
-            if (handed := self._hand_out(cursor, count_max)) is not None:
-                self._begun, self._running = {cursor.partition: handed.before}, cursor
-                return handed
+            if (iteration := self._hand_out(cursor, count_max)) is not None:
+                self._begun, self._running = {cursor.partition: iteration.before}, cursor
+                return iteration
         return None
 
-    def _hand_out(self, cursor: Cursor, count_max: int) -> Handed | None:
+    def _hand_out(self, cursor: Cursor, count_max: int) -> ListIteration | None:
         before = cursor.position()
         try:
-            records = self._finished(cursor, count_max)
+            records = self._transformed(cursor, count_max)
         except Exception:
             self._fetcher.begin_with(cursor)
             raise
         if not records:
             return None
-        self._handed = Handed(cursor, before, records, iter(records))
-        return self._handed
+        self._iteration = ListIteration(cursor, before, records, iter(records))
+        return self._iteration
 
-    def _finished(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
-        """The next records of one partition, as the application gets them; the cursor is behind them."""
-        if not self._finishing.needed:
+    def _transformed(self, cursor: Cursor, count_max: int) -> list[AnyRecord]:
+        """The next records of one partition, deserialized and intercepted; the cursor is behind them."""
+        if not self._transform.needed:
             return cast(list[AnyRecord], cursor.take(count_max))
         before = cursor.position()
         taken = cursor.take(count_max)
         if not taken:
             return []
         try:
-            done = self._finishing.deserialize(taken)
-            if len(done) < len(taken):  # the next call comes to the one that cannot be deserialized
+            done = self._transform.deserialize(taken)
+            if len(done) < len(taken):  # the next call begins with the one that cannot be deserialized
                 cursor.seek(taken[len(done)].offset, taken[len(done) - 1].leader_epoch, earned=True)
-            return self._finishing.intercept(done)
+            return self._transform.intercept(done)
         except Exception:
             cursor.seek(taken[0].offset, before.leader_epoch, earned=True)
             raise
 
-    def finish(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        """The application has done with what it was given; or has committed these offsets itself."""
+    def mark_processed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """The application has processed all returned records; or it has committed these offsets itself."""
         if offsets is None:
             self._begun, self._running = {}, None
         for partition, begun in list(self._begun.items()):
             if offsets is not None and partition in offsets and offsets[partition].offset > begun.offset:
                 self._begun[partition] = offsets[partition]
 
-    def finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions before what the application may be in the middle of: the lists that it was given last, or the record."""
+    def processed_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Positions before the records that the application may be processing: the last lists, or the last record."""
         positions = self.positions()
         for partition, begun in self._begun.items():
             at = positions.get(partition)
@@ -221,27 +219,27 @@ class Feed:
         return positions
 
     def _last(self, cursor: Cursor, at: OffsetAndMetadata) -> OffsetAndMetadata:
-        """The position of the record that was looked at last in a run, which is at ``at`` by now."""
-        if self._handed is not None and self._handed.cursor is cursor:
-            return self._handed.last()
+        """The position of the last record seen in a run, whose cursor is at ``at`` by now."""
+        if self._iteration is not None and self._iteration.cursor is cursor:
+            return self._iteration.last()
         with contextlib.suppress(LogdbError):
             return OffsetAndMetadata(at.offset - 1, cursor.log.epoch_at(at.offset - 2))
         return OffsetAndMetadata(at.offset - 1)
 
     def take_back(self) -> None:
-        """What was handed out and not looked at is read again."""
-        if self._handed is not None:
-            self._handed.take_back()
-            self._handed = None
+        """Read again the records that were returned and not seen."""
+        if self._iteration is not None:
+            self._iteration.take_back()
+            self._iteration = None
 
     def position(self, cursor: Cursor) -> OffsetAndMetadata:
-        """Behind what was looked at."""
-        handed = self._handed
-        return handed.position() if handed is not None and handed.cursor is cursor else cursor.position()
+        """The position behind the last record seen."""
+        iteration = self._iteration
+        return iteration.position() if iteration is not None and iteration.cursor is cursor else cursor.position()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Of all partitions that have one."""
+        """The positions of all partitions that have one."""
         positions = self._fetcher.positions()
-        if self._handed is not None:
-            positions[self._handed.cursor.partition] = self._handed.position()
+        if self._iteration is not None:
+            positions[self._iteration.cursor.partition] = self._iteration.position()
         return positions
