@@ -93,6 +93,18 @@ class Broker:
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
     The method that carries a request out has the request's name, and its fields as arguments.
+
+    ==================== ================== ====================== ==========================================================
+    field                changed by         under                  to be trusted
+    ==================== ================== ====================== ==========================================================
+    ``_groups``,         ``Shards``         their own locks        always; a shard is loaded at its first use, or by
+    ``_transactions``                                              ``load_coordinator``
+    ``_peers``           nothing            none                   always; on a single node every call ends in this process
+    ``_producer_ids``    new producers      ``_producer_ids_lock`` always; the rest of a block is lost at a close
+    ``_served_defaults``, ``serve_topics``  none                   for topics that are created after that
+    ``_told_defaults``
+    ``events``           the metadata       its own lock           once a change is durable
+    ==================== ================== ====================== ==========================================================
     """
 
     def __init__(

@@ -1,10 +1,8 @@
-"""Transactions that an earlier process left open in a log: each is ended before anybody reads on.
+"""Dangling transactions, which an earlier process left open in a log: each is ended before the log is read.
 
-Knows logs, and that a coordinator says whose transaction it will end by itself.  Does not know states.
-
-A coordinator that is loaded completes what was prepared, and aborts what was not.  What it does not know of is ended here:
-at level ``interval`` a power cut may keep a transaction's records and lose the note that it had begun, or lose its marker
-and keep the note that it is complete.
+A coordinator that is loaded completes the prepared transactions and aborts the ongoing ones.  Transactions that no coordinator
+knows are ended here: at level ``interval`` a power cut may keep a transaction's records and lose the record that it has begun,
+or lose its marker and keep the record that it is complete.
 
     opened ──► first use of a log: its open transactions ──► their coordinators are loaded ──► unknown to them: ended as
           │                                                                                    decided, else aborted
@@ -29,7 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 class DanglingTransactions:
-    """What is to be settled before a log is used, a snapshot is made, or decisions are compacted."""
+    """Settles logs before their first use, before a snapshot, and before decisions are compacted.
+
+    ================ =============== ========== ===========================================================
+    field            changed by      under      to be trusted
+    ================ =============== ========== ===========================================================
+    ``_settled``     settle          ``_lock``  a log in it has no dangling transaction, and never will
+    ``_all_settled`` settle_all      no lock    once True
+    ================ =============== ========== ===========================================================
+    """
 
     def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
         self._storage, self._peers, self._markers = storage, peers, markers
@@ -39,7 +45,7 @@ class DanglingTransactions:
         self._thread: threading.Thread | None = None
 
     def settle(self, log: ReplicaLog) -> None:
-        """End what is left open in ``log``, once; one that is damaged is left as it is, and can be read."""
+        """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read."""
         name = TopicPartition(log.topic, log.partition)
         if name in self._settled or log.read_only_reason is not None:
             return

@@ -1,7 +1,6 @@
-"""How a transaction was decided, looked up in ``__transaction_state`` after the coordinator has gone on.
+"""The decision on an earlier transaction, looked up in ``__transaction_state`` after its coordinator has gone on.
 
-Knows the records of that topic, and that the decision of a transaction has the epoch after that of its records (KIP-890).
-Does not know who asks, nor what is done about it.
+The decision of a transaction has the epoch after that of its records (KIP-890).
 
 A decision is durable before any marker is written, and stays in the log until all of its markers are durable: the
 partition is not compacted before everything else is synced (``store.writer``).

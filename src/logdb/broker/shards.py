@@ -1,6 +1,10 @@
-"""The shards of one internal topic, by the name of what they keep.
+"""The shards of one internal topic: which shard keeps a name, and which of them this node coordinates.
 
-Knows the topic, and that it is made when it is first needed.  Does not know what its coordinators do.
+The topic is created at its first use.  A shard is loaded at its first use, or when this node is told that it leads the partition;
+it is dropped when the node resigns.  Each of these has a leader epoch, and an older one is ignored:
+
+    (unknown) ──► first use, in the epoch of the metadata ──► coordinates ◄──► resigned
+        └──────── load: a higher epoch; resign: the same or a higher one ─────────┘
 """
 
 import contextlib

@@ -20,8 +20,8 @@ carries out what it returns, under the shard's lock, in this order:
 The lock is not held while waiting in 4; the next event may be handled meanwhile.  A reply to a ticket that is no longer
 waited for is dropped.
 
-On opening, the runner replays the partition through ``apply`` and ``apply_marker``, then carries out ``recover``.  If that
-fails, the shard is not open yet: the next call begins anew with an empty coordinator.
+A shard that is loaded is replayed through ``apply`` and ``apply_marker``; then the runner carries out ``recover``.  A shard that
+resigns is dropped with its state: the coordinator that another load makes knows what the partition says.
 """
 
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ class Effects(NamedTuple):
     records: tuple[StateRecord, ...] = ()
     producer: ProducerIdAndEpoch | None = None
     sync: bool = False
-    deferred: bool = False  # the records tell a replay nothing that it would not find out: they can wait
+    deferred: bool = False  # replay does not need these records: they are appended with the next ones, or soon
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     actions: tuple[Action, ...] = ()
