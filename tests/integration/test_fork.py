@@ -276,7 +276,8 @@ def all_locks(db: logdb.Database) -> list:
 
 
 def vars_of(log: logdb.Log) -> list:
-    return [*vars(log).values(), *(vars(log._transactions).values() if log._transactions is not None else ())]
+    transactions = getattr(log, "_transactions", None)  # a tail has none
+    return [*vars(log).values(), *(vars(transactions).values() if transactions is not None else ())]
 
 
 @pytest.mark.parametrize("mode", ["a", "r"])
