@@ -9,6 +9,8 @@ the other.  The steps:
    member had to give one up; then all others.  A partition goes back to the member that a later generation took it
    from, if that helps.  Two members never exchange partitions of one topic: a partition that moved from A to B moves back
    before another one moves from B to A.
+
+``assignors.assign_cooperatively`` holds a partition back until its former member has let it go.
 4. If the balance is no better than before step 3, step 3 is undone.
 
 Ties are decided by the smallest name, so that all leaders compute the same result.
