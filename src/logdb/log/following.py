@@ -9,6 +9,7 @@ Threading: any number of threads; the gate of the batch builder is held while an
 then ``_segments_lock``.
 """
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,9 +26,13 @@ from logdb.model import Buffer
 if TYPE_CHECKING:
     from logdb.log.log import Log
 
+_EPOCH_MAX = 2**31 - 1
+
 
 def begin_epoch(log: "Log", epoch: int) -> int:
     """See ``Log.begin_epoch``."""
+    if not 0 <= operator.index(epoch) <= _EPOCH_MAX:
+        raise ValueError(f"epoch={epoch}: allowed is [0, {_EPOCH_MAX}]")
 
     def begin(start_offset: int) -> int:
         known = log.view.epochs

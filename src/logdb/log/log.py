@@ -373,6 +373,7 @@ class Log(BatchBuilder, ReadableLog):
             The offset that it begins at.
 
         Raises:
+            ValueError: The epoch is not in [0, 2^31 - 1].
             FencedLeaderEpoch: The log knows this epoch already, or a newer one.
             DiskFull, WriteFailed: Nothing has begun.
             SyncFailed, Closed, ReadOnly, Forked: as ``flush``.

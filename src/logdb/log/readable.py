@@ -338,13 +338,13 @@ class ReadableLog:
             self._readable_end(offset)
             self._check_lineage(view, offset)
             limit = self._limit(committed)
+            view = self.view  # before the caller holds a record: meanwhile the log may be cut off, and grow again
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            view = self.view
-            offset = max(offset, limit, view.start_offset)  # past what is never handed out
+            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, committed):
                 return
 
