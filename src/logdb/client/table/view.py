@@ -140,7 +140,7 @@ class TopicView:
         if state is None or state.topic_id != topic.topic_id:
             self._drop()
             view = self._open_view(topic.topic_id)
-            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=now_ms)
+            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=-_LOOK_MS)
             self._state = state
             try:
                 state.positions = view.positions()
