@@ -630,7 +630,7 @@ class Log(BatchBuilder, ReadableLog):
         with self._sync_lock:
             with self._segments_lock:
                 active, offset = self.view.active, self.view.written_offset
-                if self._closed or active is None or not self.view.written_position or end_offset not in (None, offset):
+                if self._closed or self.interrupted or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
                     self._make_whole(active)

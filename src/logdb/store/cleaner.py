@@ -228,6 +228,8 @@ class Cleaner:
         """One pass over one log; returns whether it made progress and there is more to do."""
         from logdb.log.cleaner import Compaction
 
+        if log.read_only_reason is not None:  # of an interrupted truncation the catalogue says nothing
+            return False
         self._host.finish_replacements(log)
         work = self._work(name, log)
         expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()

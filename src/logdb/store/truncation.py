@@ -57,6 +57,7 @@ class Truncations:
         """See ``Store.truncate_to``."""
         with self._cleaner.alone(TopicPartition(log.topic, log.partition), wait=True):
             self._finish_interrupted(log)
+            self._replacer.finish_of(log)
             while (end_offset := self._try_truncate(log, offset, high_watermark)) is None:
                 pass
             return end_offset
@@ -65,6 +66,7 @@ class Truncations:
         """See ``Store.begin_anew``."""
         with self._cleaner.alone(TopicPartition(log.topic, log.partition), wait=True):
             self._finish_interrupted(log)
+            self._replacer.finish_of(log)
             self._alone(log, lambda: self._empty(log, offset))
 
     # ------------------------------------------------------------ cutting off

@@ -475,3 +475,60 @@ def test_what_was_committed_is_finished(tmp_path, io, what, closed):
         assert again.log("t").end_offset == end
         assert again.log("t").read_only_reason is None
     assert logdb.verify(tmp_path / "db").ok
+
+
+def keyed(db, count=200, **config):
+    log = made(db, **SMALL, **{"cleanup.policy": "compact"} | config)
+    log.append_many([b"value %d" % number for number in range(count)], [b"key %d" % (number % 7) for number in range(count)])
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_compaction_that_was_committed_is_finished_first(tmp_path, io, anew):
+    db = opened(tmp_path / "db", io=io)
+    log = keyed(db)
+    io.fail("rename", path=".cleaned")
+    with pytest.raises(WriteFailed):
+        db._store.compact("t")
+    io.heal()
+    assert any(segment.suffix for segment in log.segments)
+    kept = [record for record in values(log) if record is not None]
+    assert kept
+    if anew:
+        db._store.begin_anew("t", 0, 0)
+        kept = []
+    else:
+        assert cut(db, 199) <= 199
+        kept = [value for value in values(log) if value is not None]
+        assert b"value 193" in kept
+    log.append_many([b"new"] * 3, [b"new"] * 3)
+    db._store.writer.finish_interrupted()
+    assert values(log) == [*kept, b"new", b"new", b"new"]
+    assert not db._store.catalogue.intents()
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == [*kept, b"new", b"new", b"new"]
+
+
+@pytest.mark.parametrize("lag", [{}, {"max.compaction.lag.ms": 200}])
+def test_a_log_whose_truncation_was_interrupted_is_not_compacted(tmp_path, io, lag):
+    now = [NOW]
+    db = opened(tmp_path / "db", io=io, clock=lambda: now[0])
+    log = keyed(db, **{"min.compaction.lag.ms": 100}, **lag)
+    db._store.checkpoint([log])
+    io.fail("unlink", path=".log")
+    with pytest.raises(WriteFailed):
+        cut(db, 120)
+    io.heal()
+    assert log.interrupted
+    before = sorted(os.listdir(log.directory))
+    now[0] += 1_000
+    db._store.writer.cleaner._round()
+    assert sorted(os.listdir(log.directory)) == before
+    assert [intent.kind for _, intent in db._store.catalogue.intents()] == ["truncate"]
+    end = cut(db, 0)
+    assert (end, values(log)) == (0, [])
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
