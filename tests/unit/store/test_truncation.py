@@ -10,6 +10,7 @@ import logdb
 from logdb.errors import (
     Closed,
     CloseIncomplete,
+    CorruptionError,
     DiskFull,
     LogdbError,
     LogTruncated,
@@ -742,3 +743,40 @@ def test_batches_of_a_leader_that_waited_follow_on_what_is_known_by_then(tmp_pat
     assert log.follow_append(batch([b"1"], 7, 0, 1, base_offset=1)) == range(1, 2)
     assert [producer[0] for producer in producers_of(log)] == [7]
     assert_known(tmp_path, db)
+
+
+def test_a_batch_that_is_missing_is_corruption(db, monkeypatch):
+    log = made(db)
+    log.append_many([b"0"])
+    monkeypatch.setattr("logdb.log.truncation.SegmentReader.read", lambda self, size_bytes: None)
+    with pytest.raises(CorruptionError, match="no batch at offset 0"):
+        cut(db, 0)
+    monkeypatch.undo()
+    assert values(log) == [b"0"]
+
+
+def test_a_store_that_is_closing_cuts_off_nothing(db):
+    log = made(db)
+    log.append_many([b"0"])
+    db._store.writer.cleaner.stop()
+    with pytest.raises(Closed, match=r"the database is being closed$"):
+        cut(db, 0)
+
+
+def test_a_log_beside_its_writer_is_not_changed(tmp_path, db):
+    made(db).append_many([b"0"])
+    db.flush()
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        log = reader._store.log("t", 0)
+        for change in (lambda: log.move_high_watermark(0, leader_epoch=1), log.roll):
+            with pytest.raises(ReadOnly):
+                change()
+        assert values(log) == [b"0"]
+
+
+def test_an_end_below_the_high_watermark_is_not_refused(db):
+    log = made(db)
+    log.append_many([b"0"])
+    log.append_many([b"1"])
+    log.move_high_watermark(2, leader_epoch=1)
+    assert cut(db, 1) == log.high_watermark == 1
