@@ -3,8 +3,8 @@
 Knows the catalogue, locks and the order of the steps (docs/durability.md, "Leaders and followers").  Does not know
 what is in a segment (``log.truncation``), nor how the steps behind the commit are done again (``replacement_intent``).
 
-    .cleaned files synced -> appends wait -> recovery-point removed, .snapshot synced, the directory synced
-    -> the catalogue has the new end and the intent (the commit point) -> files renamed, removed, epochs -> intent cleared
+    .cleaned files synced -> appends wait -> .snapshot synced, recovery-point removed, the directory synced
+    -> the catalogue has the new end and the intent (the commit point) -> files renamed, epochs dropped, files removed -> intent cleared
     -> the log takes what a recovery finds
 """
 
