@@ -780,3 +780,22 @@ def test_an_end_below_the_high_watermark_is_not_refused(db):
     log.append_many([b"1"])
     log.move_high_watermark(2, leader_epoch=1)
     assert cut(db, 1) == log.high_watermark == 1
+
+
+def test_a_copy_that_fails_leaves_what_a_compaction_has_committed(tmp_path, io):
+    db = opened(tmp_path / "db", io=io)
+    log = keyed(db)
+    io.fail("rename", path=".cleaned")
+    with pytest.raises(WriteFailed):
+        db._store.compact("t")
+    io.heal()
+    unnamed = [segment for segment in log.segments if segment.suffix]
+    before = values(log)
+    io.fail("pwrite", path=".log.cleaned")
+    with pytest.raises(WriteFailed):
+        cut(db, unnamed[-1].next_offset - 1)
+    io.heal()
+    die(db)
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == before
+    assert logdb.verify(tmp_path / "db").ok
