@@ -20,6 +20,7 @@ from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
 from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.transactions import Superseded
 from logdb.mistakes import explained
 from logdb.model import Buffer
 
@@ -66,6 +67,8 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
     admission = None if transactions is None else transactions.followed(followed.produced, log._clock())
 
     def admit(first_offset: int) -> None:
+        if transactions is not None and transactions.superseded:
+            raise Superseded
         _follow_epochs(log, followed.epochs)
         log._following = True
         if admission is not None:
@@ -78,6 +81,8 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
             log._end_fsync_only()
         offsets = followed.offsets
         return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
+    except Superseded:
+        return follow_append(log, batches, durability)
     finally:
         log._below_fsync_count -= below_fsync
 

@@ -40,7 +40,8 @@ class ReadableLog:
     |------------------------|---------------------------------------|------------------|--------------------------------------|
     | ``view``               | see ``log.view``                      | see there        | always: it is one value              |
     | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
-    | ``read_only_reason``   | the opening                           | none             | from then on                         |
+    | ``read_only_reason``   | the opening; a truncation that was    | of a log that is | until the truncation is finished     |
+    |                        | interrupted, or is finished           | written: the gate|                                      |
     | ``_closed``            | ``abandon``, ``forked``               | ``_sync_lock``   | once true it stays so                |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
     | ``_positions``,        | who reads; a swap and a log start     | none             | hints: the segment is compared, and  |

@@ -283,7 +283,8 @@ class Store:
 
         Args:
             offset: The log ends with the last batch below it.
-            high_watermark: What lies below it is replicated, and stays.
+            high_watermark: What lies below it stays.  The log's own high watermark refuses nothing: behind an election that was
+                not clean, the leader's log may end below it.  It moves back with the log end.
 
         Returns:
             The new log end offset: ``offset``, or the begin of the batch that holds it.  Where the log start offset lies in that
