@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from logdb.broker import decisions
 from logdb.broker.marker_writer import MarkerWriter
+from logdb.broker.replay import records
 from logdb.broker.shards import Shards
 from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.effects import WriteMarkers
@@ -33,4 +34,5 @@ class LocalPeers:
         return any(shard.query(lambda coordinator: coordinator.is_open(producer, partition)) for shard in self._transactions.all())
 
     def decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
-        return decisions.find((shard.log for shard in self._transactions.all()), producer, partition)
+        logs = [shard.log for shard in self._transactions.all()]
+        return decisions.find(((log.leader_epoch, records(log)) for log in logs), producer, partition)

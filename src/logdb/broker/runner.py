@@ -121,7 +121,7 @@ class Shard(Generic[C]):
         """Replay the partition, once, and carry out the recovery.
 
         Raises:
-            CoordinatorLoading: Another thread does so in the background.
+            CoordinatorLoading: Another thread does so in the background; or the log end was not reached.
             NotCoordinator: It was resigned.
         """
         if self._ready:
@@ -145,6 +145,8 @@ class Shard(Generic[C]):
                 if not self._follows and offset < self.log.end_offset:  # an earlier coordinator has left a write that failed
                     self.log.flush(sync=False)
                     offset = replay(self.log, self._coordinator, offset)
+                    if offset < self.log.end_offset:
+                        raise CoordinatorLoading(self.log.topic, self.log.partition, self.epoch)
                 self._replayed_offset = self._accepted_offset = offset
             if self._follows:
                 self._recovered = self._ready = True

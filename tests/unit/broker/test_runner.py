@@ -295,3 +295,22 @@ def test_an_append_that_ctrl_c_interrupts_is_accepted_if_it_came_to_be(bench, mo
     state = dict(bench.keeper.state)
     bench.reopen()
     assert bench.shard.query(lambda keeper: keeper.state) == state
+
+
+def test_a_shard_knows_what_lies_above_the_high_watermark(bench):
+    bench.put(b"a", b"1")
+    bench.db.log("t").move_high_watermark(1, leader_epoch=0)
+    bench.put(b"a", b"2")
+    following = Shard(bench.db.log("t"), KeyValues(), epoch=1, clock=lambda: 7, timers=bench.timers, execute=bench.act)
+    assert following.call(Put(ticket=next(tickets), key=b"a", value=b"3")) == b"2"
+
+
+def test_a_shard_is_not_loaded_before_its_replay_has_come_to_the_log_end(bench, monkeypatch):
+    bench.put(b"a", b"1")
+    log, read_batches = bench.db.log("t"), bench.db.log("t").read_batches
+    following = Shard(log, KeyValues(), epoch=1, clock=lambda: 7, timers=bench.timers, execute=bench.act)
+    monkeypatch.setattr(log, "read_batches", lambda offset, **_: (memoryview(b""), offset))
+    with pytest.raises(errors.CoordinatorLoading):
+        following.call(Put(ticket=next(tickets), key=b"a", value=b"2"))
+    monkeypatch.setattr(log, "read_batches", read_batches)
+    assert following.call(Put(ticket=next(tickets), key=b"a", value=b"2")) == b"1"

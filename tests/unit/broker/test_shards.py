@@ -253,3 +253,14 @@ def test_what_is_acknowledged_while_coordinators_move_is_there_once(world, durab
         assert world.committed(where) == list(range(1, acknowledged[name] + 1))
         assert broker.fetch_offsets(name)[where].offset == acknowledged[name]
         assert broker.describe_transaction(name).state == "CompleteCommit"
+
+
+def test_a_decision_above_the_high_watermark_counts(world):
+    broker = world.broker
+    writer = Writer(broker)
+    writer.write(T0, b"1")
+    producer, shard = writer.producer, broker._transactions.of(writer.id)
+    shard.log.move_high_watermark(shard.log.end_offset, leader_epoch=shard.log.leader_epoch)
+    writer.end(commit=True)
+    assert shard.log.high_watermark < shard.log.end_offset
+    assert broker._peers.decision(producer, T0).commit
