@@ -264,3 +264,48 @@ def test_a_decision_above_the_high_watermark_counts(world):
     writer.end(commit=True)
     assert shard.log.high_watermark < shard.log.end_offset
     assert broker._peers.decision(producer, T0).commit
+
+
+CANNOT_OPEN = [errors.CorruptionError("f", 0, "damaged"), errors.DiskFull("f", 1, "no room")]
+
+
+@pytest.mark.parametrize("error", CANNOT_OPEN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("told_again", [False, True])
+def test_a_log_that_cannot_be_opened_is_opened_by_the_next_try(world, monkeypatch, error, told_again):
+    broker = world.broker
+    waiting = [join(broker).result(10), join(broker)][1]
+    broker.commit_offsets("h", {T0: OffsetAndMetadata(5)}).result()
+    told = [TopicPartition("__consumer_offsets", broker._groups.partition_of(name)) for name in "gh"]
+
+    def failing(*_):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.db._store, "log", failing)
+        for where in told:
+            with pytest.raises(type(error)):
+                broker.load_coordinator(where, 7)
+        with pytest.raises(errors.NotCoordinator):
+            waiting.result(10)
+        with pytest.raises(type(error)):
+            broker.describe_group("h")
+    if told_again:
+        assert broker.load_coordinator(told[1], 7)
+    assert broker.fetch_offsets("h") == {T0: OffsetAndMetadata(5)}
+    assert not broker.load_coordinator(told[1], 7)
+
+
+def test_a_partition_whose_log_cannot_be_opened_is_resigned(world, monkeypatch):
+    broker, where = world.broker, TopicPartition("__consumer_offsets", 0)
+
+    def failing(*_):
+        raise errors.DiskFull("f", 1, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.db._store, "log", failing)
+        with pytest.raises(errors.DiskFull):
+            broker.load_coordinator(where, 7)
+    assert not broker.resign_coordinator(where, 7), "it did not coordinate"
+    with pytest.raises(errors.NotCoordinator):
+        broker._groups.at(0)
+    assert not broker.load_coordinator(where, 7)
