@@ -215,6 +215,8 @@ class Shard(Generic[C]):
                     self._write_deferred()
                 effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
             except LogdbError as error:
+                if self._ended is not None:
+                    return
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
                     self._timers.set((self, key), RETRY_MS)
@@ -399,7 +401,7 @@ class Shard(Generic[C]):
         if isinstance(error, SyncFailed):
             self._failed = error
             self.cancel(error)
-        else:
+        elif self._ended is None:  # a timer that is set while ``end`` runs fires once, and is not set again
             self._timers.set((self, _RETRY), RETRY_MS)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:

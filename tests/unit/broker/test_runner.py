@@ -7,6 +7,7 @@ import pytest
 
 import logdb
 from logdb import errors
+from logdb.broker import runner
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
@@ -314,3 +315,35 @@ def test_a_shard_is_not_loaded_before_its_replay_has_come_to_the_log_end(bench, 
         following.call(Put(ticket=next(tickets), key=b"a", value=b"2"))
     monkeypatch.setattr(log, "read_batches", read_batches)
     assert following.call(Put(ticket=next(tickets), key=b"a", value=b"2")) == b"1"
+
+
+def test_a_commit_that_fails_while_the_shard_resigns_leaves_no_timer(bench, monkeypatch):
+    bench.put(b"a", b"1")
+
+    def fail(*_, **__):
+        bench.shard.end(errors.NotCoordinator("t", 0, 1))
+        raise errors.DiskFull("f", 1, "no room")
+
+    monkeypatch.setattr(bench.db.log("t"), "commit_to", fail)
+    with pytest.raises(errors.DiskFull):
+        bench.put(b"a", b"2")
+    assert not bench.timers._due_ms
+
+
+@pytest.mark.parametrize("key", [runner._RETRY, runner._DEFERRED])
+def test_a_timer_that_is_due_while_the_shard_resigns_is_not_set_again(bench, monkeypatch, caplog, key):
+    bench.put(b"a", b"1")
+    bench.timers.stop()
+    timers = bench.shard._timers = Timers(bench.io, print)
+    settle = bench.shard._settle
+
+    def resigned():
+        bench.shard.end(errors.NotCoordinator("t", 0, 1))
+        settle()
+
+    monkeypatch.setattr(bench.shard, "_settle", resigned)
+    for _ in "set before the end", "set after it":
+        timers.set((bench.shard, key), 0)
+        bench.shard.fire(key)
+        assert not timers._due_ms
+    assert not caplog.records
