@@ -22,6 +22,7 @@ from logdb.store.protocols import Metadata, ReplicaLog, Storage
 from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)
+T = TypeVar("T")
 
 PARTITION_COUNT = 4
 _SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics: what an opening replays is not much more
@@ -178,12 +179,20 @@ class Shards(Generic[C]):
 
     # ------------------------------------------------------------ all of them
 
-    def all(self) -> list[Shard[C]]:
-        """All shards; none where the topic does not exist."""
+    def partitions(self) -> range:
+        """The numbers of all partitions; none where the topic does not exist."""
         self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
-        return [self.at(partition) for partition in range(self._partition_count)]
+        return range(self._partition_count)
+
+    def for_each(self, function: Callable[[Shard[C]], T]) -> list[T]:
+        """What ``function`` returns for each shard that this node coordinates; the other nodes answer for theirs."""
+        results = []
+        for partition in self.partitions():
+            with contextlib.suppress(NotCoordinator):  # also where it resigns meanwhile
+                results.append(function(self.at(partition)))
+        return results
 
     def finish(self) -> None:
         """Append what could wait."""
