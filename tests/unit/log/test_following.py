@@ -15,6 +15,7 @@ from logdb.errors import (
     UnknownLeaderEpoch,
     WriteFailed,
 )
+from logdb.log import following
 from logdb.log.epochs import EpochEnd
 from logdb.model import ProducerIdAndEpoch
 from support.batches import Rec, encode_batch, encode_log
@@ -437,3 +438,19 @@ def test_a_merged_batch_begins_where_the_follower_ends(tmp_path, follower):
         assert follower.end_offset == leader.end_offset
         assert {record.key: record.value for record in follower.read(0)} == {b"key": b"value 59"}
     assert logdb.verify(tmp_path / "compacted").ok
+
+
+def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_before_it(leader):
+    leader.append(b"a")
+    epoch, end_offset, looks = leader.leader_epoch, leader.end_offset, []
+
+    class Interrupted:
+        def __getattr__(self, name):
+            if looks:
+                leader.begin_epoch(epoch + len(looks))
+                leader.append(b"b")
+            looks.append(name)
+            return getattr(leader, name)
+
+    assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
+    assert set(looks) == {"view", "end_offset"}
