@@ -5,7 +5,7 @@ old ones too, and the broker that carries out what the coordinator asks for.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from logdb.broker import decisions
-from logdb.coordinator.effects import ActionDone, ActionFailed, StateRecord, SyncPartitions, WriteMarkers
+from logdb.coordinator.effects import ActionDone, ActionFailed, SyncPartitions, WriteMarkers
 from logdb.coordinator.events import AbortTransaction, AddPartitions, EndTransaction, InitProducerId
 from logdb.errors import ConcurrentTransactions, DiskFull, InvalidProducer, InvalidTransactionState, LogdbError, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
-from support.coordination import FULL, Entry, Runner, transaction_runner
+from support.coordination import FULL, Entry, transaction_runner
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
 BUMPS = {"x": True, "y": False}  # whether the client learns the epoch that each transaction gets
@@ -87,18 +87,6 @@ class Partition:
 
     def sync(self) -> None:
         self.synced = len(self.entries)
-
-
-class Decided:
-    """The coordinator's partition, as far as decisions are looked up in it."""
-
-    start_offset = leader_epoch = 0
-
-    def __init__(self, runner: Runner) -> None:
-        self._entries = runner.log
-
-    def read(self, offset: int) -> Iterator[StateRecord]:
-        return (entry.record for entry in self._entries[offset:] if isinstance(entry, Entry))
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -326,7 +314,8 @@ class TransactionMachine(RuleBasedStateMachine):
                     partition.entries.append(self.decided(name, producer))
 
     def decided(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> Mark:
-        decision = decisions.find([Decided(self.runner)], producer, name)
+        records = (entry.record for entry in self.runner.log if isinstance(entry, Entry))
+        decision = decisions.find([(0, records)], producer, name)
         return Mark(decision.producer, decision.commit)
 
     # ------------------------------------------------------------ what always holds

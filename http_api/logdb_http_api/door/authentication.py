@@ -1,11 +1,11 @@
 """Who asks: what a request says of that, and how the access control is asked whether it is true.
 
-Knows HTTP's ``Authorization`` and certificates of connections.  Does not know passwords, tokens or principals: the gate does.
+Knows HTTP's ``Authorization`` and certificates of connections.  Does not know passwords, tokens or principals: the access control does.
 
     authentication   Authorization         certificate    who
     off              whatever              -              ANONYMOUS
     on               Basic, Bearer         whatever       whose password or token it is; otherwise 401
-    on               none                  shown          the certificate's subject (``broker.certificates``)
+    on               none                  shown          the certificate's subject (``access.certificates``)
     on               none                  none           nobody: 401; for ``/metrics``, asked on this machine: ANONYMOUS, if
                                                           an ACL allows ANONYMOUS to see them
 

@@ -78,7 +78,7 @@ class HttpDoor:
         Args:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
-            tls_principal: Who somebody is by a certificate: see ``broker.certificates``.
+            tls_principal: Who somebody is by a certificate: see ``access.certificates``.
             limits: See ``Limits``.
 
         Raises:

@@ -303,9 +303,9 @@ class Broker:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
         self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
+        self._groups.for_each(Shard.load)  # one that cannot be told yet keeps the topic from being deleted
         self._metadata.delete_topic(name)
-        for shard in self._groups.all():
-            shard.handle(TopicsDeleted(topics=frozenset((name,))))
+        self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
     def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -565,7 +565,8 @@ class Broker:
     # ------------------------------------------------------------ administration
 
     def groups(self) -> list[GroupSummary]:
-        return sorted(summary for shard in self._groups.all() for summary in shard.query(GroupCoordinator.groups))
+        listings = self._groups.for_each(lambda shard: shard.query(GroupCoordinator.groups))
+        return sorted(summary for listing in listings for summary in listing)
 
     def describe_group(self, group_id: str) -> GroupInfo:
         shard = self._groups.find(group_id)
@@ -584,7 +585,8 @@ class Broker:
             raise error
 
     def transactions(self) -> list[TransactionInfo]:
-        return sorted(info for shard in self._transactions.all() for info in shard.query(TransactionCoordinator.transactions))
+        listings = self._transactions.for_each(lambda shard: shard.query(TransactionCoordinator.transactions))
+        return sorted(info for listing in listings for info in listing)
 
     def describe_transaction(self, transactional_id: str) -> TransactionInfo:
         shard = self._transactions.find(transactional_id)

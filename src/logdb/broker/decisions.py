@@ -3,37 +3,43 @@
 The decision of a transaction has the epoch after that of its records (KIP-890).
 
 A decision is durable before any marker is written, and stays in the log until all of its markers are durable: the
-partition is not compacted before everything else is synced (``store.writer``).
+partition is not compacted before everything else is synced (``store.writer``).  It counts above the high watermark, too: the next
+coordinator completes it.
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.records import parse_transaction_value
 from logdb.coordinator.transactions import TransactionState
 from logdb.model import ProducerIdAndEpoch, TopicPartition
-from logdb.store.protocols import ReplicaLog
 
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _OWN_EPOCHS = 2  # client_version from which on each transaction has an epoch of its own
 _PRODUCER_ID_AT = slice(2, 10)
 
 
-def find(logs: Iterable[ReplicaLog], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
+class _Record(Protocol):
+    @property
+    def value(self) -> bytes | None: ...
+
+
+def find(partitions: Iterable[tuple[int, Iterable[_Record]]], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
     """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none.
 
     Where several transactions could be meant, as with clients whose epoch stays, there is none to be found: their
     markers are synced before the next transaction begins.
 
     Args:
-        logs: Of the partitions of ``__transaction_state``.
+        partitions: Of ``__transaction_state``: the leader epoch of each, and its records up to the log end.
     """
     wanted, epoch, coordinator_epoch = producer.producer_id.to_bytes(8, "big"), producer.producer_epoch + 1, 0
-    for log in logs:
-        for record in log.read(log.start_offset):
+    for leader_epoch, records in partitions:
+        for record in records:
             if record.value is None or record.value[_PRODUCER_ID_AT] != wanted:
                 continue
-            coordinator_epoch = log.leader_epoch
+            coordinator_epoch = leader_epoch
             value = parse_transaction_value(record.value)
             if value.producer_epoch == epoch and value.status in _PREPARED and partition in value.partitions:
                 commit = value.status == TransactionState.PREPARE_COMMIT

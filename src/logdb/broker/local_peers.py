@@ -1,14 +1,17 @@
 """The parties of a transaction on a single node: it leads all partitions, and has all coordinators."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from logdb.broker import decisions
 from logdb.broker.marker_writer import MarkerWriter
+from logdb.broker.replay import records
+from logdb.broker.runner import Shard
 from logdb.broker.shards import Shards
 from logdb.broker.transaction_peers import Decision
 from logdb.coordinator.effects import WriteMarkers
 from logdb.coordinator.group_coordinator import GroupCoordinator
 from logdb.coordinator.transaction_coordinator import TransactionCoordinator
+from logdb.errors import NotCoordinator
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.store.protocols import Storage
 
@@ -30,7 +33,25 @@ class LocalPeers:
         self._groups.at(partition).append_marker(decision.producer, commit=decision.commit, coordinator_epoch=decision.coordinator_epoch)
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
-        return any(shard.query(lambda coordinator: coordinator.is_open(producer, partition)) for shard in self._transactions.all())
+        return any(shard.query(lambda coordinator: coordinator.is_open(producer, partition)) for shard in self._all_transactions())
 
     def decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
-        return decisions.find((shard.log for shard in self._transactions.all()), producer, partition)
+        logs = (shard.log for shard in self._all_transactions())
+        return decisions.find(((log.leader_epoch, records(log)) for log in logs), producer, partition)
+
+    def _all_transactions(self) -> Iterator[Shard[TransactionCoordinator]]:
+        """All shards of transactions, one after the other: what is found in one is true without the others.
+
+        Raises:
+            NotCoordinator: In the end, where this node does not coordinate all of them: what was not found may be there.
+        """
+        absent: NotCoordinator | None = None
+        for number in self._transactions.partitions():
+            try:
+                shard = self._transactions.at(number)
+            except NotCoordinator as error:
+                absent = error
+            else:
+                yield shard
+        if absent is not None:
+            raise absent

@@ -5,6 +5,8 @@ records mean, but that the topic is compacted: of plain records the last of each
 
 Transactional batches, whose producer matters, and control batches are applied one by one, between those before and
 after them.
+
+Source: Kafka's ``CoordinatorLoader``, which reads to the log end, too.
 """
 
 from collections.abc import Iterator
@@ -22,16 +24,16 @@ _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20
 
 
 def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
-    """Apply everything from ``offset`` on; returns where it ended.
+    """Apply everything that is written from ``offset`` on, above the high watermark too; returns where it ended.
+
+    A coordinator appends behind all of it, so its state must hold all of it.
 
     Raises:
         CorruptionError: The partition is damaged, or a record in it is none of its topic's.
     """
     latest: dict[bytes, Record] = {}
-    while offset < log.end_offset:
-        batches, next_offset = log.read_batches(offset)
-        if not batches:
-            break
+    end_offset = offset
+    for batches, start, next_offset in _written(log, offset):
         for attributes, run in _runs(batches):
             if attributes & _SPECIAL:
                 _apply_latest(log, coordinator, latest)
@@ -39,15 +41,31 @@ def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
                 _apply_marker(coordinator, run)
             elif attributes & TRANSACTIONAL:
                 producer_id = next(header_fields(run)).producer_id
-                for record in _records(log, run, offset):
+                for record in _records(log, run, start):
                     _apply(log, coordinator, record, producer_id)
             else:
-                for record in _records(log, run, offset):
+                for record in _records(log, run, start):
                     latest.pop(record.key, None)  # type: ignore[arg-type]  # the topic is compacted: there are no null keys
                     latest[record.key] = record  # type: ignore[index]  # the same
-        offset = next_offset
+        end_offset = next_offset
     _apply_latest(log, coordinator, latest)
-    return offset
+    return end_offset
+
+
+def records(log: ReplicaLog) -> Iterator[Record]:
+    """All records that are written, above the high watermark too."""
+    for batches, start, _ in _written(log, log.start_offset):
+        yield from _records(log, batches, start)
+
+
+def _written(log: ReplicaLog, offset: int) -> Iterator[tuple[memoryview, int, int]]:
+    """Batches from ``offset`` to where the written log ends, with the offset that each read begins and ends at."""
+    while offset < log.end_offset:
+        batches, next_offset = log.read_batches(offset, replica=True)
+        if not batches:
+            break
+        yield batches, offset, next_offset
+        offset = next_offset
 
 
 def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:

@@ -121,7 +121,7 @@ class Shard(Generic[C]):
         """Replay the partition, once, and carry out the recovery.
 
         Raises:
-            CoordinatorLoading: Another thread does so in the background.
+            CoordinatorLoading: Another thread does so in the background; or the log end was not reached.
             NotCoordinator: It was resigned.
         """
         if self._ready:
@@ -145,6 +145,8 @@ class Shard(Generic[C]):
                 if not self._follows and offset < self.log.end_offset:  # an earlier coordinator has left a write that failed
                     self.log.flush(sync=False)
                     offset = replay(self.log, self._coordinator, offset)
+                    if offset < self.log.end_offset:
+                        raise CoordinatorLoading(self.log.topic, self.log.partition, self.epoch)
                 self._replayed_offset = self._accepted_offset = offset
             if self._follows:
                 self._recovered = self._ready = True
@@ -213,6 +215,8 @@ class Shard(Generic[C]):
                     self._write_deferred()
                 effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
             except LogdbError as error:
+                if self._ended is not None:
+                    return
                 logger.warning("%s-%d: a timer: %s", self.log.topic, self.log.partition, error)
                 if not isinstance(error, SyncFailed):
                     self._timers.set((self, key), RETRY_MS)
@@ -397,7 +401,7 @@ class Shard(Generic[C]):
         if isinstance(error, SyncFailed):
             self._failed = error
             self.cancel(error)
-        else:
+        elif self._ended is None:  # a timer that is set while ``end`` runs fires once, and is not set again
             self._timers.set((self, _RETRY), RETRY_MS)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:

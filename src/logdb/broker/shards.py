@@ -22,6 +22,7 @@ from logdb.store.protocols import Metadata, ReplicaLog, Storage
 from logdb.threads import renewed
 
 C = TypeVar("C", bound=Coordinator)
+T = TypeVar("T")
 
 PARTITION_COUNT = 4
 _SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics: what an opening replays is not much more
@@ -35,7 +36,8 @@ class Shards(Generic[C]):
     field               changed by              under       to be trusted
     =================== ======================= =========== ===================================================================
     ``_open``           first use, load, resign ``_lock``   always; a shard in it may still have to be loaded, or end any moment
-    ``_epochs``         the same                ``_lock``   the latest leader epoch of a partition; not in ``_open``: resigned
+    ``_epochs``         the same                ``_lock``   the latest leader epoch of a partition; in neither: resigned
+    ``_unopened``       the same                ``_lock``   led in that epoch, without a shard: the log could not be opened
     ``_partition_count`` first use              no lock     once it is not 0; it never changes
     ``_ended``          end                     ``_lock``   final
     =================== ======================= =========== ===================================================================
@@ -64,6 +66,7 @@ class Shards(Generic[C]):
         self._while_appending = while_appending
         self._open: dict[int, Shard[C]] = {}
         self._epochs: dict[int, int] = {}
+        self._unopened: set[int] = set()
         self._partition_count = 0
         self._ended: Closed | None = None
         self._lock = renewed(threading.Lock())
@@ -107,6 +110,8 @@ class Shards(Generic[C]):
                 return shard
             if self._ended is not None:
                 raise self._ended.with_traceback(None)
+            if partition in self._unopened:
+                return self._begin(partition, self._epochs[partition], in_background=True)
             if partition in self._epochs:
                 raise NotCoordinator(self.topic, partition, self._epochs[partition])
             state = self._metadata.partition_state(self.topic, partition)
@@ -125,12 +130,14 @@ class Shards(Generic[C]):
             Whether it does; False: a later epoch, or the same, was here.
 
         Raises:
-            LogdbError: The partition could not be read; the next request tries again.
+            LogdbError: The partition could not be opened or read; the next request tries again.
         """
         with self._lock:
-            if self._ended is not None or epoch <= self._epochs.get(partition, -1):
+            known = self._epochs.get(partition, -1)
+            if self._ended is not None or epoch < known or (epoch == known and partition not in self._unopened):
                 return False
             self._end(partition, epoch)
+            self._unopened.add(partition)
             shard = self._begin(partition, epoch, in_background=True)
         with contextlib.suppress(CoordinatorLoading, NotCoordinator):  # a request loads it, or it was resigned since
             shard.load()
@@ -147,6 +154,7 @@ class Shards(Generic[C]):
 
     def _end(self, partition: int, epoch: int) -> bool:
         self._epochs[partition] = epoch
+        self._unopened.discard(partition)
         shard = self._open.pop(partition, None)
         if shard is not None:
             shard.end(NotCoordinator(self.topic, partition, epoch))
@@ -166,16 +174,25 @@ class Shards(Generic[C]):
             loads_in_background=in_background,
         )
         self._epochs[partition] = epoch
+        self._unopened.discard(partition)
         return shard
 
     # ------------------------------------------------------------ all of them
 
-    def all(self) -> list[Shard[C]]:
-        """All shards; none where the topic does not exist."""
+    def partitions(self) -> range:
+        """The numbers of all partitions; none where the topic does not exist."""
         self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
-        return [self.at(partition) for partition in range(self._partition_count)]
+        return range(self._partition_count)
+
+    def for_each(self, function: Callable[[Shard[C]], T]) -> list[T]:
+        """What ``function`` returns for each shard that this node coordinates; the other nodes answer for theirs."""
+        results = []
+        for partition in self.partitions():
+            with contextlib.suppress(NotCoordinator):  # also where it resigns meanwhile
+                results.append(function(self.at(partition)))
+        return results
 
     def finish(self) -> None:
         """Append what could wait."""

@@ -89,12 +89,13 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
 
 def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
     """See ``Log.epoch_end``."""
+    end_offset = log.end_offset  # read first: records of an epoch that begins in between are not the epoch's before it
     epochs = log.view.epochs
     if current_epoch is not None and current_epoch < epochs.latest:
         raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
     if current_epoch is not None and current_epoch > epochs.latest:
         raise UnknownLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
-    return epochs.answer(epoch, log.end_offset)
+    return epochs.answer(epoch, end_offset)
 
 
 def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:

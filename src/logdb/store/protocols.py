@@ -230,6 +230,11 @@ class ReplicaLog(PartitionLog, Protocol):
     ) -> range:
         """As ``PartitionLog.append_batches``; ``internal``: they are a coordinator's own, without sequences."""
 
+    def read_batches(
+        self, offset: int, size_bytes_max: int = ..., *, isolation_level: "IsolationLevel" = "read_uncommitted", replica: bool = False
+    ) -> tuple[memoryview, int]:
+        """As ``PartitionLog.read_batches``; ``replica``: past the high watermark, up to what is written."""
+
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
 

@@ -90,3 +90,13 @@ def test_a_record_that_is_none_of_its_topics(log):
     log.append_many([b"1"], [b"a"])
     with pytest.raises(errors.CorruptionError, match="offset 0 is no record of t"):
         replay(log, Refusing(), 0)
+
+
+def test_what_lies_above_the_high_watermark_is_applied_too(log):
+    log.append_many([b"1"], [b"a"])
+    log.append_many([b"2"], [b"a"])
+    log.move_high_watermark(1, leader_epoch=0)
+    transactional(log, P, (b"b", b"3"))
+    coordinator = KeyValues()
+    assert replay(log, coordinator, 0) == log.end_offset == 3
+    assert [offset for offset, *_ in coordinator.replayed] == [1, 2]

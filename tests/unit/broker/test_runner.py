@@ -7,6 +7,7 @@ import pytest
 
 import logdb
 from logdb import errors
+from logdb.broker import runner
 from logdb.broker.runner import Shard, tickets
 from logdb.broker.timers import Timers
 from logdb.coordinator.effects import Effects
@@ -295,3 +296,54 @@ def test_an_append_that_ctrl_c_interrupts_is_accepted_if_it_came_to_be(bench, mo
     state = dict(bench.keeper.state)
     bench.reopen()
     assert bench.shard.query(lambda keeper: keeper.state) == state
+
+
+def test_a_shard_knows_what_lies_above_the_high_watermark(bench):
+    bench.put(b"a", b"1")
+    bench.db.log("t").move_high_watermark(1, leader_epoch=0)
+    bench.put(b"a", b"2")
+    following = Shard(bench.db.log("t"), KeyValues(), epoch=1, clock=lambda: 7, timers=bench.timers, execute=bench.act)
+    assert following.call(Put(ticket=next(tickets), key=b"a", value=b"3")) == b"2"
+
+
+def test_a_shard_is_not_loaded_before_its_replay_has_come_to_the_log_end(bench, monkeypatch):
+    bench.put(b"a", b"1")
+    log, read_batches = bench.db.log("t"), bench.db.log("t").read_batches
+    following = Shard(log, KeyValues(), epoch=1, clock=lambda: 7, timers=bench.timers, execute=bench.act)
+    monkeypatch.setattr(log, "read_batches", lambda offset, **_: (memoryview(b""), offset))
+    with pytest.raises(errors.CoordinatorLoading):
+        following.call(Put(ticket=next(tickets), key=b"a", value=b"2"))
+    monkeypatch.setattr(log, "read_batches", read_batches)
+    assert following.call(Put(ticket=next(tickets), key=b"a", value=b"2")) == b"1"
+
+
+def test_a_commit_that_fails_while_the_shard_resigns_leaves_no_timer(bench, monkeypatch):
+    bench.put(b"a", b"1")
+
+    def fail(*_, **__):
+        bench.shard.end(errors.NotCoordinator("t", 0, 1))
+        raise errors.DiskFull("f", 1, "no room")
+
+    monkeypatch.setattr(bench.db.log("t"), "commit_to", fail)
+    with pytest.raises(errors.DiskFull):
+        bench.put(b"a", b"2")
+    assert not bench.timers._due_ms
+
+
+@pytest.mark.parametrize("key", [runner._RETRY, runner._DEFERRED])
+def test_a_timer_that_is_due_while_the_shard_resigns_is_not_set_again(bench, monkeypatch, caplog, key):
+    bench.put(b"a", b"1")
+    bench.timers.stop()
+    timers = bench.shard._timers = Timers(bench.io, print)
+    settle = bench.shard._settle
+
+    def resigned():
+        bench.shard.end(errors.NotCoordinator("t", 0, 1))
+        settle()
+
+    monkeypatch.setattr(bench.shard, "_settle", resigned)
+    for _ in "set before the end", "set after it":
+        timers.set((bench.shard, key), 0)
+        bench.shard.fire(key)
+        assert not timers._due_ms
+    assert not caplog.records

@@ -253,3 +253,118 @@ def test_what_is_acknowledged_while_coordinators_move_is_there_once(world, durab
         assert world.committed(where) == list(range(1, acknowledged[name] + 1))
         assert broker.fetch_offsets(name)[where].offset == acknowledged[name]
         assert broker.describe_transaction(name).state == "CompleteCommit"
+
+
+def test_a_decision_above_the_high_watermark_counts(world):
+    broker = world.broker
+    writer = Writer(broker)
+    writer.write(T0, b"1")
+    producer, shard = writer.producer, broker._transactions.of(writer.id)
+    shard.log.move_high_watermark(shard.log.end_offset, leader_epoch=shard.log.leader_epoch)
+    writer.end(commit=True)
+    assert shard.log.high_watermark < shard.log.end_offset
+    assert broker._peers.decision(producer, T0).commit
+
+
+CANNOT_OPEN = [errors.CorruptionError("f", 0, "damaged"), errors.DiskFull("f", 1, "no room")]
+
+
+@pytest.mark.parametrize("error", CANNOT_OPEN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("told_again", [False, True])
+def test_a_log_that_cannot_be_opened_is_opened_by_the_next_try(world, monkeypatch, error, told_again):
+    broker = world.broker
+    waiting = [join(broker).result(10), join(broker)][1]
+    broker.commit_offsets("h", {T0: OffsetAndMetadata(5)}).result()
+    told = [TopicPartition("__consumer_offsets", broker._groups.partition_of(name)) for name in "gh"]
+
+    def failing(*_):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.db._store, "log", failing)
+        for where in told:
+            with pytest.raises(type(error)):
+                broker.load_coordinator(where, 7)
+        with pytest.raises(errors.NotCoordinator):
+            waiting.result(10)
+        with pytest.raises(type(error)):
+            broker.describe_group("h")
+    if told_again:
+        assert broker.load_coordinator(told[1], 7)
+    assert broker.fetch_offsets("h") == {T0: OffsetAndMetadata(5)}
+    assert not broker.load_coordinator(told[1], 7)
+
+
+def test_a_partition_whose_log_cannot_be_opened_is_resigned(world, monkeypatch):
+    broker, where = world.broker, TopicPartition("__consumer_offsets", 0)
+
+    def failing(*_):
+        raise errors.DiskFull("f", 1, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.db._store, "log", failing)
+        with pytest.raises(errors.DiskFull):
+            broker.load_coordinator(where, 7)
+    assert not broker.resign_coordinator(where, 7), "it did not coordinate"
+    with pytest.raises(errors.NotCoordinator):
+        broker._groups.at(0)
+    assert not broker.load_coordinator(where, 7)
+
+
+def names_of_partitions(shards):
+    """A name for each partition."""
+    return {shards.partition_of(name): name for name in map(str, range(32))}
+
+
+def test_listings_and_deletions_go_on_with_what_this_node_coordinates(world):
+    broker = world.broker
+    here, elsewhere = names_of_partitions(broker._groups).values()
+    for group_id in here, elsewhere:
+        broker.commit_offsets(group_id, {T0: OffsetAndMetadata(5)}).result()
+    ids = names_of_partitions(broker._transactions)
+    for transactional_id in ids.values():
+        Writer(broker, transactional_id)
+    broker.resign_coordinator(TopicPartition("__consumer_offsets", broker._groups.partition_of(elsewhere)), 7)
+    broker.resign_coordinator(TopicPartition("__transaction_state", 1), 7)
+    assert [summary.group_id for summary in broker.groups()] == [here]
+    assert [info.transactional_id for info in broker.transactions()] == [ids[0]]
+    broker.delete_topic("t")
+    assert broker.fetch_offsets(here) == {}
+
+
+def test_a_topic_is_not_deleted_while_a_coordinator_cannot_hear_of_it(world, monkeypatch):
+    broker = world.broker
+    broker.commit_offsets("g", {T0: OffsetAndMetadata(5)}).result()
+
+    def loading(shard):
+        raise errors.CoordinatorLoading(shard.log.topic, shard.log.partition, 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runner.Shard, "load", loading)
+        with pytest.raises(errors.CoordinatorLoading):
+            broker.delete_topic("t")
+    assert broker.partition_count("t") == 2
+    broker.delete_topic("t")
+    assert broker.fetch_offsets("g") == {}
+
+
+def test_what_one_coordinator_knows_needs_no_other_but_an_absence_needs_all(world):
+    broker = world.broker
+    ids = names_of_partitions(broker._transactions)
+    writers = {number: Writer(broker, ids[number]) for number in ids}
+    for writer in writers.values():
+        writer.write(T0, b"1")
+    open_producer, (decided, other) = writers[1].producer, (writers[1].producer, writers[0].producer)
+    broker.resign_coordinator(TopicPartition("__transaction_state", 0), 7)
+    assert broker._peers.will_end(open_producer, T0)
+    writers[1].end(commit=True)
+    assert broker._peers.decision(decided, T0).commit
+    for ask in broker._peers.will_end, broker._peers.decision:
+        with pytest.raises(errors.NotCoordinator):
+            ask(other, T0)
+    log = world.db._store.log("t", 0)
+    end_offset = log.end_offset
+    broker._dangling._settled.discard(T0)
+    with pytest.raises(errors.NotCoordinator):
+        broker.log("t", 0)
+    assert log.end_offset == end_offset, "no marker is written before the coordinator is asked"

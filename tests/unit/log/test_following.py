@@ -15,6 +15,7 @@ from logdb.errors import (
     UnknownLeaderEpoch,
     WriteFailed,
 )
+from logdb.log import following
 from logdb.log.epochs import EpochEnd
 from logdb.model import ProducerIdAndEpoch
 from support.batches import Rec, encode_batch, encode_log
@@ -503,4 +504,21 @@ def test_a_table_sees_a_log_that_was_cut_off_and_has_grown_to_the_same_end(tmp_p
         db._store.begin_anew("t", 0, 0)
         log.begin_epoch(2)
         log.append_many([b"new"] * 4, [b"0", b"1", b"2", b"3"])
+        table._view._state.looked_ms = -(1 << 62)  # as if that were long ago: an access looks for a new epoch now and then
         assert set(dict(table.items()).values()) == {b"new"}
+
+
+def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_before_it(leader):
+    leader.append(b"a")
+    epoch, end_offset, looks = leader.leader_epoch, leader.end_offset, []
+
+    class Interrupted:
+        def __getattr__(self, name):
+            if looks:
+                leader.begin_epoch(epoch + len(looks))
+                leader.append(b"b")
+            looks.append(name)
+            return getattr(leader, name)
+
+    assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
+    assert set(looks) == {"view", "end_offset"}

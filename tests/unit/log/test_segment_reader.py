@@ -1,4 +1,4 @@
-"""log/reader.py: the one batch that a point read wants; what reading in general does is in test_log.py and tests/crash."""
+"""log/segment_reader.py: the one batch that a point read wants; what reading in general does is in test_log.py and tests/crash."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""v2_formats.py: which type is answered, and what keys and values become."""
+"""v2/formats.py: which type is answered, and what keys and values become."""
 
 import json
 from typing import Any

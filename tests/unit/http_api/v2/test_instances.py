@@ -1,4 +1,4 @@
-"""v2_instances.py: whose instances are, how many there may be, and when they end."""
+"""v2/instances.py: whose instances are, how many there may be, and when they end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
