@@ -107,6 +107,7 @@ def check_incoming(
         if status:
             raise _refusal(status, view, position, size_bytes_max, crc[0])
         if batch.producer_id >= 0:
+            _check_producer_epoch(batch, position)
             produced.append(Produced(record_count, cast(Header, header_of(batch))))
         elif flags & TRANSACTIONAL:
             raise InvalidBatch(position, "a transactional batch without a producer id")
@@ -154,6 +155,8 @@ def check_followed(batches: Buffer) -> Followed:
             raise _refusal(status, view, position, BATCH_SIZE_BYTES_MAX, crc[0])
         base_offset, size, flags = batch.base_offset, batch.size_bytes, batch.attributes
         if next_offset < 0:
+            if batch.leader_epoch < 0:
+                raise InvalidBatch(position, f"its leader epoch is {batch.leader_epoch}: allowed is [0, {2**31 - 1}]")
             first_offset, epoch = base_offset, batch.leader_epoch
             epochs.append((epoch, base_offset))
         elif base_offset != next_offset:
@@ -166,6 +169,7 @@ def check_followed(batches: Buffer) -> Followed:
         if batch.record_count:  # compaction may have taken them all; of a codec's stream nothing need be left then
             _check_stored_records(view[position : position + size], batch, position)
         if batch.producer_id >= 0:
+            _check_producer_epoch(batch, position)
             image = bytes(view[position : position + size]) if flags & CONTROL else b""
             produced.append((cast(Header, header_of(batch)), image))
         elif flags & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
@@ -173,6 +177,11 @@ def check_followed(batches: Buffer) -> Followed:
         next_offset = batch.last_offset + 1
         position += size
     return Followed(range(first_offset, next_offset), epochs, produced)
+
+
+def _check_producer_epoch(batch: Any, position: int) -> None:
+    if batch.producer_epoch < 0:
+        raise InvalidBatch(position, f"producer {batch.producer_id} has the epoch {batch.producer_epoch}: allowed is [0, {2**15 - 1}]")
 
 
 def _check_stored_records(image: memoryview, batch: Any, position: int) -> None:

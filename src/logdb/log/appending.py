@@ -12,7 +12,7 @@ from logdb.codec.control import ControlType
 from logdb.errors import UnexpectedOffset
 from logdb.log import producer_snapshot
 from logdb.log.producers import ProducerStates
-from logdb.log.transactions import Admission, Begun, Duplicate, Transactions
+from logdb.log.transactions import Admission, Begun, Duplicate, Superseded, Transactions
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,11 +36,13 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
     admission = transactions.batches(incoming.produced, incoming.batch_count, log._clock(), sequenced=not internal)
     try:
         return _append_admitted(log, buffer, size_bytes, incoming.record_count, expected_offset, durability, admission)
+    except Superseded:
+        return append_group(log, batches, expected_offset, durability, internal)
     except Duplicate as known:
         offsets = known.offsets
     except UnexpectedOffset:  # a try again comes too late for its own original
         try:
-            found = None if internal else transactions.offsets_of(incoming.produced, incoming.batch_count)
+            found = None if internal or transactions.superseded else transactions.offsets_of(incoming.produced, incoming.batch_count)
         except Begun as begun:
             return _append_rest(log, batches, begun, durability)
         if found is None:
@@ -136,4 +138,7 @@ def append_marker(log: "Log", kind: ControlType, producer: ProducerIdAndEpoch, c
     batch, admission = begun_transactions(log).marker(kind, producer, coordinator_epoch, log._clock())
     buffer = log._buffer(len(batch))
     buffer[: len(batch)] = batch
-    return _append_admitted(log, buffer, len(batch), 1, None, durability, admission)[0]
+    try:
+        return _append_admitted(log, buffer, len(batch), 1, None, durability, admission)[0]
+    except Superseded:
+        return append_marker(log, kind, producer, coordinator_epoch, durability)

@@ -9,6 +9,7 @@ Threading: any number of threads; the gate of the batch builder is held while an
 then ``_segments_lock``.
 """
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,15 +20,20 @@ from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
 from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.transactions import Superseded
 from logdb.mistakes import explained
 from logdb.model import Buffer
 
 if TYPE_CHECKING:
     from logdb.log.log import Log
 
+_EPOCH_MAX = 2**31 - 1
+
 
 def begin_epoch(log: "Log", epoch: int) -> int:
     """See ``Log.begin_epoch``."""
+    if not 0 <= operator.index(epoch) <= _EPOCH_MAX:
+        raise ValueError(f"epoch={epoch}: allowed is [0, {_EPOCH_MAX}]")
 
     def begin(start_offset: int) -> int:
         known = log.view.epochs
@@ -61,6 +67,8 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
     admission = None if transactions is None else transactions.followed(followed.produced, log._clock())
 
     def admit(first_offset: int) -> None:
+        if transactions is not None and transactions.superseded:
+            raise Superseded
         _follow_epochs(log, followed.epochs)
         log._following = True
         if admission is not None:
@@ -73,6 +81,8 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
             log._end_fsync_only()
         offsets = followed.offsets
         return log._append_raw(buffer, size_bytes, len(offsets), offsets.start, durability, admit, True)
+    except Superseded:
+        return follow_append(log, batches, durability)
     finally:
         log._below_fsync_count -= below_fsync
 

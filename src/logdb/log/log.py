@@ -86,9 +86,13 @@ class Log(BatchBuilder, ReadableLog):
     | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
     | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
     |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
-    | ``_refusing``          | ``refuse``: it only grows                 | none                   | each append and each write asks     |
+    | ``_refused``           | ``refuse``: it only grows                 | none                   | what holds without a truncation     |
+    | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
+    |                        | sets it back to ``_refused``              |                        |                                     |
+    | ``interrupted``        | ``interrupt``; ``restart``                | the builder's gate     | true: the files are not the log's   |
     | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
-    | ``_transactions``      | the first batch of a producer             | ``_sync_lock``         | once set it stays; see there        |
+    | ``_transactions``      | the first batch of a producer;            | ``_sync_lock``         | under the builder's gate; before,   |
+    |                        | ``restart``                               |                        | until it is ``superseded``          |
     | ``_sealing``           | a roll; a checkpoint                      | ``_segments_lock``;    | sealed segments that the catalogue  |
     |                        |                                           | the store's checkpoint | does not name yet                   |
     | ``_epochs_unsynced``   | a roll of an empty log; a sync            | ``_sync_lock``         | false: the file is durable          |
@@ -167,7 +171,7 @@ class Log(BatchBuilder, ReadableLog):
         self.checkpointed, self._checkpointed_ms = checkpointed, io.monotonic_ms()
         self._sync_lock = threading.Lock()
         self._group_commit = GroupCommit(self._write_and_sync)
-        self._refusing = 0 if read_only_reason is None else APPENDS_REFUSED
+        self._refusing = self._refused = 0 if read_only_reason is None else APPENDS_REFUSED
         self.configure(config)
 
     # ------------------------------------------------------------ the view
@@ -373,6 +377,7 @@ class Log(BatchBuilder, ReadableLog):
             The offset that it begins at.
 
         Raises:
+            ValueError: The epoch is not in [0, 2^31 - 1].
             FencedLeaderEpoch: The log knows this epoch already, or a newer one.
             DiskFull, WriteFailed: Nothing has begun.
             SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
@@ -630,7 +635,7 @@ class Log(BatchBuilder, ReadableLog):
         with self._sync_lock:
             with self._segments_lock:
                 active, offset = self.view.active, self.view.written_offset
-                if self._closed or active is None or not self.view.written_position or end_offset not in (None, offset):
+                if self._closed or self.interrupted or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
                     self._make_whole(active)
@@ -708,6 +713,8 @@ class Log(BatchBuilder, ReadableLog):
         kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
         segments = [kept.get((new.base_offset, new.next_offset), new) if new.scanner is None else new for new in found.segments]
         unstable_offset = None if found.transactions is None else found.transactions.written.first_unstable
+        if self._transactions is not None:
+            self._transactions.superseded = True
         self._point.retire()
         self._point, self._transactions, self._sealing = found.point, found.transactions, list(found.unsealed)
         self.checkpointed, self._checkpointed_ms = found.point.point, self._io.monotonic_ms()
@@ -730,13 +737,20 @@ class Log(BatchBuilder, ReadableLog):
         self._positions, self._cursor = Positions(), None  # a read under way may still add to the old ones
         if self.interrupted or found.read_only_reason is not None:
             self.interrupted, self.read_only_reason = False, found.read_only_reason
-            self._refusing = 0 if found.read_only_reason is None else APPENDS_REFUSED
-            self.configure(self._config)
+            self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
 
     def interrupt(self, reason: str) -> None:
         """Take, write and sync nothing until ``restart``: the files are not those of the log."""
         self.interrupted, self.read_only_reason = True, reason
-        self.refuse(WRITES_REFUSED)
+        self.refuse(0)
+
+    def renew_point(self) -> None:
+        """Note the recovery point in a new file: a truncation has removed the old one, and was not committed.  The caller is ``alone``."""
+        with self._sync_lock:
+            point = RecoveryPointFile(self._io, self.directory, writable=True)
+            self._point.retire()
+            self._point = point
+            point.note(point=self.view.flushed)
 
     # ------------------------------------------------------------ durability
 
@@ -884,7 +898,8 @@ class Log(BatchBuilder, ReadableLog):
 
     def refuse(self, refusing: int) -> None:
         """Take no records from now on (APPENDS_REFUSED), nor write any (WRITES_REFUSED); the host's ``refusal`` says why."""
-        self._refusing = max(refusing, self._refusing)
+        self._refused = max(refusing, self._refused)
+        self._refusing = WRITES_REFUSED if self.interrupted else self._refused
         self.configure(self._config)
 
     def _commits_groups(self) -> bool:

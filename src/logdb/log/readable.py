@@ -40,7 +40,8 @@ class ReadableLog:
     |------------------------|---------------------------------------|------------------|--------------------------------------|
     | ``view``               | see ``log.view``                      | see there        | always: it is one value              |
     | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
-    | ``read_only_reason``   | the opening                           | none             | from then on                         |
+    | ``read_only_reason``   | the opening; a truncation that was    | of a log that is | until the truncation is finished     |
+    |                        | interrupted, or is finished           | written: the gate|                                      |
     | ``_closed``            | ``abandon``, ``forked``               | ``_sync_lock``   | once true it stays so                |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
     | ``_positions``,        | who reads; a swap and a log start     | none             | hints: the segment is compared, and  |
@@ -338,13 +339,13 @@ class ReadableLog:
             self._readable_end(offset)
             self._check_lineage(view, offset)
             limit = self._limit(committed)
+            view = self.view  # before the caller holds a record: meanwhile the log may be cut off, and grow again
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            view = self.view
-            offset = max(offset, limit, view.start_offset)  # past what is never handed out
+            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
             if not self._wait_for(offset, timeout_ms, stop, committed):
                 return
 

@@ -111,7 +111,7 @@ class TailLog(ReadableLog):
         """What only a writer does; raises why this log does not."""
         raise self._host.refusal(self)
 
-    append = append_many = append_batches = append_marker = follow_append = begin_epoch = flush = _refuse
+    append = append_many = append_batches = append_marker = follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
 
     def commit_to(self, offset: int, *, sync: bool = False) -> None:
         """Nothing is appended here, so nothing is waited for."""

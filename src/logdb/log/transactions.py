@@ -44,12 +44,17 @@ class Begun(Exception):
         self.offsets, self.batch_count, self.refusal = offsets, batch_count, refusal
 
 
+class Superseded(Exception):
+    """The log was cut off while the call waited: what is known of its producers is another ``Transactions``."""
+
+
 class Transactions:
     """What a log that is written to knows of its producers.
 
     ``written_offset``: ``written`` has no batches from there on.  ``snapshot_offset``: of the newest snapshot that is on
     the disk.  ``snapshots``: the offsets of all that are, rising.  ``stale``: the newest one does not vouch for the indexes of
-    aborted transactions as they are by now, since one was made anew.
+    aborted transactions as they are by now, since one was made anew.  ``superseded``: the log was cut off and has another one;
+    set under the builder's gate.
     """
 
     def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
@@ -59,6 +64,7 @@ class Transactions:
         self.written_offset = self._expired_ms = 0
         self.lock = threading.Lock()
         self.snapshots, self.snapshot_offset, self.stale = list(snapshots), snapshot_offset, False
+        self.superseded = False
 
     # ------------------------------------------------------------ what is written
 
@@ -158,12 +164,14 @@ class Transactions:
 
 
 class Admission:
-    """One call's way in: called with the first offset just before its batches are accepted."""
+    """One call's way in: called with the first offset just before its batches are accepted; raises ``Superseded``."""
 
     def __init__(self, transactions: Transactions, updates: Callable[[int], Iterable[Update]]) -> None:
         self._transactions, self._updates = transactions, updates
 
     def __call__(self, first_offset: int) -> None:
+        if self._transactions.superseded:
+            raise Superseded
         updates = self._updates(first_offset)
         accepted, pending = self._transactions.accepted, self._transactions.pending
         taken: list[Update] = []

@@ -48,13 +48,14 @@ def end_for(log: "Log", offset: int) -> int:
     The log start offset, where that batch begins at it or before: nothing is left then that can be read.
 
     Raises:
-        CorruptionError: The batch is damaged; FileMissing: its segment was removed or replaced meanwhile.
+        CorruptionError: The batch is damaged or missing; FileMissing: its segment was removed or replaced meanwhile.
     """
     view = log.view
     segment = view.segments[segment_slot(view.segments, offset)]
     reader = SegmentReader(segment, offset, view.written_offset, view.epochs.entries or None)
     batch = reader.read(1)
-    assert batch is not None, f"{log} has no batch at offset {offset}"
+    if batch is None:
+        raise CorruptionError(segment.path, reader.position, f"it has no batch at offset {offset}")
     return max(int.from_bytes(batch[:8], "big"), view.start_offset)
 
 

@@ -16,20 +16,25 @@ Two of these ends may lie in any order: the flushed end moves with each sync, th
 | log end (C:          | appends, in the builder                    | the GIL, the builder's own | at once; its records are in no    |
 | ``_next_offset``)    |                                            |                            | file below ``written_offset``     |
 | ``Log.view``         | all below, by one assignment               | ``_segments_lock``, and    | without a lock: it is one value   |
-| ``.segments``        | a roll; a log start that moves; a swap     |                            | a file of it may be gone: who     |
-|                      |                                            |                            | misses one asks for a later view  |
+| ``.segments``        | a roll; a log start that moves; a swap;    |                            | a file of it may be gone: who     |
+|                      | a truncation, ``.start_offset``, too       |                            | misses one asks for a later view  |
 | ``.start_offset``    | retention, ``delete_records``              |                            | before the segments below it go   |
-| ``.written_offset``, | a write of a buffer, once it is whole      | the builder's write lock   | below it bytes, indexes and       |
-| ``_position``        |                                            |                            | producers are as they will stay   |
-| ``.flushed``         | a sync, once fdatasync has returned        | ``_sync_lock``             | below it a power cut takes        |
-|                      |                                            |                            | nothing; never ahead of the disk  |
-| ``.high_watermark``  | what replicates the log                    |                            | monotone within a leader epoch;   |
+| ``.written_offset``, | a write of a buffer, once it is whole;     | the builder's write lock;  | below it bytes, indexes and       |
+| ``_position``        | a truncation                               | the gate, ``_sync_lock``   | producers stay until a truncation |
+| ``.flushed``         | a sync, once fdatasync has returned;       | ``_sync_lock``             | below it a power cut takes        |
+|                      | a truncation                               |                            | nothing; never ahead of the disk  |
+| ``.high_watermark``  | what replicates the log; a truncation      |                            | monotone within a leader epoch    |
+|                      | below it                                   |                            | but for a truncation;             |
 |                      |                                            |                            | ``OFFSET_MAX``: a log of its own  |
-| ``.unstable_offset`` | a write that has batches of a producer     | that of the producers      | with ``written_offset``           |
-| ``.epochs``          | a new leader epoch                         |                            | the file on the disk may be older |
+| ``.unstable_offset`` | a write that has batches of a producer;    | that of the producers;     | with ``written_offset``           |
+|                      | a truncation                               | the gate, ``_sync_lock``   |                                   |
+| ``.epochs``          | a new leader epoch; a truncation           |                            | the file on the disk may be older |
 |                      |                                            |                            | until the next sync               |
 
-Locks are taken in this order: ``_sync_lock``, the builder's write lock, ``_segments_lock``, that of the producers.
+A truncation holds the gate of the builder throughout, so that no record is accepted, and has all of the log written and synced first.
+
+Locks are taken in this order: the builder's gate, ``_sync_lock``, ``_replacing``, the builder's write lock, ``_segments_lock``, that of the
+producers.
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """
 

@@ -203,7 +203,7 @@ class Cleaner:
 
     @contextlib.contextmanager
     def alone(self, name: TopicPartition, *, wait: bool) -> Iterator[bool]:
-        """Exclude other passes over a log; without ``wait``, False if another thread has it."""
+        """Exclude other passes over a log, and truncations of it; without ``wait``, False if another thread has it."""
         with self._changed:
             if wait and name in self._busy:
                 self._awaited.add(name)
@@ -222,12 +222,14 @@ class Cleaner:
 
     def _check_stopping(self) -> None:
         if self._stopping:
-            raise Closed("the database is being closed: the compaction was not finished")
+            raise Closed("the database is being closed")
 
     def _pass(self, name: TopicPartition, log: Log, *, throttled: bool = False) -> bool:
         """One pass over one log; returns whether it made progress and there is more to do."""
         from logdb.log.cleaner import Compaction
 
+        if log.read_only_reason is not None:  # of an interrupted truncation the catalogue says nothing
+            return False
         self._host.finish_replacements(log)
         work = self._work(name, log)
         expires_ms, now_ms = self._host.entry(name).delete_horizon_ms, self._host.clock_ms()

@@ -26,7 +26,8 @@ class Entries:
 
     def load(self) -> None:
         """Load the entries of the catalogue."""
-        self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
+        with self._lock:
+            self._known = {TopicPartition(entry.topic, entry.partition): entry for entry in self._catalogue.logs()}
 
     def names(self) -> list[TopicPartition]:
         return sorted(self._known)

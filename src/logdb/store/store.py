@@ -13,6 +13,7 @@ clients, partitioners or protocols.
 """
 
 import contextlib
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from logdb.log.log import Log
 from logdb.log.readable import ReadableLog
 from logdb.meta import Catalogue
 from logdb.meta.reader_writer_lock import ReaderWriterLock
-from logdb.model import DURABILITY_LEVELS, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
+from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Durability, ExpiredRecords, TopicEvent, TopicInfo, TopicPartition
 from logdb.store import lock, opening, retention, topics
 from logdb.store.check.report import Copied, Progress
 from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
@@ -282,7 +283,8 @@ class Store:
 
         Args:
             offset: The log ends with the last batch below it.
-            high_watermark: What lies below it is replicated, and stays.
+            high_watermark: What lies below it stays.  The log's own high watermark refuses nothing: behind an election that was
+                not clean, the leader's log may end below it.  It moves back with the log end.
 
         Returns:
             The new log end offset: ``offset``, or the begin of the batch that holds it.  Where the log start offset lies in that
@@ -302,10 +304,13 @@ class Store:
         """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has let go of what would come next.
 
         Raises:
+            ValueError: The offset is not in [0, 2^63 - 1].
             DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
 
         Source: Kafka's truncateFullyAndStartAt.
         """
+        if not 0 <= operator.index(offset) <= OFFSET_MAX:
+            raise ValueError(f"offset={offset}: allowed is [0, {OFFSET_MAX}]")
         self._state.check_writable()
         self.writer.truncations.begin_anew(self.log(topic, partition), offset)
 

@@ -3,8 +3,8 @@
 Knows the catalogue, locks and the order of the steps (docs/durability.md, "Leaders and followers").  Does not know
 what is in a segment (``log.truncation``), nor how the steps behind the commit are done again (``replacement_intent``).
 
-    .cleaned files synced -> appends wait -> recovery-point removed, .snapshot synced, the directory synced
-    -> the catalogue has the new end and the intent (the commit point) -> files renamed, removed, epochs -> intent cleared
+    .cleaned files synced -> appends wait -> .snapshot synced, recovery-point removed, the directory synced
+    -> the catalogue has the new end and the intent (the commit point) -> files renamed, epochs dropped, files removed -> intent cleared
     -> the log takes what a recovery finds
 """
 
@@ -57,6 +57,7 @@ class Truncations:
         """See ``Store.truncate_to``."""
         with self._cleaner.alone(TopicPartition(log.topic, log.partition), wait=True):
             self._finish_interrupted(log)
+            self._replacer.finish_of(log)
             while (end_offset := self._try_truncate(log, offset, high_watermark)) is None:
                 pass
             return end_offset
@@ -65,6 +66,7 @@ class Truncations:
         """See ``Store.begin_anew``."""
         with self._cleaner.alone(TopicPartition(log.topic, log.partition), wait=True):
             self._finish_interrupted(log)
+            self._replacer.finish_of(log)
             self._alone(log, lambda: self._empty(log, offset))
 
     # ------------------------------------------------------------ cutting off
@@ -77,7 +79,7 @@ class Truncations:
         self._check_range(log, offset, high_watermark, end_offset)
         if offset == end_offset:
             return self._alone(log, lambda: offset if self._forget_epochs(log, offset) else None)
-        committed, segments = list[bool](), log.view.segments
+        segments = log.view.segments
         try:
             new_end = truncation.end_for(log, offset)
             self._check_range(log, new_end, high_watermark, end_offset)
@@ -89,11 +91,11 @@ class Truncations:
                 return None  # retention was faster
             raise
         try:
-            return self._alone(log, lambda: self._cut(log, cut, committed))
+            return self._alone(log, lambda: self._cut(log, cut))
         except SyncFailed:
             raise  # it may have been committed: then opening finishes it
-        except LogdbError:
-            if not committed:
+        except BaseException:
+            if not self._is_committed(log):
                 cut.discard()
             raise
 
@@ -108,7 +110,14 @@ class Truncations:
         def ready(_next_offset: int) -> int | None:
             log.flush()
             self._checkpoints.checkpoint_locked([log])
-            return work()
+            try:
+                return work()
+            except SyncFailed:
+                raise  # nothing is written any more
+            except BaseException:
+                if not self._is_committed(log):
+                    log.renew_point()
+                raise
 
         with self._state.checkpoint_lock:
             self._check_current(log)
@@ -126,7 +135,7 @@ class Truncations:
         log.forget_epochs(offset)
         return True
 
-    def _cut(self, log: Log, cut: Cut, committed: list[bool]) -> int | None:
+    def _cut(self, log: Log, cut: Cut) -> int | None:
         if cut.old not in log.view.segments:  # retention was faster
             cut.discard()
             return None
@@ -144,7 +153,7 @@ class Truncations:
             segment_created_ms=cut.new.created_ms,
             segment_append_ms=cut.new.append_ms,
         )
-        self._commit(log, entry, [cut.new], gone, committed)
+        self._commit(log, entry, [cut.new], gone)
         return cut.offset
 
     # ------------------------------------------------------------ beginning anew
@@ -162,15 +171,16 @@ class Truncations:
             producers_offset=offset if log.had_producers else -1,
             clean_offset=offset,
         )
-        committed: list[bool] = []
         try:
             if log.had_producers:
                 producer_snapshot.save(self._io, log.directory, offset, ProducerStates(), {})
             self._let_go_of_point(log)
             topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, offset))
-            self._commit(log, entry, (), log.view.segments, committed)
-        except LogdbError:
-            if not committed:
+            self._commit(log, entry, (), log.view.segments)
+        except SyncFailed:
+            raise  # it may have been committed, with that log start offset
+        except BaseException:
+            if not self._is_committed(log):
                 with contextlib.suppress(LogdbError):
                     topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, former.start_offset))
             raise
@@ -185,12 +195,11 @@ class Truncations:
             remove(self._io, path)
         sync_directory(self._io, log.directory)
 
-    def _commit(self, log: Log, entry: LogEntry, new: Sequence[Segment], gone: Sequence[Segment], committed: list[bool]) -> None:
+    def _commit(self, log: Log, entry: LogEntry, new: Sequence[Segment], gone: Sequence[Segment]) -> None:
         """Commit that a log ends at the recovery point of ``entry``, and finish that.
 
         Args:
             gone: The segments that ``new`` takes the place of, to the end of the log.
-            committed: Gets an item with the commit: an error behind it takes nothing back.
         """
         name = TopicPartition(log.topic, log.partition)
         intent = self._intent(log, entry.recovery_offset, new, gone)
@@ -201,9 +210,27 @@ class Truncations:
                 txn.delete_segment(*name, segment.base_offset)
             txn.add_intent(intent)
 
-        self._entries.change(lambda: [entry], commit)
-        committed.append(True)
+        try:
+            self._entries.change(lambda: [entry], commit)
+        except SyncFailed:
+            raise
+        except BaseException as error:
+            if self._is_committed(log):  # Ctrl-C came behind it
+                self._entries.load()
+                self._interrupt(log, error)
+            raise
         self._finish(log)
+
+    def _is_committed(self, log: Log) -> bool:
+        """Whether a truncation of the log was committed and is not finished: then an error takes nothing back."""
+        return log.interrupted or bool(self._intents(log))
+
+    def _intents(self, log: Log) -> list[tuple[int, Intent]]:
+        return [
+            (number, intent)
+            for number, intent in self._state.catalogue.intents()
+            if intent.kind == replacement_intent.TRUNCATION and replacement_intent.concerns(intent, log.topic, log.partition)
+        ]
 
     def _intent(self, log: Log, offset: int, new: Sequence[Segment], gone: Sequence[Segment]) -> Intent:
         made = [path.removesuffix(CLEANED) for segment in new for path in segment.paths() if exists(self._io, path)]
@@ -225,19 +252,20 @@ class Truncations:
         """The steps behind the commit; the log takes no records until all of them are done."""
 
         def finished() -> Recovered:
-            for number, intent in self._state.catalogue.intents():
-                if intent.kind == replacement_intent.TRUNCATION and replacement_intent.concerns(intent, log.topic, log.partition):
-                    self._replacer.finish(number, intent)
+            for number, intent in self._intents(log):
+                self._replacer.finish(number, intent)
             return self._recovered(log)
 
-        start_offset = self._entries.get(TopicPartition(log.topic, log.partition)).start_offset
         try:
-            log.restart(finished, start_offset)
-        except LogdbError as error:
-            log.interrupt(f"a truncation was not finished: {error}")
+            log.restart(finished, self._entries.get(TopicPartition(log.topic, log.partition)).start_offset)
+        except BaseException as error:
+            self._interrupt(log, error)
             raise
         if self._state.sync_failed is not None:  # meanwhile
             log.refuse(WRITES_REFUSED)
+
+    def _interrupt(self, log: Log, error: BaseException) -> None:
+        log.interrupt(f"a truncation was not finished: {str(error) or type(error).__name__}")
 
     def _finish_interrupted(self, log: Log) -> None:
         """Finish a truncation of the log that an error cut short."""

@@ -216,7 +216,7 @@ def test_what_compaction_leaves_is_taken_from_a_leader(codec: int) -> None:
     thinned = encode_compressed(
         [Rec(b"k", b"v", offset_delta=2), Rec(b"l", b"v", offset_delta=5)], codec, base_offset=3, last_offset_delta=9
     )
-    emptied = encode_batch([], base_offset=13, last_offset_delta=4, codec=codec, producer_id=5, base_sequence=3)
+    emptied = encode_batch([], base_offset=13, last_offset_delta=4, codec=codec, producer_id=5, producer_epoch=0, base_sequence=3)
     empty_marker = encode_batch([], base_offset=18, **MARKER)
     found = convert.check_followed(thinned + emptied + empty_marker)
     assert (found.offsets, [head.record_count for head, _ in found.produced]) == (range(3, 19), [0, 0])

@@ -454,3 +454,70 @@ def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_bef
 
     assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
     assert set(looks) == {"view", "end_offset"}
+
+
+# ---------------------------------------------------------------- what an attacker found
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**31])
+def test_an_epoch_that_a_checkpoint_cannot_hold_is_refused(tmp_path, epoch):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        with pytest.raises(ValueError, match="allowed is"):
+            log.begin_epoch(epoch)
+        log.begin_epoch(1)
+        log.append_many([b"a"])
+    with open_replica(tmp_path / "db") as db:
+        assert db.log("t").read_only_reason is None
+        assert [record.leader_epoch for record in db.log("t").read(0)] == [1]
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_a_log_begins_at_an_offset_that_there_can_be(tmp_path, offset):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        with pytest.raises(ValueError, match="allowed is"):
+            db._store.begin_anew("t", 0, offset)
+        assert db.log("t").end_offset == 0
+
+
+@pytest.mark.parametrize("fields", [{"leader_epoch": -1}, {"leader_epoch": 1, "producer_id": 5, "producer_epoch": -1, "base_sequence": 0}])
+def test_batches_with_an_epoch_below_zero_are_refused(tmp_path, fields):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        with pytest.raises(InvalidBatch, match="allowed is"):
+            log.follow_append(encode_batch([b"a"], base_offset=0, **fields))
+        assert log.end_offset == 0
+
+
+def test_a_reader_that_follows_is_told_of_a_cut_while_it_holds_a_record(tmp_path):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.begin_epoch(1)
+        for number in range(10):
+            log.append_many([b"old-%d" % number])
+        records = log.follow(0, timeout_ms=50)
+        assert [next(records).offset for _ in range(10)] == list(range(10))
+        db._store.truncate_to("t", 0, 4)
+        log.begin_epoch(2)
+        for number in range(4, 20):
+            log.append_many([b"new-%d" % number])
+        with pytest.raises(LogTruncated):
+            list(records)
+
+
+def test_a_table_sees_a_log_that_was_cut_off_and_has_grown_to_the_same_end(tmp_path):
+    with open_replica(tmp_path / "db") as db:
+        db.create_topic("t", config={"cleanup.policy": "compact"})
+        log = db.log("t")
+        log.begin_epoch(1)
+        log.append_many([b"old"] * 4, [b"0", b"1", b"2", b"3"])
+        table = db.table("t")
+        assert dict(table.items()) == dict.fromkeys((b"0", b"1", b"2", b"3"), b"old")
+        db._store.begin_anew("t", 0, 0)
+        log.begin_epoch(2)
+        log.append_many([b"new"] * 4, [b"0", b"1", b"2", b"3"])
+        assert set(dict(table.items()).values()) == {b"new"}

@@ -1,17 +1,34 @@
 """The end of a log cut off, and a log that begins anew: all that is known of it goes back, here, on the disk and for readers."""
 
+import json
 import os
 import threading
 
 import pytest
 
 import logdb
-from logdb.errors import Closed, CloseIncomplete, LogTruncated, OffsetOutOfRange, ReadOnly, SyncFailed, UnknownTopic, WriteFailed
+from logdb.errors import (
+    Closed,
+    CloseIncomplete,
+    CorruptionError,
+    DiskFull,
+    LogdbError,
+    LogTruncated,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ReadOnly,
+    SyncFailed,
+    UnexpectedOffset,
+    UnknownTopic,
+    WriteFailed,
+)
+from logdb.log import recovery_point
+from logdb.log.log import APPENDS_REFUSED
 from support.batches import encode_batch
 from support.faulty_io import FaultyIO
 from support.followers import align, batches_of, catch_up, open_replica, producers_of
 from support.power_cut import die
-from support.produced import Sender, committed, values
+from support.produced import Sender, batch, committed, values
 
 NOW = 1_700_000_000_000
 LEVELS = pytest.mark.parametrize("level", ["os", "interval", "fsync"])
@@ -474,4 +491,311 @@ def test_what_was_committed_is_finished(tmp_path, io, what, closed):
     with opened(tmp_path / "db") as again:
         assert again.log("t").end_offset == end
         assert again.log("t").read_only_reason is None
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def keyed(db, count=200, **config):
+    log = made(db, **SMALL, **{"cleanup.policy": "compact"} | config)
+    log.append_many(
+        [b"value %d" % number for number in range(count)], [b"key %d" % (number % (7 if number % 5 else 1_000)) for number in range(count)]
+    )
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_compaction_that_was_committed_is_finished_first(tmp_path, io, anew):
+    db = opened(tmp_path / "db", io=io)
+    log = keyed(db)
+    io.fail("rename", path=".cleaned")
+    with pytest.raises(WriteFailed):
+        db._store.compact("t")
+    io.heal()
+    unnamed = [segment for segment in log.segments if segment.suffix]
+    held = {record.offset: record.value for record in log.read(0)}
+    if anew:
+        db._store.begin_anew("t", 0, 0)
+        kept = []
+    else:
+        end = cut(db, unnamed[-1].next_offset - 1)
+        assert unnamed[-1].base_offset < end
+        kept = [value for offset, value in held.items() if offset < end]
+        assert len(kept) > 0
+        assert values(log) == kept
+    log.append_many([b"new"] * 3, [b"new"] * 3)
+    db._store.writer.finish_interrupted()
+    assert values(log) == [*kept, b"new", b"new", b"new"]
+    assert not db._store.catalogue.intents()
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == [*kept, b"new", b"new", b"new"]
+
+
+@pytest.mark.parametrize("lag", [{}, {"max.compaction.lag.ms": 200}])
+def test_a_log_whose_truncation_was_interrupted_is_not_compacted(tmp_path, io, lag):
+    now = [NOW]
+    db = opened(tmp_path / "db", io=io, clock=lambda: now[0])
+    log = keyed(db, **{"min.compaction.lag.ms": 100}, **lag)
+    db._store.checkpoint([log])
+    io.fail("unlink", path=".log")
+    with pytest.raises(WriteFailed):
+        cut(db, 120)
+    io.heal()
+    assert log.interrupted
+    before = sorted(os.listdir(log.directory))
+    now[0] += 1_000
+    db._store.writer.cleaner._round()
+    assert sorted(os.listdir(log.directory)) == before
+    assert [intent.kind for _, intent in db._store.catalogue.intents()] == ["truncate"]
+    end = cut(db, 0)
+    assert (end, values(log)) == (0, [])
+    db.close()
+    assert logdb.verify(tmp_path / "db").ok
+
+
+class Stopped(BaseException):
+    """What comes from outside: Ctrl-C, no memory."""
+
+
+def stop_at(io, kind, path):
+    def before(called, where):
+        if called == kind and where.endswith(path):
+            raise Stopped
+
+    io.before = before
+
+
+@pytest.mark.parametrize("what", ["rename .log.cleaned", "unlink .log", "fsync_dir t-0"])
+def test_what_comes_from_outside_behind_the_commit_interrupts_too(tmp_path, io, what):
+    db = opened(tmp_path / "db", io=io)
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+    kind, path = what.split()
+    change = db._store.writer.entries.change
+
+    def changed(*args):
+        change(*args)
+        stop_at(io, kind, path)
+
+    db._store.writer.truncations._entries = type("Entries", (), {"get": db._store.writer.entries.get, "change": staticmethod(changed)})()
+    with pytest.raises(Stopped):
+        cut(db, ends[5])
+    io.before = lambda kind, path: None
+    db._store.writer.truncations._entries = db._store.writer.entries
+    with pytest.raises(ReadOnly, match="a truncation was not finished"):
+        log.append(b"x")
+    assert cut(db, ends[5]) == ends[5]
+    assert log.append_many([b"new"]) == range(ends[5], ends[5] + 1)
+    db.close()
+    with opened(tmp_path / "db") as again:
+        assert again.log("t").end_offset == ends[5] + 1
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_what_comes_from_outside_before_the_commit_leaves_no_copy(tmp_path, io, db):
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+    before = everything(log)
+    stop_at(io, "unlink", "recovery-point")
+    with pytest.raises(Stopped):
+        cut(db, ends[5])
+    io.before = lambda kind, path: None
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+    assert everything(log) == before
+    log.append_many([b"new"])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_the_recovery_point_is_noted_on_where_nothing_was_committed(tmp_path, io, monkeypatch, anew):
+    db = opened(tmp_path / "db", io=io)
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+
+    def full(*_):
+        raise DiskFull("catalogue", 0, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(db._store.writer.entries, "change", full)
+        # the checkpoint has nothing to say
+        patched.setattr(db._store.writer.checkpoints, "checkpoint_locked", lambda logs: None)
+        with pytest.raises(DiskFull):
+            if anew:
+                db._store.begin_anew("t", 0, 3)
+            else:
+                patched.setattr(db._store.writer.checkpoints, "checkpoint", lambda logs: None)
+                cut(db, ends[5])
+    log.append_many([b"new"])
+    log.flush()
+    assert recovery_point.load(io, os.path.join(log.directory, recovery_point.FILE_NAME)).durable == log.view.flushed
+    log._point.file = None  # as after other files were used
+    log.append_many([b"new"])
+    log.flush()
+    db.close()
+    with opened(tmp_path / "db") as again:
+        assert again.log("t").end_offset == ends[-1] + 2
+    assert logdb.verify(tmp_path / "db").ok
+
+
+def test_a_log_whose_close_has_begun_takes_no_records_behind_a_truncation(tmp_path, io):
+    db = opened(tmp_path / "db", io=io)
+    log = made(db, **SMALL)
+    ends = told(log)
+    db._store.checkpoint([log])
+    io.fail("unlink", path=".log")
+    with pytest.raises(WriteFailed):
+        cut(db, ends[5])
+    io.heal()
+    log.refuse(APPENDS_REFUSED)
+    with pytest.raises(LogdbError):
+        cut(db, ends[5])
+    assert not log.interrupted
+    with pytest.raises(LogdbError):
+        log.append(b"x")
+    db.close()
+    with opened(tmp_path / "db") as again:
+        assert again.log("t").end_offset == ends[5]
+
+
+def test_a_log_start_that_may_be_committed_is_not_taken_back(tmp_path, monkeypatch):
+    db = opened(tmp_path / "db")
+    log = made(db, **SMALL)
+    told(log)
+    db._store.checkpoint([log])
+    change = db._store.writer.entries.change
+
+    def lost(*args):
+        change(*args)
+        raise SyncFailed("catalogue", "lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(db._store.writer.checkpoints, "checkpoint_locked", lambda logs: None)
+        patched.setattr(db._store.writer.entries, "change", lost)
+        with pytest.raises(SyncFailed):
+            db._store.begin_anew("t", 0, 5_000)
+    with open(os.path.join(log.directory, "topic.json")) as file:
+        assert json.load(file)["start_offset"] == 5_000
+    die(db)
+
+
+def cut_before_the_gate(db, monkeypatch, change):
+    """Change a log while an append to it has what is known of producers, and waits at the gate."""
+    from logdb.log import appending, following
+
+    begun = appending.begun_transactions
+
+    def looked(log):
+        monkeypatch.undo()
+        found = begun(log)
+        change()
+        return found
+
+    for module in (appending, following):
+        monkeypatch.setattr(module, "begun_transactions", looked)
+
+
+def assert_known(tmp_path, db):
+    db.log("t").flush()
+    before = everything(db.log("t"))
+    db.close()
+    with opened(tmp_path / "db") as again:
+        assert everything(again.log("t")) == before
+    assert logdb.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_an_append_that_waited_is_checked_against_what_is_known_by_then(tmp_path, monkeypatch, expected):
+    db = opened(tmp_path / "db")
+    log, image = made(db), [batch([b"%d" % number], 7, 0, number) for number in range(3)]
+    for number in range(2):
+        log.append_batches(image[number])
+    log.flush()
+    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 1))
+    with pytest.raises(UnexpectedOffset if expected else OutOfOrderSequence):
+        log.append_batches(image[2], **({"expected_offset": 2} if expected else {}))
+    assert log.append_batches(image[1]) == range(1, 2)
+    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 1))
+    assert log.append_batches(image[1]) == range(1, 2)
+    assert_known(tmp_path, db)
+
+
+def test_a_marker_that_waited_ends_what_is_open_by_then(tmp_path, monkeypatch):
+    db = opened(tmp_path / "db")
+    log = made(db)
+    sender = Sender(log, 8, transactional=True)
+    sender.send(b"0")
+    log.flush()
+    cut_before_the_gate(db, monkeypatch, lambda: cut(db, 0))
+    sender.end(commit=False)
+    assert log.aborted_transactions(0, log.end_offset) == []
+    assert_known(tmp_path, db)
+
+
+def test_batches_of_a_leader_that_waited_follow_on_what_is_known_by_then(tmp_path, monkeypatch):
+    db = opened(tmp_path / "db")
+    log = made(db)
+    log.follow_append(batch([b"0"], 7, 0, 0))
+    log.flush()
+    cut_before_the_gate(db, monkeypatch, lambda: db._store.begin_anew("t", 0, 1))
+    assert log.follow_append(batch([b"1"], 7, 0, 1, base_offset=1)) == range(1, 2)
+    assert [producer[0] for producer in producers_of(log)] == [7]
+    assert_known(tmp_path, db)
+
+
+def test_a_batch_that_is_missing_is_corruption(db, monkeypatch):
+    log = made(db)
+    log.append_many([b"0"])
+    monkeypatch.setattr("logdb.log.truncation.SegmentReader.read", lambda self, size_bytes: None)
+    with pytest.raises(CorruptionError, match="no batch at offset 0"):
+        cut(db, 0)
+    monkeypatch.undo()
+    assert values(log) == [b"0"]
+
+
+def test_a_store_that_is_closing_cuts_off_nothing(db):
+    log = made(db)
+    log.append_many([b"0"])
+    db._store.writer.cleaner.stop()
+    with pytest.raises(Closed, match=r"the database is being closed$"):
+        cut(db, 0)
+
+
+def test_a_log_beside_its_writer_is_not_changed(tmp_path, db):
+    made(db).append_many([b"0"])
+    db.flush()
+    with logdb.open(tmp_path / "db", mode="r") as reader:
+        log = reader._store.log("t", 0)
+        for change in (lambda: log.move_high_watermark(0, leader_epoch=1), log.roll):
+            with pytest.raises(ReadOnly):
+                change()
+        assert values(log) == [b"0"]
+
+
+def test_an_end_below_the_high_watermark_is_not_refused(db):
+    log = made(db)
+    log.append_many([b"0"])
+    log.append_many([b"1"])
+    log.move_high_watermark(2, leader_epoch=1)
+    assert cut(db, 1) == log.high_watermark == 1
+
+
+def test_a_copy_that_fails_leaves_what_a_compaction_has_committed(tmp_path, io):
+    db = opened(tmp_path / "db", io=io)
+    log = keyed(db)
+    io.fail("rename", path=".cleaned")
+    with pytest.raises(WriteFailed):
+        db._store.compact("t")
+    io.heal()
+    unnamed = [segment for segment in log.segments if segment.suffix]
+    before = values(log)
+    io.fail("pwrite", path=".log.cleaned")
+    with pytest.raises(WriteFailed):
+        cut(db, unnamed[-1].next_offset - 1)
+    io.heal()
+    die(db)
+    with opened(tmp_path / "db") as again:
+        assert values(again.log("t")) == before
     assert logdb.verify(tmp_path / "db").ok

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from logdb.disk import names_in
 from logdb.errors import Closed, LogTruncated, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
+from logdb.log.readable import ReadableLog
 from logdb.meta.views import Entry, Position, View, ViewDamaged
 from logdb.model import TOPIC_CONFIGS, TopicPartition
 from logdb.requests.session import PartitionLog, Session
@@ -139,7 +140,7 @@ class TopicView:
         if state is None or state.topic_id != topic.topic_id:
             self._drop()
             view = self._open_view(topic.topic_id)
-            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=now_ms)
+            state = _State(topic_id=topic.topic_id, view=view, logs=[], keeps_tombstones_ms=None, positions={}, looked_ms=-_LOOK_MS)
             self._state = state
             try:
                 state.positions = view.positions()
@@ -201,12 +202,17 @@ class TopicView:
             position = state.positions[partition]
             if position.offset > end:
                 raise LogTruncated(self.topic, partition, position.offset, position.leader_epoch, end, end)
-            if position.offset < end or partition not in before:
+            if position.offset < end or partition not in before or self._is_replaced(state, partition, position):
                 self._read(state, partition, end, now_ms)
             if self._may_lack_tombstones(state, partition, position, known_offsets[partition]):
                 return False
         state.positions = {partition: position._replace(caught_up_ms=now_ms) for partition, position in state.positions.items()}
         return True
+
+    def _is_replaced(self, state: _State, partition: int, position: Position) -> bool:
+        """Whether the log was cut off below the position, and has grown to it again; ``_read`` raises then.  A server is not asked."""
+        log = state.logs[partition]
+        return isinstance(log, ReadableLog) and position.leader_epoch >= 0 and log.epoch_at(position.offset - 1) != position.leader_epoch
 
     def _purge(self, state: _State, now_ms: int) -> list[int]:
         """Purge entries of records that the logs no longer have; returns the offset of each partition from which tombstones matter."""

@@ -409,6 +409,20 @@ def test_waiting_for_records(db):
         table.wait_for({TopicPartition("t", 3): 1})
 
 
+def test_a_table_that_another_thread_opens_is_not_taken_for_current(db, monkeypatch):
+    db.create_topic("opening")
+    db.append("opening", b"1", b"k")
+    table, log, seen = db.table("opening"), db._session.log, []
+
+    def slow_log(topic, partition):
+        seen.append(table._view._is_behind(table._view._state))
+        return log(topic, partition)
+
+    monkeypatch.setattr(db._session, "log", slow_log)
+    assert table["k"] == b"1"
+    assert seen and all(seen)
+
+
 def test_threads_and_tables(db):
     names = [f"topic-{number}" for number in range(5)]
     for name in names:
