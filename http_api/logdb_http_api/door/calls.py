@@ -36,12 +36,11 @@ if TYPE_CHECKING:
 PATH = "/logdb/v1/calls/"
 
 _ELSEWHERE = (topics.Changes, topics.Reports, topics.Verify, topics.Backup)  # have routes of their own
-_OF_V3 = (topics.DescribeConfigs, topics.CheckNewTopic, topics.CheckTopicConfigs)
 CALLS = [
     kind
     for module in (topics, transactions, groups)
     for kind in REQUESTS.values()
-    if kind.__module__ == module.__name__ and kind not in (*_ELSEWHERE, *_OF_V3)
+    if kind.__module__ == module.__name__ and kind not in _ELSEWHERE and not kind.local
 ] + list(SECURITY_REQUESTS)
 _CHANGES = (CreateTopic, AlterTopic, DeleteTopic)
 

@@ -62,6 +62,7 @@ _DONE_BEFORE: Mapping[type[Request[Any]], type[LogdbError]] = {
     DeleteUsers: UnknownCredential,
     RevokeTokens: UnknownCredential,
 }
+_BY_METHODS = (topics.Changes, topics.Reports, topics.Verify, topics.Backup, topics.Wait)  # more than one exchange, or a route of its own
 _LONG = (topics.Compact, topics.EnforceRetention, topics.Flush)
 
 
@@ -96,7 +97,11 @@ class RemoteSession(Session):
         """Let the server carry a request out."""
         self.check_open()
         answer: Any
-        if isinstance(request, groups.CommitOffsets):
+        if request.local:
+            raise NotImplementedError(f"{request.method}: a request of doors to the broker in their process, not behind a URL")
+        if isinstance(request, _BY_METHODS):
+            answer = getattr(self, request.method)(**request.arguments())
+        elif isinstance(request, groups.CommitOffsets):
             answer = self._commits.submit(self._asked, request)
         elif isinstance(request, groups.JoinGroup):
             answer = self._in_thread(request, request.rebalance_timeout_ms)

@@ -5,7 +5,8 @@ A request is a frozen struct.  Its class says everything that others need to kno
     field or method     read by
     method              the broker, which carries it out by its method of that name; counters; ``/logdb/v1/calls/METHOD``
     answer, waits       the encoder of answers; a request that waits is answered by a future
-    needs, visible      authorization; a door's descriptions
+    needs, visible      authorization; a door's descriptions.  Every class has its own ``needs``
+    local               doors, which make it of the broker in their process; a session behind a URL refuses it
     is_repeatable       a client that does not know whether its first try was carried out
 
 What a request needs is asked in the order in which its class names it.  A topic that may not be described is refused whether it exists
@@ -75,13 +76,16 @@ REQUESTS: "dict[str, type[Request[Any]]]" = {}
 class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
     """The base of all requests; ``A`` is what ``submit`` returns: the answer, or a future of it."""
 
-    needs: ClassVar[tuple[Need, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]]
+    local: ClassVar[bool] = False
     method: ClassVar[str]
     answer: ClassVar[Any]
     waits: ClassVar[bool]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "needs" not in vars(cls):
+            raise TypeError(f"{cls.__name__} does not say what it needs: an empty tuple where everybody may")
         ((answer,),) = (typing.get_args(base) for base in cls.__orig_bases__)  # type: ignore[attr-defined]  # of a generic class
         cls.waits = typing.get_origin(answer) is Future
         (cls.answer,) = typing.get_args(answer) if cls.waits else (answer,)

@@ -50,7 +50,11 @@ class Session(Protocol):
     """
 
     def submit(self, request: "Request[A]") -> A:
-        """Carry a request out; one that waits is answered by a future."""
+        """Carry a request out; one that waits is answered by a future.
+
+        Raises:
+            NotImplementedError: The request is local (``Request.local``), and the session is behind a URL.
+        """
 
     @property
     def io(self) -> IO: ...

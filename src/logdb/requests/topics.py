@@ -28,6 +28,9 @@ class DescribeTopic(Request[TopicInfo], frozen=True):
 
 
 class DescribeConfigs(Request[Mapping[str, ConfigValue]], frozen=True):
+    """The configs of a topic that were set."""
+
+    local = True
     needs = (named("DescribeConfigs", "Topic", "name"),)
     name: str
 
@@ -72,6 +75,7 @@ class CreateTopic(Request[TopicInfo], frozen=True):
 class CheckNewTopic(Request[TopicInfo], frozen=True):
     """What ``CreateTopic`` would make, or raise, without doing it."""
 
+    local = True
     needs = CreateTopic.needs
     name: str
     partitions: int = 1
@@ -91,6 +95,7 @@ class AlterTopic(Request[TopicInfo], frozen=True):
 class CheckTopicConfigs(Request[None], frozen=True):
     """Raise what ``AlterTopic`` would, without doing it."""
 
+    local = True
     needs = (named("AlterConfigs", "Topic", "name"),)
     name: str
     config: Config

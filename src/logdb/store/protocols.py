@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logdb.codec import Record, RecordIterator
+    from logdb.log.epochs import EpochEnd
     from logdb.log.isolation import IsolationLevel
     from logdb.log.producers import Producer
     from logdb.meta.reader_writer_lock import ReaderWriterLock
@@ -256,6 +257,33 @@ class ReplicaLog(PartitionLog, Protocol):
     def producers(self) -> "list[Producer]":
         """The producers that are known, as of what is written."""
 
+    def begin_epoch(self, epoch: int) -> int:
+        """Begin the leader epoch that a controller has given, durably; returns the offset that it begins at.
+
+        Raises:
+            FencedLeaderEpoch: The log knows this epoch already, or a newer one.
+            DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
+        """
+
+    def follow_append(self, batches: Buffer, *, durability: Durability | None = None) -> range:
+        """Append batches of a leader's log, with the offsets and leader epochs that they carry; returns their offsets.
+
+        Raises:
+            UnexpectedOffset: The first of them does not begin where the log ends.
+            FencedLeaderEpoch: An epoch is older than the latest one of the log.
+            InvalidBatch, CodecMissing, DiskFull, SyncFailed: as ``append_batches``.
+        """
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> "EpochEnd | None":
+        """What a leader answers to a follower that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
+
+        Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: ``current_epoch`` is not this log's latest.
+        """
+
+    def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
+        """What lies below ``offset`` is replicated, says the leader of ``leader_epoch``; returns the high watermark as it is now."""
+
 
 class PartitionState(NamedTuple):
     """Who has a partition, by the ids of nodes; ``leader`` is None where no node leads it."""
@@ -387,6 +415,24 @@ class Storage(Protocol):
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Move the start of a log; see ``Database.delete_records``."""
+
+    def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
+        """Cut a log off, durably: a follower's, where it parts from its leader's; returns the new log end offset.
+
+        Args:
+            high_watermark: What lies below it is replicated, and stays.
+
+        Raises:
+            OffsetOutOfRange: ``offset`` is before the log start or ``high_watermark``, or past the log end.
+            CorruptionError, DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as they say.
+        """
+
+    def begin_anew(self, topic: str, partition: int, offset: int) -> None:
+        """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has deleted what comes next.
+
+        Raises:
+            DiskFull, WriteFailed, SyncFailed, Closed, ReadOnly: as ``truncate_to``.
+        """
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
         """See ``Database.enforce_retention``."""

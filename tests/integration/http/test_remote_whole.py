@@ -9,6 +9,8 @@ import logdb
 from logdb.access.session import AuthorizedSession
 from logdb.errors import BackupDamaged, TargetNotEmpty
 from logdb.io import IO
+from logdb.model import TopicPartition
+from logdb.requests import topics
 from logdb.store.copy.backup import new_file
 from logdb.store.copy.backup_file import BackupReader, BackupWriter, Info
 from logdb_http_api.remote import downloading
@@ -173,3 +175,26 @@ def test_a_list_that_grows_when_it_is_decompressed_is_refused_at_the_limit(serve
     assert status == 422 and "the list has more than 8388608 bytes" in told["message"]
     status, told = server.call("/logdb/v1/backups", bomb.read_bytes())
     assert (status, told["error_code"]) == (415, 415)
+
+
+def test_a_session_behind_a_url_carries_out_every_request_or_says_that_it_is_local(server, tmp_path):
+    with logdb.open(server.url) as db:
+        session = db._session
+        assert session.submit(topics.Reports()) == ()
+        assert session.submit(topics.Verify()).checked.records == 3000
+        assert session.submit(topics.Backup(path=str(tmp_path / "backup"))).written_bytes == (tmp_path / "backup").stat().st_size
+        position = session.submit(topics.Changes(position=None, timeout_ms=0, count_max=10)).position
+        server.database.create_topic("u")
+        (event,) = session.submit(topics.Changes(position=position, timeout_ms=60_000, count_max=10)).events
+        assert event.topic.name == "u"
+        for request in topics.DescribeConfigs("t"), topics.CheckNewTopic("v"), topics.CheckTopicConfigs("t", {}):
+            with pytest.raises(NotImplementedError, match=request.method):
+                session.submit(request)
+
+
+def test_a_wait_behind_a_url_may_take_as_long_as_it_says(server, monkeypatch):
+    """Longer than a request may take that waits for nothing."""
+    with logdb.open(server.url, timeout_ms=500) as db:
+        session = db._session
+        assert session.submit(topics.Wait({TopicPartition("t", 1): 0}, 0))
+        assert not session.submit(topics.Wait({TopicPartition("t", 1): 3000}, 1500))

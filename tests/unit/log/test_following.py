@@ -330,7 +330,7 @@ def marker(producer_id, *, commit):
         (encode_log([[b"x"]], base_offset=2), UnexpectedOffset, "expected t-0 to end at offset 2, it ends at 3"),
         (encode_batch([b"x", b"x"], base_offset=2, leader_epoch=5), UnexpectedOffset, "offset 2"),
         (encode_log([[b"x"]], base_offset=3, leader_epoch=4), FencedLeaderEpoch, "leader epoch 4 of t-0 is over: the latest is 5"),
-        (encode_log([[b"x"]], base_offset=3, leader_epoch=-1), FencedLeaderEpoch, "leader epoch -1"),
+        (encode_log([[b"x"]], base_offset=3, leader_epoch=-1), InvalidBatch, "leader epoch is -1"),
         (
             encode_batch([b"x"], base_offset=3, leader_epoch=6) + encode_batch([b"x"], base_offset=4, leader_epoch=5),
             InvalidBatch,
@@ -440,6 +440,22 @@ def test_a_merged_batch_begins_where_the_follower_ends(tmp_path, follower):
     assert logdb.verify(tmp_path / "compacted").ok
 
 
+def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_before_it(leader):
+    leader.append(b"a")
+    epoch, end_offset, looks = leader.leader_epoch, leader.end_offset, []
+
+    class Interrupted:
+        def __getattr__(self, name):
+            if looks:
+                leader.begin_epoch(epoch + len(looks))
+                leader.append(b"b")
+            looks.append(name)
+            return getattr(leader, name)
+
+    assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
+    assert set(looks) == {"view", "end_offset"}
+
+
 # ---------------------------------------------------------------- what an attacker found
 
 
@@ -506,19 +522,3 @@ def test_a_table_sees_a_log_that_was_cut_off_and_has_grown_to_the_same_end(tmp_p
         log.append_many([b"new"] * 4, [b"0", b"1", b"2", b"3"])
         table._view._state.looked_ms = -(1 << 62)  # as if that were long ago: an access looks for a new epoch now and then
         assert set(dict(table.items()).values()) == {b"new"}
-
-
-def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_before_it(leader):
-    leader.append(b"a")
-    epoch, end_offset, looks = leader.leader_epoch, leader.end_offset, []
-
-    class Interrupted:
-        def __getattr__(self, name):
-            if looks:
-                leader.begin_epoch(epoch + len(looks))
-                leader.append(b"b")
-            looks.append(name)
-            return getattr(leader, name)
-
-    assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
-    assert set(looks) == {"view", "end_offset"}

@@ -174,3 +174,33 @@ def test_what_json_has_not_is_refused_before_it_is_sent(value):
 def test_a_right_that_is_as_good_is_of_the_resources_that_there_are():
     for (operation, resource_type), (other, of, _) in AS_GOOD.items():
         assert operation in OPERATIONS[resource_type] and other in OPERATIONS[of]
+
+
+def test_a_request_that_does_not_say_what_it_needs_is_none():
+    before = dict(REQUESTS)
+    with pytest.raises(TypeError, match="needs"):
+
+        class Silent(Request[None], frozen=True):
+            pass
+
+    with pytest.raises(TypeError, match="needs"):
+
+        class Inherits(topics.DeleteTopic, Request[None], frozen=True):
+            pass
+
+    assert before == REQUESTS
+
+
+def test_a_request_that_needs_nothing_says_so():
+    try:
+
+        class Open(Request[None], frozen=True):
+            needs = ()
+
+        assert REQUESTS["open"] is Open
+    finally:
+        REQUESTS.pop("open", None)
+
+
+def test_the_requests_of_doors_say_so():
+    assert {name for name, kind in REQUESTS.items() if kind.local} == OF_DOORS

@@ -50,3 +50,20 @@ def test_where_a_log_is_flushed_and_its_epoch_begins(store: Store) -> None:
     assert (log.flushed_offset, log.epoch_start_offset) == (0, 0)
     log.flush()
     assert log.flushed_offset == 2
+
+
+def test_a_replica_follows_and_is_cut_off_by_the_protocols_alone(store: Store) -> None:
+    storage: Storage = store
+    leader: ReplicaLog = storage.log("t", 0)
+    follower: ReplicaLog = storage.log("t", 1)
+    epoch = leader.leader_epoch + 1
+    assert leader.begin_epoch(epoch) == 0
+    for value in b"a", b"b":
+        leader.append_many([value])
+    assert leader.move_high_watermark(1, leader_epoch=epoch) == leader.high_watermark == 1
+    batches, end_offset = leader.read_batches(0, replica=True)
+    assert follower.follow_append(batches) == range(end_offset) == range(2)
+    assert follower.epoch_end(epoch, current_epoch=epoch) == leader.epoch_end(epoch) == (epoch, 2)
+    assert storage.truncate_to("t", 1, 0) == follower.end_offset == 0
+    storage.begin_anew("t", 1, 7)
+    assert (follower.start_offset, follower.end_offset) == (7, 7)
