@@ -196,13 +196,20 @@ class TailLog(ReadableLog):
                     return self.view
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        known = self.view.written_offset
+        return self._chunks_since(self.view, offset, end_offset, positions)
+
+    def _chunks_since(self, known: LogView, offset: int, end_offset: int, positions: Positions | Literal["own"] | None) -> Iterator[Buffer]:
+        """The chunks of a read that began with the view ``known``: those of its log, and what was appended to that."""
+        end = known.written_offset
         try:
-            if offset < known:  # a read of what is known need not look at the files
-                yield from super()._chunks(offset, min(end_offset, known), positions)
-            if end_offset > known:
-                end_offset = min(end_offset, self.catch_up().written_offset)
-                yield from super()._chunks(max(offset, known), end_offset, positions)
+            if offset < end:  # a read of what is known need not look at the files
+                if self.view is not known:
+                    self._check_lineage(known, offset)
+                yield from super()._chunks(offset, min(end_offset, end), positions)
+            if end_offset > end:
+                offset, end_offset = max(offset, end), min(end_offset, self.catch_up().written_offset)
+                self._check_lineage(known, offset)
+                yield from super()._chunks(offset, end_offset, positions)
         except CorruptionError:
             self.catch_up()  # tells if the topic was deleted beside us
             raise
