@@ -32,12 +32,19 @@ class Host(Protocol):
         """Why the log takes no records."""
 
 
+class PendingReplacement(NamedTuple):
+    """The files that a committed, perhaps unfinished replacement of segments renames (their final names), and those that it removes."""
+
+    renamed: frozenset[str]
+    removed: frozenset[str]
+
+
 class CataloguedLog(NamedTuple):
-    """What the catalogue says of a log; ``pending``: a swap of its segments was committed and may not be finished."""
+    """What the catalogue says of a log; ``pending``: None once each file has its name."""
 
     entry: LogEntry
     sealed: Sequence[SegmentEntry]
-    pending: bool
+    pending: PendingReplacement | None
 
 
 class Captured(NamedTuple):

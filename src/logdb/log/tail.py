@@ -16,17 +16,18 @@ from logdb.disk import File, exists, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
+from logdb.log import recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, CataloguedLog, Host
 from logdb.log.readable import ReadableLog
-from logdb.log.recovery_point import Point, RecoveryPointFile
+from logdb.log.recovery_point import Point
 from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
 from logdb.log.segment_reader import FileMissing
 from logdb.log.view import LogView
-from logdb.meta import SegmentEntry
+from logdb.meta import LogEntry, SegmentEntry
 from logdb.model import OFFSET_MAX, AbortedTransaction, Buffer, LogConfig, OpenTransaction
-from logdb.segment.segment import Segment, segment_path
+from logdb.segment.segment import CLEANED, Segment, segment_path
 from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
@@ -39,7 +40,8 @@ class TailLog(ReadableLog):
     | field                | who changes it                          | under which lock | when it may be trusted                       |
     |----------------------|-----------------------------------------|------------------|----------------------------------------------|
     | ``view``             | a look at the files, or the catalogue   | ``_refresh_lock``| without a lock; the writer may be ahead      |
-    | ``_generation``      | a look at the catalogue                 | ``_refresh_lock``| until the catalogue has another one          |
+    | ``_generation``,     | a look at the catalogue                 | ``_refresh_lock``| until the catalogue has another one; while a |
+    | ``_pending``         |                                         |                  | replacement is pending: for one look         |
     | ``_producers``       | ``_decided``                            | ``_refresh_lock``| below ``unstable_offset`` was brought up to  |
 
     ``lookup``: what the catalogue says of the log by now; given the generation that is known, and None while there is no other.
@@ -64,17 +66,13 @@ class TailLog(ReadableLog):
     ) -> None:
         self._io, self._lookup, self._frozen = io, lookup, frozen
         entry, sealed, pending = catalogued
-        segments = tuple(self._make(directory, named, config, pending) for named in sealed)
-        points = (
-            RecoveryPointFile(io, directory, writable=False).point,
-            Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
-        )
+        segments = tuple(self._make(directory, named, config, pending is not None) for named in sealed)
         view = LogView(
             segments=segments,
             start_offset=entry.start_offset,
             written_offset=segments[-1].next_offset if segments else entry.start_offset,
             written_position=segments[-1].size_bytes if segments else 0,
-            flushed=max(points, key=lambda point: point.offset),
+            flushed=_durable(io, directory, entry),
             epochs=LeaderEpochs(),
         )
         super().__init__(
@@ -87,7 +85,7 @@ class TailLog(ReadableLog):
             read_only_reason=entry.read_only_reason,
         )
         self._refresh_lock = threading.RLock()
-        self._generation = _UNSETTLED if pending else entry.generation
+        self._generation, self._pending = entry.generation, pending
         self._producers = TailProducers(io, directory, entry)
         self._directory_id = path_id(io, directory)
         self._load_epochs()
@@ -196,13 +194,20 @@ class TailLog(ReadableLog):
                     return self.view
 
     def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        known = self.view.written_offset
+        return self._chunks_since(self.view, offset, end_offset, positions)
+
+    def _chunks_since(self, known: LogView, offset: int, end_offset: int, positions: Positions | Literal["own"] | None) -> Iterator[Buffer]:
+        """The chunks of a read that began with the view ``known``: those of its log, and what was appended to that."""
+        end = known.written_offset
         try:
-            if offset < known:  # a read of what is known need not look at the files
-                yield from super()._chunks(offset, min(end_offset, known), positions)
-            if end_offset > known:
-                end_offset = min(end_offset, self.catch_up().written_offset)
-                yield from super()._chunks(max(offset, known), end_offset, positions)
+            if offset < end:  # a read of what is known need not look at the files
+                if self.view is not known:
+                    self._check_lineage(known, offset)
+                yield from super()._chunks(offset, min(end_offset, end), positions)
+            if end_offset > end:
+                offset, end_offset = max(offset, end), min(end_offset, self.catch_up().written_offset)
+                self._check_lineage(known, offset)
+                yield from super()._chunks(offset, end_offset, positions)
         except CorruptionError:
             self.catch_up()  # tells if the topic was deleted beside us
             raise
@@ -212,22 +217,28 @@ class TailLog(ReadableLog):
     def catch_up(self) -> LogView:
         """The latest view, after a look for what was written since the last look."""
         with self._refresh_lock:
-            try:
-                self._look()
-            except FileNotFoundError:
-                if not self._refresh():
-                    raise UnknownTopic(self.topic) from None  # deleted beside us
-                self._look()
-            return self.view
+            while True:
+                known = self._generation, self._pending
+                try:
+                    self._look()
+                except FileNotFoundError:
+                    if not self._refresh() and known == (self._generation, self._pending):
+                        raise UnknownTopic(self.topic) from None  # deleted beside us
+                else:
+                    return self.view
 
     def _look(self) -> None:
-        generation = None
-        while generation != self._generation:  # where segments were replaced while it looked, it looks again
-            generation = self._generation
+        known = None
+        while known != (self._generation, self._pending):  # where segments were replaced while it looked, it looks again
+            if self._pending is not None or not self.view.segments:
+                self._refresh()
+            known = self._generation, self._pending
             self._check_identity()
             while self._grow():
                 pass
             self._check_identity()
+            if self.view.written_offset < self.view.flushed.offset:
+                self._refresh()  # a truncation takes the recovery point back
         if self.view.written_offset < self.view.flushed.offset:
             self._note_loss()
 
@@ -249,38 +260,36 @@ class TailLog(ReadableLog):
         Returns:
             Whether there are other segments than before.
         """
-        catalogued = self._lookup(self, self._generation)
+        catalogued = self._lookup(self, self._generation if self._pending is None else _UNSETTLED)
         if catalogued is None:
             return False
-        entry, sealed, pending = catalogued
-        view = self.view._replace(start_offset=entry.start_offset)
-        self._generation, self.view = _UNSETTLED if pending else entry.generation, view
+        view, (entry, sealed, pending) = self.view, catalogued
+        self._generation, self._pending = entry.generation, pending
         known = {segment.base_offset: segment for segment in view.segments}
-        first = sealed[-1].next_offset if sealed else self._first_base()
-        segments = (*(self._known(known.get(named.base_offset), named, pending) for named in sealed), *self._unsealed(view.segments, first))
+        first = sealed[-1].next_offset if sealed else self._first_base(entry.start_offset)
+        segments = (*(self._known(known.get(named.base_offset), named) for named in sealed), *self._unsealed(view.segments, first))
+        changed = view._replace(
+            start_offset=entry.start_offset,
+            flushed=_durable(self._io, self.directory, entry),
+            epochs=self._read_epochs(),  # segments may be sealed under an epoch that began since
+        )
         if segments == view.segments:
+            self.view = changed if segments else changed._replace(written_offset=entry.start_offset)
             return False
-        self._load_epochs()  # sealed under an epoch that began since
         self._positions, self._cursor = Positions(), None
         last = segments[-1] if segments else None
         ends = max(entry.start_offset, last.next_offset if last else 0)
+        self.view = changed._replace(segments=segments, written_offset=ends, written_position=last.size_bytes if last else 0)
         truncated = ends < view.written_offset or not self._continues(view, ends)
         if truncated or (view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset)):
             self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
-        point = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
-        self.view = self.view._replace(
-            segments=segments,
-            written_offset=ends,
-            written_position=last.size_bytes if last else 0,
-            flushed=point if truncated else view.flushed,
-        )
         return True
 
     def _unsealed(self, segments: Iterable[Segment], first_offset: int) -> Iterator[Segment]:
         """The segments from an offset on that are not sealed, as far as they have their files: a truncation replaces or removes some."""
         for segment in segments:
-            there = segment.scanner is not None and path_id(self._io, segment.path) == segment.file_id
-            if there and segment.base_offset == first_offset:
+            there = segment.scanner is not None and segment.path == self._path(segment.base_offset)
+            if there and path_id(self._io, segment.path) == segment.file_id and segment.base_offset == first_offset:
                 yield segment
                 first_offset = segment.next_offset
 
@@ -291,19 +300,30 @@ class TailLog(ReadableLog):
         ends = self.view.epochs.end_of(former.epochs.at(former.written_offset - 1), end_offset)
         return ends is not None and ends >= former.written_offset
 
-    def _first_base(self) -> int:
+    def _first_base(self, start_offset: int) -> int:
         """Where the first segment begins if none is sealed: at the log start offset, or before it."""
-        start_offset = self.view.start_offset
-        bases = [int(name[:20]) for name in names_in(self._io, self.directory) if len(name) == 24 and name.endswith(".log")]
+        removed = () if self._pending is None else self._pending.removed
+        names = (name for name in names_in(self._io, self.directory) if name not in removed)
+        bases = [int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log")]
         return max((base for base in bases if base <= start_offset), default=start_offset)
 
-    def _known(self, segment: Segment | None, named: SegmentEntry, pending: bool) -> Segment:
+    def _path(self, base_offset: int) -> str | None:
+        """Where the log of an unsealed segment lies; None if a pending replacement removes that."""
+        path = segment_path(self.directory, base_offset)
+        if self._pending is None:
+            return path
+        name = os.path.basename(path)
+        if name in self._pending.renamed and exists(self._io, path + CLEANED):
+            return path + CLEANED
+        return None if name in self._pending.removed else path
+
+    def _known(self, segment: Segment | None, named: SegmentEntry) -> Segment:
         """The segment as it was taken before, unless its file is another one by now, or has another name."""
         if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
             found = path_id(self._io, segment.path)
-            if found is not None and (segment.file_id == found or (segment.file_id is None and (pending or not segment.suffix))):
+            if found is not None and (segment.file_id == found or (segment.file_id is None and (self._pending or not segment.suffix))):
                 return segment
-        return self._make(self.directory, named, self._config, pending)
+        return self._make(self.directory, named, self._config, self._pending is not None)
 
     def _make(self, directory: str, named: SegmentEntry, config: LogConfig, pending: bool) -> Segment:
         interval = config.index_interval_bytes
@@ -327,17 +347,22 @@ class TailLog(ReadableLog):
             self._scan(segment)
         if segment is not None and segment.next_offset == segment.base_offset:
             return False
-        following = segment.next_offset if segment is not None else self._first_base()
-        there = exists(self._io, segment_path(self.directory, following))
-        if (there or (segment is not None and self._is_sealed(segment))) and self._refresh():
+        following = segment.next_offset if segment is not None else self._first_base(self.view.start_offset)
+        if (self._is_there(following) or (segment is not None and self._is_sealed(segment))) and self._refresh():
             return True  # it may be sealed by now, and be another file, or a part of one
-        if not exists(self._io, segment_path(self.directory, following)):
+        if not self._is_there(following):
             return False
-        opened = self._open_segment(following)
+        known, opened = (self._generation, self._pending), self._open_segment(following)
+        if self._refresh() or known != (self._generation, self._pending):
+            return True  # the file may be another one than the recovery point is of
         self.view = self.view._replace(
             segments=(*self.view.segments, opened), written_offset=opened.next_offset, written_position=opened.size_bytes
         )
         return True
+
+    def _is_there(self, base_offset: int) -> bool:
+        path = self._path(base_offset)
+        return path is not None and exists(self._io, path)
 
     def _note_loss(self) -> None:
         """The files end before the recovery point: whoever reads what is missing gets an error, not the end of the log."""
@@ -351,7 +376,8 @@ class TailLog(ReadableLog):
         return segment.scanner is None
 
     def _open_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self._io, self.directory, base_offset, writable=False, index_interval_bytes=self._config.index_interval_bytes)
+        interval, suffix = self._config.index_interval_bytes, CLEANED if (self._path(base_offset) or "").endswith(CLEANED) else ""
+        segment = Segment(self._io, self.directory, base_offset, writable=False, index_interval_bytes=interval, suffix=suffix)
         segment.open()
         point = self.view.flushed
         position, offset = (point.position, point.offset) if point.segment == base_offset and point.offset else (0, base_offset)
@@ -382,14 +408,18 @@ class TailLog(ReadableLog):
 
     def _load_epochs(self) -> bool:
         """Read the epoch checkpoint again; True if it is another one."""
+        known = self.view.epochs
+        self.view = self.view._replace(epochs=self._read_epochs())
+        return self.view.epochs is not known
+
+    def _read_epochs(self) -> LeaderEpochs:
+        """The epoch checkpoint; those that are known where it says the same, or cannot be read."""
+        known = self.view.epochs
         try:
-            epochs = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
+            found = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
         except CorruptionError:
-            return False  # without it epochs are not checked; verify reports it
-        if epochs is None or epochs.entries == self.view.epochs.entries:
-            return False
-        self.view = self.view._replace(epochs=epochs)
-        return True
+            return known  # without it epochs are not checked; verify reports it
+        return known if found is None or found.entries == known.entries else found
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, committed: bool) -> bool:
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -420,3 +450,9 @@ class SharedSegment(Segment):
             self.file = self.file_id = None
             raise FileNotFoundError(ENOENT, "another file may have its name", self.path)
         return file
+
+
+def _durable(io: IO, directory: str, entry: LogEntry) -> Point:
+    """Where what is durable ends, at least: ``entry`` was read before, and what it leaves out has no exact point any more."""
+    exact = recovery_point.load(io, os.path.join(directory, recovery_point.FILE_NAME)).durable
+    return max(exact, Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position), key=lambda point: point.offset)

@@ -11,7 +11,7 @@ from typing import cast
 
 from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
-from logdb.log.host import CataloguedLog, Host
+from logdb.log.host import CataloguedLog, Host, PendingReplacement
 from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.log.recovery import Recovered, recover
 from logdb.log.recovery_point import Point
@@ -176,13 +176,15 @@ class TailLogs:
         if self._viewed.get(log) == self._state.catalogue.number():
             return None
         number, found = self._state.catalogue.read(read)
-        if found is None or not found.pending:  # while a swap is pending, files change without the catalogue
+        if found is None or found.pending is None:  # while a swap is pending, files change without the catalogue
             self._viewed[log] = number
         return found
 
 
 def _catalogued(txn: ReadTransaction, entry: LogEntry) -> CataloguedLog:
-    pending = any(replacement_intent.concerns(intent, entry.topic, entry.partition) for _, intent in txn.intents())
+    intents = [intent for _, intent in txn.intents() if replacement_intent.concerns(intent, entry.topic, entry.partition)]
+    renamed, removed = (frozenset(name for intent in intents for name in intent.body[which]) for which in ("renamed", "removed"))
+    pending = PendingReplacement(renamed, removed) if intents else None
     return CataloguedLog(entry, txn.segments(entry.topic, entry.partition), pending)
 
 
