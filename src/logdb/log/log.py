@@ -163,6 +163,7 @@ class Log(BatchBuilder, ReadableLog):
         self._tried = (-1, 0, 0, 0)
         self.interrupted = False  # a truncation was committed, and its files are not in place
         self._following = False  # the batches are a leader's: they are written as they came
+        self._is_held = False  # by ``alone``: the active segment stays; under ``_sync_lock``
         self._below_fsync_count = 0  # of calls under way whose batches may come in below level fsync, or be more than a group
         self._transactions: Transactions | None = transactions  # None until the first batch of a producer comes
         self._unsynced_since_ms = 0
@@ -630,12 +631,13 @@ class Log(BatchBuilder, ReadableLog):
             end_offset: Only if the log ends there; None: wherever it ends.
 
         Returns:
-            Whether it was rolled over; it and the new one are durable then.
+            Whether it was rolled over; it and the new one are durable then.  A log that is being cut off is not.
         """
         with self._sync_lock:
             with self._segments_lock:
                 active, offset = self.view.active, self.view.written_offset
-                if self._closed or self.interrupted or active is None or not self.view.written_position or end_offset not in (None, offset):
+                is_held = self._closed or self.interrupted or self._is_held
+                if is_held or active is None or not self.view.written_position or end_offset not in (None, offset):
                     return False
                 try:
                     self._make_whole(active)
@@ -688,8 +690,17 @@ class Log(BatchBuilder, ReadableLog):
     # ------------------------------------------------------------ an end that moves back (store.truncation)
 
     def alone(self, work: Callable[[int], T]) -> T:
-        """Call ``work(next_offset)`` while no record is accepted; the work may flush, and must not append."""
-        return self._alone(work)
+        """Call ``work(next_offset)`` while no record is accepted and ``roll`` does nothing; the work may flush, and must not append."""
+
+        def held(next_offset: int) -> T:
+            with self._sync_lock:  # no roll is under way
+                self._is_held = True
+            try:
+                return work(next_offset)
+            finally:
+                self._is_held = False
+
+        return self._alone(held)
 
     def forget_epochs(self, offset: int) -> None:
         """Forget, durably, the leader epochs that begin at the end of the log, ``offset``; the caller is ``alone``."""

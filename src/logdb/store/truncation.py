@@ -16,7 +16,6 @@ from logdb.disk import exists, names_in, remove, sync_directory
 from logdb.errors import LogdbError, OffsetOutOfRange, SyncFailed, UnknownTopic
 from logdb.log import producer_snapshot, recovery_point, truncation
 from logdb.log.log import WRITES_REFUSED, Log
-from logdb.log.producers import ProducerStates
 from logdb.log.recovery import Recovered
 from logdb.log.sealed import sidecar_paths
 from logdb.log.segment_reader import FileMissing
@@ -168,12 +167,9 @@ class Truncations:
             recovery_segment=offset,
             recovery_offset=offset,
             strict=former.strict,
-            producers_offset=offset if log.had_producers else -1,
             clean_offset=offset,
         )
         try:
-            if log.had_producers:
-                producer_snapshot.save(self._io, log.directory, offset, ProducerStates(), {})
             self._let_go_of_point(log)
             topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, offset))
             self._commit(log, entry, (), log.view.segments)
@@ -238,7 +234,7 @@ class Truncations:
         bases = {segment.base_offset for segment in gone}
         named = [entry for entry in self._state.catalogue.segments(log.topic, log.partition) if entry.base_offset in bases]
         known = producer_snapshot.offsets(names_in(self._io, log.directory))
-        snapshots = [producer_snapshot.snapshot_path("", at) for at in known if at > offset or (at < offset and not new)]
+        snapshots = [producer_snapshot.snapshot_path("", at) for at in known if at > offset or not new]
         body = {
             "topic_id": self._state.topic(log.topic).topic_id,
             "partition": log.partition,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -24,6 +25,7 @@ from logdb.errors import (
 )
 from logdb.log import recovery_point
 from logdb.log.log import APPENDS_REFUSED
+from logdb.store import truncation
 from support.batches import encode_batch
 from support.faulty_io import FaultyIO
 from support.followers import align, batches_of, catch_up, open_replica, producers_of
@@ -799,3 +801,64 @@ def test_a_copy_that_fails_leaves_what_a_compaction_has_committed(tmp_path, io):
     with opened(tmp_path / "db") as again:
         assert values(again.log("t")) == before
     assert logdb.verify(tmp_path / "db").ok
+
+
+# ---------------------------------------------------------------- found by an attack
+
+
+def test_a_roll_beside_a_truncation_leaves_the_recovery_point_alone(tmp_path, monkeypatch):
+    path = tmp_path / "db"
+    with open_replica(path) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.begin_epoch(1)
+        for number in range(30):
+            log.append_many([b"%d" % number])
+    commit, rolled = truncation.Truncations._commit, []
+    with open_replica(path) as db:
+        log = db.log("t")
+
+        def rolls_first(self, *arguments):
+            thread = threading.Thread(target=lambda: rolled.append(log.roll()))
+            thread.start()
+            thread.join(10)
+            return commit(self, *arguments)
+
+        monkeypatch.setattr(truncation.Truncations, "_commit", rolls_first)
+        assert db._store.truncate_to("t", 0, 20) == 20
+        assert rolled == [False] and log.read_only_reason is None
+        assert log.append_many([b"new"]) == range(20, 21)
+        assert log.roll()
+    with open_replica(path) as db:
+        assert [record.value for record in db.log("t").read(18)] == [b"18", b"19", b"new"]
+    assert logdb.verify(path).ok
+
+
+def test_a_log_that_could_not_begin_anew_knows_its_producers(tmp_path, monkeypatch):
+    path = tmp_path / "db"
+    with open_replica(path) as db:
+        db.create_topic("t")
+        log = db.log("t")
+        log.begin_epoch(1)
+        Sender(log, 7).send(b"a", b"b")
+        Sender(log, 9, transactional=True).send(b"open")
+        db._store.checkpoint([log])
+        before = producers_of(log), log.last_stable_offset
+        with monkeypatch.context() as patched:
+
+            def full(self, *arguments):
+                raise WriteFailed(str(path), "for a test")
+
+            patched.setattr(truncation.Truncations, "_commit", full)
+            with pytest.raises(WriteFailed):
+                db._store.begin_anew("t", 0, log.end_offset)
+        assert (producers_of(log), log.last_stable_offset) == before
+        shutil.copytree(path, tmp_path / "killed")
+        db._store.begin_anew("t", 0, 10)
+        assert (log.producers(), log.open_transactions(), log.last_stable_offset) == ([], [], 10)
+        Sender(log, 9).send(b"c")
+    with open_replica(tmp_path / "killed") as db:
+        assert (producers_of(db.log("t")), db.log("t").last_stable_offset) == before
+    with open_replica(path) as db:
+        assert [producer.producer_id for producer in db.log("t").producers()] == [9]
+    assert logdb.verify(path).ok
