@@ -201,7 +201,7 @@ def test_a_transaction_that_begins_when_the_coordinators_have_ended(tmp_path):
 
     session._markers.close = close_endings
     for shard in session._transactions.for_each(lambda each: each):
-        shard._act = lambda action: (_ for _ in ()).throw(WriteFailed("t-0", "to be tried again by a timer"))
+        shard._execute = lambda action: (_ for _ in ()).throw(WriteFailed("t-0", "to be tried again by a timer"))
     db._producers.clear()  # the client is gone
     db.close()
     old._sender.stop(None)
