@@ -53,7 +53,7 @@ class Session(Protocol):
         """Carry a request out; one that waits is answered by a future.
 
         Raises:
-            NotImplementedError: The request is local (``Request.local``), and the session is behind a URL.
+            NotImplementedError: The request is local (``local``), and the session is behind a URL.
         """
 
     @property
