@@ -124,7 +124,7 @@ class Compaction:
         self.delete_horizon_ms: int | None = None
 
     def run(self) -> Iterator[Replacement]:
-        """Compact group by group; the caller swaps one before it asks for the next.
+        """Compact group by group; the caller replaces the segments of one before it asks for the next.
 
         Raises:
             CorruptionError: A batch is damaged; nothing that holds it is replaced.

@@ -90,6 +90,7 @@ class Log(BatchBuilder, ReadableLog):
     | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
     |                        | sets it back to ``_refused``              |                        |                                     |
     | ``interrupted``        | ``interrupt``; ``restart``                | the builder's gate     | true: the files are not the log's   |
+    | ``_is_held``           | ``alone``                                 | ``_sync_lock`` to set  | true: ``roll`` does nothing         |
     | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
     | ``_transactions``      | the first batch of a producer;            | ``_sync_lock``         | under the builder's gate; before,   |
     |                        | ``restart``                               |                        | until it is ``superseded``          |
@@ -131,7 +132,6 @@ class Log(BatchBuilder, ReadableLog):
             group_size=GROUP_SIZE_BYTES,
             clock=clock,
         )
-        unstable_offset = None if transactions is None else transactions.written.first_unstable
         view = LogView(
             segments=tuple(segments),
             start_offset=start_offset,
@@ -139,7 +139,7 @@ class Log(BatchBuilder, ReadableLog):
             written_position=segments[-1].size_bytes if segments else 0,
             flushed=point.point,
             epochs=epochs,
-            unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+            unstable_offset=_unstable_offset(transactions),
         )
         ReadableLog.__init__(
             self,
@@ -486,11 +486,10 @@ class Log(BatchBuilder, ReadableLog):
             if self._transactions is not None and self._transactions.pending:
                 with self._transactions.lock:
                     self._transactions.advance(part_next, segment.transactions)
-                    unstable_offset = self._transactions.written.first_unstable
                     self._publish(
                         written_offset=part_next,
                         written_position=segment.size_bytes,
-                        unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+                        unstable_offset=_unstable_offset(self._transactions),
                     )
             else:
                 view = self.view  # no ``_publish``: it takes three times as long
@@ -723,7 +722,6 @@ class Log(BatchBuilder, ReadableLog):
     def _take(self, found: "Recovered", start_offset: int) -> None:
         kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
         segments = [kept.get((new.base_offset, new.next_offset), new) if new.scanner is None else new for new in found.segments]
-        unstable_offset = None if found.transactions is None else found.transactions.written.first_unstable
         if self._transactions is not None:
             self._transactions.superseded = True
         self._point.retire()
@@ -742,7 +740,7 @@ class Log(BatchBuilder, ReadableLog):
             written_position=self._noted_position,
             flushed=found.point.point,
             epochs=found.epochs,
-            unstable_offset=OFFSET_MAX if unstable_offset is None else unstable_offset,
+            unstable_offset=_unstable_offset(found.transactions),
             high_watermark=high_watermark,
         )
         self._positions, self._cursor = Positions(), None  # a read under way may still add to the old ones
@@ -981,6 +979,12 @@ class Log(BatchBuilder, ReadableLog):
             tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
             return sum(segment.size_bytes for segment in tail) - view.flushed.position
         return view.written_position - view.flushed.position
+
+
+def _unstable_offset(transactions: Transactions | None) -> int:
+    """The first offset of the oldest open transaction, of what is written; OFFSET_MAX without one."""
+    first = None if transactions is None else transactions.written.first_unstable
+    return OFFSET_MAX if first is None else first
 
 
 def _missing_codec(config: LogConfig) -> CodecMissing | None:

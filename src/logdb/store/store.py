@@ -9,7 +9,7 @@ clients, partitioners or protocols.
     state        what all parts share: the open logs, why calls are refused, the locks and their order
     open_logs    the log of a partition, recovered when it is first asked for
     topics       which there are; creating, altering, deleting them
-    writer       what there is besides with mode "a": entries, checkpoints, swaps, log starts, the threads, the close
+    writer       what there is besides with mode "a": entries, checkpoints, replacements, truncations, log starts, threads, the close
 """
 
 import contextlib
