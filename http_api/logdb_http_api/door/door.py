@@ -30,6 +30,7 @@ from logdb.errors import LogdbError
 from logdb.model import TopicPartition
 from logdb.pools import Pool
 from logdb.serving.connection_slots import descriptors
+from logdb.serving.shares import WAIT_S, Shares
 from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
 from logdb_http_api.door.connections import Connection, Connections
@@ -38,9 +39,8 @@ from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
-from logdb_http_api.door.shares import WAIT_S, Shares
 from logdb_http_api.door.tls import Certificate, PendingHandshakes, Place
-from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
 from logdb_http_api.v2.instances import Instances
@@ -245,7 +245,7 @@ class HttpDoor:
                 size_bytes = len(response.body) if isinstance(response.body, bytes) else 0
                 await request.keep_memory(size_bytes if size_bytes > _SMALL_ANSWER_BYTES else 0)
             return response
-        except (ApiError, LogdbError) as error:
+        except (*REFUSALS, LogdbError) as error:
             request.give_memory_back()
             return _refusal(error, request)
         except ConnectionError:

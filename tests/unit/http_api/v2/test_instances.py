@@ -14,8 +14,8 @@ from logdb.access.principals import ANONYMOUS, Principal
 from logdb.access.quotas import Quota
 from logdb.client.consumer.config import ConsumerConfig
 from logdb.io import IO
+from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import Limits
-from logdb_http_api.door.shares import Shares
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import JSON, Answer
 from logdb_http_api.v2.instances import Id, Instance, Instances, Reading
