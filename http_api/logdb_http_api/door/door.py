@@ -2,7 +2,6 @@
 
 Knows aiohttp, and how many requests there may be.  Does not know what a route does, nor what a principal may do.
 
-    tls.py             the certificate, and how a connection begins where there is one
     connections.py     one protocol a connection: its silence and its end
     authentication.py  who asks
     routing.py         method and path -> route
@@ -31,15 +30,15 @@ from logdb.model import TopicPartition
 from logdb.pools import Pool
 from logdb.serving.connection_slots import descriptors
 from logdb.serving.shares import WAIT_S, Shares
+from logdb.serving.tls import Certificate, FilePath, PendingHandshakes
 from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
-from logdb_http_api.door.connections import Connection, Connections
+from logdb_http_api.door.connections import ASK_TLS, Connection, Connections
 from logdb_http_api.door.express import Express
 from logdb_http_api.door.kept_backups import KeptBackups
 from logdb_http_api.door.limits import Limits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
-from logdb_http_api.door.tls import Certificate, PendingHandshakes, Place
 from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
@@ -67,9 +66,9 @@ class HttpDoor:
         address: str,
         *,
         access_log: bool = False,
-        tls_cert: Place | None = None,
-        tls_key: Place | None = None,
-        tls_client_ca: Place | None = None,
+        tls_cert: FilePath | None = None,
+        tls_key: FilePath | None = None,
+        tls_client_ca: FilePath | None = None,
         tls_principal: PrincipalRule = "cn",
         **limits: Any,
     ) -> None:
@@ -89,9 +88,7 @@ class HttpDoor:
             raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
         self.access, self.limits = access, Limits(**limits)
         self._host, self._port = _host_and_port(address)
-        if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
-            raise ValueError("tls_key and tls_client_ca are of use only with tls_cert")
-        self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
+        self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca, alpn=("http/1.1",))
         self._authenticator = Authenticator(access, tls_principal)
         self._access_log = access_log
         self.executor = Pool(_THREAD_COUNT, "logdb-http")
@@ -151,8 +148,15 @@ class HttpDoor:
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept: Callable[[], asyncio.Protocol] = self._connections.accept
         scheme = "http"
-        self._handshakes = None if self._certificate is None else PendingHandshakes(self._certificate, self._connections)
-        if self._handshakes is not None:
+        self._handshakes: PendingHandshakes | None = None
+        if self._certificate is not None:
+            self._handshakes = PendingHandshakes(
+                self._certificate,
+                self._connections.slots,
+                self._connections.accept,
+                timeout_ms=self.limits.header_timeout_ms,
+                answer_without_tls=ASK_TLS,
+            )
             accept, scheme = self._handshakes.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
