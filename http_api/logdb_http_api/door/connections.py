@@ -16,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
 from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
-from logdb_http_api.door.limits import Limits
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.pipelined import Pipelined
 from logdb_http_api.errors import ApiError
 
@@ -292,7 +292,7 @@ class Connection(RequestHandler):
         """Whether the client has not read all of the last answer."""
         return not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
 
-    def is_too_slow(self, now_s: float, limits: Limits) -> bool:
+    def is_too_slow(self, now_s: float, limits: HttpLimits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
         if self.asked_s and now_s - self.asked_s > header_s:
@@ -401,7 +401,7 @@ class Connections:
     def __init__(
         self,
         server: web.Server,
-        limits: Limits,
+        limits: HttpLimits,
         loop: asyncio.AbstractEventLoop,
         express: Callable[[Connection, bytes], bool] | None = None,
     ) -> None:

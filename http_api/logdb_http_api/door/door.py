@@ -36,7 +36,7 @@ from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authentica
 from logdb_http_api.door.connections import ASK_TLS, Connection, Connections
 from logdb_http_api.door.express import Express
 from logdb_http_api.door.kept_backups import KeptBackups
-from logdb_http_api.door.limits import Limits
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
 from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
@@ -60,6 +60,9 @@ _ACCEPT_ROUND_COUNT = 2
 class HttpDoor:
     """One address at which HTTP is spoken."""
 
+    LIMITS = HttpLimits
+    OPTIONS = frozenset(("access_log",))
+
     def __init__(
         self,
         access: AccessControl,
@@ -78,15 +81,13 @@ class HttpDoor:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
             tls_principal: Who somebody is by a certificate: see ``access.certificates``.
-            limits: See ``Limits``.
+            limits: See ``HttpLimits``.
 
         Raises:
             InvalidCertificate: It cannot be used.
-            ValueError, TypeError: An address, or an option, that there is not.
+            ValueError: The address, or an option, is invalid.
         """
-        if unknown := limits.keys() - Limits.__slots__:
-            raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
-        self.access, self.limits = access, Limits(**limits)
+        self.access, self.limits = access, HttpLimits(**limits)
         self._host, self._port = _host_and_port(address)
         self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca, alpn=("http/1.1",))
         self._authenticator = Authenticator(access, tls_principal)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from logdb.requests.resources import Right
     from logdb.serving.shares import Owner, Shares
     from logdb_http_api.door.kept_backups import KeptBackups
-    from logdb_http_api.door.limits import Limits
+    from logdb_http_api.door.limits import HttpLimits
     from logdb_http_api.v2.instances import Instances
 
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class Door(Protocol):
     """
 
     access: "AccessControl"
-    limits: "Limits"
+    limits: "HttpLimits"
     executor: "Pool"
     slots: "Shares"
     memory: "Shares"

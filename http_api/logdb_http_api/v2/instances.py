@@ -24,7 +24,7 @@ from logdb.client.consumer.consumer import Consumer
 from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
 from logdb.serving.shares import Shares
-from logdb_http_api.door.limits import Limits
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import owner_of
 from logdb_http_api.errors import DRAINING, REFUSALS, ApiError
 from logdb_http_api.v2.formats import Answer
@@ -250,7 +250,7 @@ def not_found(which: str = "it") -> ApiError:
 class Instances:
     """All instances of a door.  Used on its loop."""
 
-    def __init__(self, limits: Limits, memory: Shares) -> None:
+    def __init__(self, limits: HttpLimits, memory: Shares) -> None:
         self._limits, self._memory = limits, memory
         self._all: dict[Id, Instance] = {}
         self._threads = Threads()
