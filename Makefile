@@ -52,6 +52,7 @@ fuzz: .venv/dev
 	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest tests/crash/test_exactly_once.py
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -n auto tests/fuzz/test_openapi.py
+	LOGDB_TEST_SCALE=100 $(BIN)/pytest -n auto tests/fuzz/test_kafka_frames.py
 
 fault: .venv/dev
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -n auto --dist loadgroup tests/crash/test_faulty_libc.py

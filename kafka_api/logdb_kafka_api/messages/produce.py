@@ -1,6 +1,6 @@
 """Produce."""
 
-from logdb.codec.schema import INT16, INT32, INT64, RECORDS, STRING, Array, Field, Message, Struct
+from logdb.codec.schema import INT16, INT32, INT64, RECORDS, STRING, Field, Message, structs
 
 PRODUCE_REQUEST = Message(
     "ProduceRequest",
@@ -11,11 +11,9 @@ PRODUCE_REQUEST = Message(
     Field("timeout_ms", INT32),
     Field(
         "topic_data",
-        Array(
-            Struct(
-                Field("name", STRING),
-                Field("partition_data", Array(Struct(Field("index", INT32), Field("records", RECORDS, nullable="0+", default=None)))),
-            )
+        structs(
+            Field("name", STRING),
+            Field("partition_data", structs(Field("index", INT32), Field("records", RECORDS, nullable="0+", default=None))),
         ),
     ),
 )
@@ -25,33 +23,27 @@ PRODUCE_RESPONSE = Message(
     "9+",
     Field(
         "responses",
-        Array(
-            Struct(
-                Field("name", STRING),
-                Field(
-                    "partition_responses",
-                    Array(
-                        Struct(
-                            Field("index", INT32),
-                            Field("error_code", INT16),
-                            Field("base_offset", INT64),
-                            Field("log_append_time_ms", INT64, "2+", default=-1),
-                            Field("log_start_offset", INT64, "5+", default=-1),
-                            Field(
-                                "record_errors",
-                                Array(
-                                    Struct(
-                                        Field("batch_index", INT32),
-                                        Field("batch_index_error_message", STRING, nullable="0+", default=None),
-                                    )
-                                ),
-                                "8+",
-                            ),
-                            Field("error_message", STRING, "8+", nullable="8+", default=None),
-                        )
+        structs(
+            Field("name", STRING),
+            Field(
+                "partition_responses",
+                structs(
+                    Field("index", INT32),
+                    Field("error_code", INT16),
+                    Field("base_offset", INT64),
+                    Field("log_append_time_ms", INT64, "2+", default=-1),
+                    Field("log_start_offset", INT64, "5+", default=-1),
+                    Field(
+                        "record_errors",
+                        structs(
+                            Field("batch_index", INT32),
+                            Field("batch_index_error_message", STRING, nullable="0+", default=None),
+                        ),
+                        "8+",
                     ),
+                    Field("error_message", STRING, "8+", nullable="8+", default=None),
                 ),
-            )
+            ),
         ),
     ),
     Field("throttle_time_ms", INT32, "1+"),

@@ -356,6 +356,11 @@ class Struct:
         return _nullable(write, read) if nullable else (write, read)
 
 
+def structs(*fields: Field) -> Array:
+    """An array of structs."""
+    return Array(Struct(*fields))
+
+
 class _Run(NamedTuple):
     """Fields that are written at once: consecutive numbers (``pack``), or one field of another type (``write``)."""
 
@@ -407,7 +412,7 @@ def _write_tagged(out: bytearray, tagged: _Tagged, packs: Mapping[int, Callable[
     count, fields = 0, bytearray()
     for tag, (name, default, write, _) in tagged.items():
         value = values.get(name, default)
-        if value == default:
+        if value == default or (default == () and value == []):
             continue
         count += 1
         if (pack := packs[tag]) is not None:
