@@ -2,7 +2,6 @@
 
 Knows aiohttp, and how many requests there may be.  Does not know what a route does, nor what a principal may do.
 
-    tls.py             the certificate, and how a connection begins where there is one
     connections.py     one protocol a connection: its silence and its end
     authentication.py  who asks
     routing.py         method and path -> route
@@ -30,17 +29,17 @@ from logdb.errors import LogdbError
 from logdb.model import TopicPartition
 from logdb.pools import Pool
 from logdb.serving.connection_slots import descriptors
+from logdb.serving.shares import WAIT_S, Shares
+from logdb.serving.tls import Certificate, FilePath, PendingHandshakes
 from logdb_http_api.door import access_log, batches, calls, downloads, events, health, metrics_page, openapi, partitions, sending
 from logdb_http_api.door.authentication import CHALLENGE, OPEN_PATHS, Authenticator
-from logdb_http_api.door.connections import Connection, Connections
+from logdb_http_api.door.connections import ASK_TLS, Connection, Connections
 from logdb_http_api.door.express import Express
 from logdb_http_api.door.kept_backups import KeptBackups
-from logdb_http_api.door.limits import Limits
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.request import Request, host_and_port
 from logdb_http_api.door.routing import Route, Router
-from logdb_http_api.door.shares import WAIT_S, Shares
-from logdb_http_api.door.tls import Certificate, PendingHandshakes, Place
-from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
 from logdb_http_api.v2 import consumers as v2_consumers
 from logdb_http_api.v2 import routes as v2
 from logdb_http_api.v2.instances import Instances
@@ -61,15 +60,18 @@ _ACCEPT_ROUND_COUNT = 2
 class HttpDoor:
     """One address at which HTTP is spoken."""
 
+    LIMITS = HttpLimits
+    OPTIONS = frozenset(("access_log",))
+
     def __init__(
         self,
         access: AccessControl,
         address: str,
         *,
         access_log: bool = False,
-        tls_cert: Place | None = None,
-        tls_key: Place | None = None,
-        tls_client_ca: Place | None = None,
+        tls_cert: FilePath | None = None,
+        tls_key: FilePath | None = None,
+        tls_client_ca: FilePath | None = None,
         tls_principal: PrincipalRule = "cn",
         **limits: Any,
     ) -> None:
@@ -79,19 +81,15 @@ class HttpDoor:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
             tls_principal: Who somebody is by a certificate: see ``access.certificates``.
-            limits: See ``Limits``.
+            limits: See ``HttpLimits``.
 
         Raises:
             InvalidCertificate: It cannot be used.
-            ValueError, TypeError: An address, or an option, that there is not.
+            ValueError: The address, or an option, is invalid.
         """
-        if unknown := limits.keys() - Limits.__slots__:
-            raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
-        self.access, self.limits = access, Limits(**limits)
+        self.access, self.limits = access, HttpLimits(**limits)
         self._host, self._port = _host_and_port(address)
-        if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
-            raise ValueError("tls_key and tls_client_ca are of use only with tls_cert")
-        self._certificate = None if tls_cert is None else Certificate(tls_cert, tls_key, tls_client_ca)
+        self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca, alpn=("http/1.1",))
         self._authenticator = Authenticator(access, tls_principal)
         self._access_log = access_log
         self.executor = Pool(_THREAD_COUNT, "logdb-http")
@@ -151,8 +149,15 @@ class HttpDoor:
         self._connections = Connections(web.Server(self._serve, handler_cancellation=True), self.limits, loop, express)
         accept: Callable[[], asyncio.Protocol] = self._connections.accept
         scheme = "http"
-        self._handshakes = None if self._certificate is None else PendingHandshakes(self._certificate, self._connections)
-        if self._handshakes is not None:
+        self._handshakes: PendingHandshakes | None = None
+        if self._certificate is not None:
+            self._handshakes = PendingHandshakes(
+                self._certificate,
+                self._connections.slots,
+                self._connections.accept,
+                timeout_ms=self.limits.header_timeout_ms,
+                answer_without_tls=ASK_TLS,
+            )
             accept, scheme = self._handshakes.begin, "https"
         self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
         host, port = self._listener.sockets[0].getsockname()[:2]
@@ -245,7 +250,7 @@ class HttpDoor:
                 size_bytes = len(response.body) if isinstance(response.body, bytes) else 0
                 await request.keep_memory(size_bytes if size_bytes > _SMALL_ANSWER_BYTES else 0)
             return response
-        except (ApiError, LogdbError) as error:
+        except (*REFUSALS, LogdbError) as error:
             request.give_memory_back()
             return _refusal(error, request)
         except ConnectionError:

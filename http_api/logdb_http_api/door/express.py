@@ -31,13 +31,13 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
+from logdb.serving.shares import Owner
 from logdb_http_api.door import batches
 from logdb_http_api.door.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
 from logdb_http_api.door.connections import Connection
 from logdb_http_api.door.pipelined import HEAD_BYTES_MAX, Pipelined
 from logdb_http_api.door.request import Door, owner_of
-from logdb_http_api.door.shares import Owner
-from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
 
 logger = logging.getLogger(__name__)
 
@@ -358,7 +358,7 @@ def _read(session: AuthorizedSession, asked: Fetch) -> Sequence[Buffer]:
 
 
 def _refusal(error: Exception) -> bytes:
-    if not isinstance(error, ApiError | LogdbError):
+    if not isinstance(error, (*REFUSALS, LogdbError)):
         logger.error("record batches", exc_info=error)
     status, said = describe(error)
     body = json.dumps(said).encode()

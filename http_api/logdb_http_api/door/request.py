@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from logdb.broker.async_waiting import Waits
     from logdb.pools import Pool
     from logdb.requests.resources import Right
+    from logdb.serving.shares import Owner, Shares
     from logdb_http_api.door.kept_backups import KeptBackups
-    from logdb_http_api.door.limits import Limits
-    from logdb_http_api.door.shares import Owner, Shares
+    from logdb_http_api.door.limits import HttpLimits
     from logdb_http_api.v2.instances import Instances
 
 R = TypeVar("R")
@@ -67,7 +67,7 @@ class Door(Protocol):
     """
 
     access: "AccessControl"
-    limits: "Limits"
+    limits: "HttpLimits"
     executor: "Pool"
     slots: "Shares"
     memory: "Shares"
@@ -128,7 +128,7 @@ class Request:
         """Be one of the requests that are worked on, until ``end``.
 
         Raises:
-            ApiError: There are too many; 503.
+            NoRoom: There are too many.
         """
         if not self.door.slots.has_room(1, self.owner):
             raise self.door.slots.refusal(1, self.owner)
@@ -200,7 +200,7 @@ class Request:
         """Take some of the memory that all requests share, until this one is answered.
 
         Raises:
-            ApiError: There is none; 503.
+            NoRoom: There is none.
         """
         await self.door.memory.take(size_bytes, self.owner)
         self._taken_bytes += size_bytes

@@ -107,6 +107,11 @@ class AccessControl:
         return self._broker.database_id
 
     @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._broker.node_id
+
+    @property
     def topic_signals(self) -> Signals:
         """What is set when something becomes of a topic; of which, a session says whose principal may know."""
         return self._broker.events.signals

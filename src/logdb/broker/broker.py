@@ -203,6 +203,11 @@ class Broker:
         return self._metadata.database_id
 
     @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._metadata.node_id
+
+    @property
     def io(self) -> IO:
         return self._store.io
 

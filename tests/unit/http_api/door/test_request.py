@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from logdb.access.principals import ANONYMOUS, Principal
+from logdb.serving.shares import NoRoom, Shares
 from logdb_http_api.door.request import Request, owner_of
-from logdb_http_api.door.shares import Shares
-from logdb_http_api.errors import ApiError
 
 ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
 
@@ -54,7 +53,7 @@ def test_a_principal_has_half_of_the_slots_and_another_finds_one() -> None:
         requests = [of(door) for _ in range(3)]
         for request in requests[:2]:
             request.take_slot()
-        with pytest.raises(ApiError, match="no room for 1 requests: 2 of 4 are taken, 2 of them by you"):
+        with pytest.raises(NoRoom, match="no room for 1 requests: 2 of 4 are taken, 2 of them by you"):
             requests[2].take_slot()
         other = of(door, BEN)
         other.take_slot()
