@@ -132,13 +132,13 @@ class Broker:
             self._transaction_coordinator,
             timers=self._timers,
             execute=self._execute,
-            while_appending=lambda: storage.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
+            while_appending=lambda: storage.transaction_lock.shared(),  # noqa: PLW0108  # a child that was forked has another lock
         )
         peers = LocalPeers(storage, self._groups, self._transactions)
         self._peers: TransactionPeers = peers
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, peers, self._markers)
-        storage.settle_by(self._settle)
+        storage.complete_transactions_by(self._complete_transactions)
         self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
         self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
         self._producer_ids: Iterable[int] = iter(())
@@ -149,17 +149,17 @@ class Broker:
         else:
             self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 
-    def settle_leftovers(self) -> None:
-        """After an unclean stop: end the transactions that it left open, in the background."""
+    def end_dangling_transactions(self) -> None:
+        """After an unclean stop: end the transactions that it left open, in a thread of their own; raises ThreadUnavailable."""
         self._dangling.start()
 
-    def _settle(self) -> None:
-        """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
+    def _complete_transactions(self) -> None:
+        """End dangling transactions, and write the markers of those that are decided.
 
         Raises:
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
-        self._dangling.settle_all()
+        self._dangling.end_all()
         self._transactions.finish()
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         log = self._store.log(topic, partition)
         if self._store.mode == "a":
-            self._dangling.settle(log)
+            self._dangling.end(log)
         return log
 
     def delete_topic(self, name: str) -> None:
@@ -559,7 +559,7 @@ class Broker:
         shard = self._groups.find(group_id)
         if shard is None:
             return {}
-        self.log(_OFFSETS, shard.log.partition)  # which settles what an earlier process left pending
+        self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
         return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
 
     # ------------------------------------------------------------ administration

@@ -76,7 +76,7 @@ class MarkerWriter:
 
     def write(self, markers: WriteMarkers) -> None:
         """As ``TransactionPeers.write_markers``.  A snapshot has the markers of a transaction all, or none."""
-        with self._storage.transaction_gate.shared():
+        with self._storage.transaction_lock.shared():
             _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
 
     def _write(self, where: TopicPartition, markers: WriteMarkers) -> None:

@@ -5,7 +5,7 @@ Knows why a call is refused.  Does not know what is done under a lock.
 Whoever takes several locks takes them in this order:
 
     changes_lock        what creates, alters and deletes topics, one at a time
-    transaction_gate    shared while a transaction is decided, or its markers are written, alone while all ends are captured
+    transaction_lock    shared while a transaction is decided or its markers are written, exclusive while all ends are captured
     topics_lock         topics, and opening of logs
     checkpoint_lock     sealing of segments, and what puts others in their place
     Entries' own        log entries, and the transactions that change them
@@ -60,7 +60,7 @@ class StoreState:
         self.reports: list[str] = []
         self.closed, self._owner = False, os.getpid()
         self.sync_failed: SyncFailed | None = None
-        self.settle: Callable[[], None] | None = None  # ends what transactions an earlier process left open; of the layer above
+        self.complete_transactions: Callable[[], None] | None = None  # the broker's: ends dangling transactions
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
         self.checkpoint_lock = renewed(threading.Lock())
         self.renew_locks()
@@ -68,7 +68,7 @@ class StoreState:
 
     def renew_locks(self) -> None:
         """Locks that a forked child needs, and that nobody holds."""
-        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), ReaderWriterLock()
+        self.topics_lock, self.transaction_lock = renewed(threading.RLock()), ReaderWriterLock()
         self.changes_lock = renewed(threading.Lock())
 
     def file(self, name: str) -> str:

@@ -162,9 +162,9 @@ class Store:
         return self._state.catalogue
 
     @property
-    def transaction_gate(self) -> ReaderWriterLock:
+    def transaction_lock(self) -> ReaderWriterLock:
         """Shared while a transaction is decided, or its markers are written; taken before all locks."""
-        return self._state.transaction_gate
+        return self._state.transaction_lock
 
     @property
     def closed(self) -> bool:
@@ -345,14 +345,13 @@ class Store:
         """The logs that may have a transaction open."""
         return self.writer.entries.with_producers()
 
-    def settle_by(self, settle: Callable[[], None]) -> None:
-        """Let the layer above end, by ``settle``, what transactions an earlier process left open, where that has to come first."""
-        self._state.settle = settle
+    def complete_transactions_by(self, complete: Callable[[], None]) -> None:
+        self._state.complete_transactions = complete
 
-    def settle(self) -> None:
-        """End what transactions an earlier process left open, if there is who knows them."""
-        if self._state.settle is not None:
-            self._state.settle()
+    def complete_transactions(self) -> None:
+        """End dangling transactions, if a broker runs on this store."""
+        if self._state.complete_transactions is not None:
+            self._state.complete_transactions()
 
     def clean_offset(self, topic: str, partition: int) -> int:
         """Up to where a log was compacted, as far as the catalogue knows."""
@@ -421,7 +420,7 @@ class Store:
         """
         state = self._state
         with contextlib.ExitStack() as locks:
-            with state.transaction_gate.alone():
+            with state.transaction_lock.alone():
                 locks.enter_context(state.topics_lock)
                 locks.enter_context(state.checkpoint_lock)
                 state.check_writable()

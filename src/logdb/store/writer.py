@@ -271,11 +271,11 @@ class Writer:
         return self.replacer.replace(log, replacement)
 
     def _keep_decisions(self, log: Log) -> None:
-        """Before compacted segments of ``log`` are swapped: how a transaction was decided stays until its markers are durable."""
+        """Before compacted segments of ``log`` replace others: a transaction's decision stays until its markers are durable."""
         if log.topic == INTERNAL_TOPICS[1]:
-            if self._state.settle is None:
-                raise Closed(f"{log.topic} is compacted by who keeps transactions, and nobody does yet")
-            self._state.settle()
+            if self._state.complete_transactions is None:
+                raise Closed(f"{log.topic} is compacted only while a broker runs on this store")
+            self._state.complete_transactions()
             self.flush()
 
     def finish_replacements(self, log: Log) -> None:
