@@ -35,7 +35,7 @@ from logdb.store.state import StoreState
 class Truncations:
     """What cuts off the ends of logs of a store that writes.
 
-    Threading: any thread.  Locks, in their order: the cleaner's place for the log, ``checkpoint_lock``, the gate of the log's batch
+    Threading: any thread.  Locks, in their order: the cleaner's place for the log, ``checkpoint_lock``, the append lock of the log's batch
     builder.  A copy is made under none but the first.
     """
 
