@@ -1,6 +1,6 @@
 """Record batches as they lie: ``application/vnd.logdb.batches``, in and out.
 
-Knows the routes and their headers.  Does not look into a batch: the log checks what comes in, and what goes out.
+The log checks the batches, on their way in and out.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
 R = TypeVar("R")
-_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
-_KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
+_ON_LOOP_BYTES_MAX = 64 << 10  # an append of at most this size takes less time than a thread's call
+_KEPT_BYTES_MIN = 64 << 10  # fewer bytes are copied, so that they hold no large read buffer while they are sent
 
 routes = Routes()
 
@@ -58,7 +58,7 @@ _OFFSETS = {"base_offset": int, "next_offset": int}
     refuses=(409, 412),
 )
 async def produce(request: Request) -> web.StreamResponse:
-    """The body is whole record batches; the answer the range of offsets that they were given."""
+    """The body is whole record batches; the answer is the range of their offsets."""
     request.require(BATCHES)
     where = TopicPartition(request.path("topic"), request.partition())
     expected = request.number("expected_offset", 0) if "expected_offset" in request.http.query else None
@@ -67,7 +67,7 @@ async def produce(request: Request) -> web.StreamResponse:
 
 
 async def _append(request: Request, where: TopicPartition, batches: Buffer, expected_offset: int | None) -> range:
-    """Append, on the loop where that can be."""
+    """Append, on the loop if that waits for nothing."""
     durability, transactional_id = request.durability(), request.query("transactional_id")
     append = partial(
         request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
@@ -78,7 +78,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
 
 
 def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
-    """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
+    """Whether an append waits neither for a disk nor for a larger append in a thread."""
     return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.access.appends_at_once(*where, durability)
 
 
@@ -97,7 +97,7 @@ async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[
 
 
 class Wanted(NamedTuple):
-    """What of one partition is to be read."""
+    """The part of one partition that a fetch reads."""
 
     topic: str
     partition: int
@@ -107,7 +107,7 @@ class Wanted(NamedTuple):
 
 
 class Reading:
-    """What was read of one partition so far."""
+    """The batches read of one partition so far."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted, self.where = wanted, TopicPartition(wanted.topic, wanted.partition)
@@ -117,7 +117,7 @@ class Reading:
         self.error: LogdbError | None = None
 
     def read(self, session: "Session", room_bytes: int, isolation_level: IsolationLevel) -> None:
-        """Read on from where the last time ended; what fails is kept in ``error``."""
+        """Read on behind the last read; an error is kept in ``error``."""
         wanted = self.wanted
         try:
             log = session.log(*self.where)
@@ -140,7 +140,7 @@ class Reading:
             self.error = error
 
     def headers(self) -> dict[str, str]:
-        """Where to go on, and where the log ends."""
+        """The headers of the next offset and of the log's ends."""
         return {f"Logdb-{name.replace('_', '-').title()}": str(value) for name, value in self.marks.items()}
 
     def _keep(self, log: "PartitionLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> None:
@@ -167,9 +167,9 @@ class Reading:
     refuses=(410, 416),
 )
 async def fetch(request: Request) -> web.StreamResponse:
-    """Whole record batches from the one that holds ``offset``; headers say where to go on, and where the log ends.
+    """Whole record batches from the one that holds ``offset``; headers have the next offset and the log end.
 
-    ``wait_ms``: how long to wait until there are ``min_bytes``.  At ``read_committed`` what was aborted is left out.
+    ``wait_ms``: how long to wait for ``min_bytes``.  At ``read_committed`` aborted transactions are left out.
     """
     leader_epoch = request.number("leader_epoch", 0, 0, 2**31 - 1) if "leader_epoch" in request.http.query else None
     wanted = Wanted(
@@ -187,7 +187,7 @@ async def fetch(request: Request) -> web.StreamResponse:
 
 
 async def _fetch(request: Request, wanted: Wanted, min_bytes: int, wait_ms: int, isolation_level: IsolationLevel) -> Reading:
-    """Read until ``min_bytes`` are there, it fails, or the time is over; what was read is in memory that was taken."""
+    """Read until ``min_bytes`` are read, a read fails, or the time is over; memory is taken for the batches."""
     loop = asyncio.get_running_loop()
     until = loop.time() + min(wait_ms, request.door.limits.wait_ms_max) / 1000
     read = Reading(wanted)
@@ -197,13 +197,13 @@ async def _fetch(request: Request, wanted: Wanted, min_bytes: int, wait_ms: int,
         await request.call(read.read, request.session, room_bytes - read.size_bytes, isolation_level)
         await request.keep_memory(held_bytes(read.parts))
         left_ms = round((until - loop.time()) * 1000)
-        moved = read.next_offset > wanted.offset and not read.size_bytes  # past what was aborted
+        moved = read.next_offset > wanted.offset and not read.size_bytes  # past aborted batches
         if read.size_bytes >= min(min_bytes, room_bytes) or moved or left_ms <= 0 or request.door.draining or read.error is not None:
             return read
         await request.wait({read.where: read.next_offset}, left_ms, isolation_level=isolation_level)
 
 
 def held_bytes(parts: Iterable[Buffer]) -> int:
-    """How much memory is held by views of it."""
+    """The memory that views hold."""
     bases: list[Any] = [part.obj if isinstance(part, memoryview) else part for part in parts]
     return sum({id(base): len(base) for base in bases}.values())

@@ -1,15 +1,13 @@
-"""The HTTP door: listens, finds out who asks, and hands requests to handlers.
+"""The HTTP door: listens, authenticates requests, and passes them to handlers, within its limits.
 
-Knows aiohttp, and how many requests there may be.  Does not know what a route does, nor what a principal may do.
-
-    tls.py             the certificate, and how a connection begins where there is one
-    connections.py     one protocol a connection: its silence and its end
-    authentication.py  who asks
-    routing.py         method and path -> route
-    request.py         what a handler is given; the body within bounds
-    sending.py         what it returns, as fast as the client reads
-    express.py         record batches in and out, past routing, request and sending
-    pipelined.py       what its client sends behind them
+tls.py             the certificate, and the begin of a connection with TLS
+connections.py     one protocol object per connection: its timeouts and its end
+authentication.py  the principal of a request
+routing.py         method and path -> route
+request.py         the argument of a handler; the body within bounds
+sending.py         its response, sent as fast as the client reads
+express.py         record batches in and out, without routing, request and sending
+pipelined.py       requests that a client pipelines behind them
 """
 
 import asyncio
@@ -52,14 +50,14 @@ from logdb_http_api.v3 import routes as v3
 logger = logging.getLogger(__name__)
 
 _MAKING_COUNT, _DECODING_COUNT, _CHANGING_COUNT = 4, 2, 2
-_SMALL_ANSWER_BYTES = 64 << 10  # what a transport takes from any answer
+_SMALL_ANSWER_BYTES = 64 << 10  # an answer of at most this size is handed to the transport as a whole
 _THREAD_COUNT = 64  # of which one owner has half
 _BACKLOG = 1024
 _ACCEPT_ROUND_COUNT = 2
 
 
 class HttpDoor:
-    """One address at which HTTP is spoken."""
+    """One address that serves HTTP."""
 
     def __init__(
         self,
@@ -73,17 +71,17 @@ class HttpDoor:
         tls_principal: PrincipalRule = "cn",
         **limits: Any,
     ) -> None:
-        """Not open yet.
+        """Check the options; ``open`` listens.
 
         Args:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
-            tls_principal: Who somebody is by a certificate: see ``access.certificates``.
+            tls_principal: The rule by which a certificate becomes a principal: see ``access.certificates``.
             limits: See ``Limits``.
 
         Raises:
-            InvalidCertificate: It cannot be used.
-            ValueError, TypeError: An address, or an option, that there is not.
+            InvalidCertificate: The certificate cannot be used.
+            ValueError, TypeError: An invalid address, or an unknown option.
         """
         if unknown := limits.keys() - Limits.__slots__:
             raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(Limits.__slots__)}")
@@ -119,21 +117,21 @@ class HttpDoor:
         )
         self.instances = Instances(self.limits, self.memory)
         self.backups = KeptBackups()
-        self.appending: Counter[TopicPartition] = Counter()  # in threads, where whoever appends on the loop would wait for them
+        self.appending: Counter[TopicPartition] = Counter()  # appends in threads, for which an append on the loop would wait
         self.draining = False
         self._pending: set[asyncio.Future[Any]] = set()
         self.ending = asyncio.Event()
 
     @cached_property
     def description(self) -> bytes:
-        """All routes, as OpenAPI has them, in JSON."""
+        """The OpenAPI document of all routes, as JSON."""
         return json.dumps(openapi.document(self.routes)).encode()
 
     def reload(self) -> None:
         """Read the certificate again, for connections from now on; any thread.
 
         Raises:
-            InvalidCertificate: It cannot be used; the one that was read before still is.
+            InvalidCertificate: The new certificate cannot be used; the former one stays in use.
         """
         if self._certificate is not None:
             self._certificate.reload()
@@ -142,7 +140,7 @@ class HttpDoor:
         """Listen; returns the URL.
 
         Raises:
-            OSError: The address cannot be listened at.
+            OSError: The system refuses the address.
         """
         loop = asyncio.get_running_loop()
         self.waits = self.access.waits()
@@ -159,7 +157,7 @@ class HttpDoor:
         return (f"{scheme}://{host_and_port(host, port)}",)
 
     async def drain(self, timeout_ms: int) -> None:
-        """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
+        """Accept no more requests, answer the running ones, then close; waits for records end at once."""
         self.draining = True
         self.ending.set()
         self.waits.release()
@@ -182,10 +180,10 @@ class HttpDoor:
             self.executor.shutdown(wait=False, cancel_futures=True)
 
     async def _stop_listening(self) -> None:
-        """Accept no more connections; those that were accepted are known to ``_connections`` when this returns.
+        """Accept no more connections; ``_connections`` has all accepted ones when this returns.
 
-        From its accept on, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed
-        meanwhile: nobody would close it, nor answer.
+        After an accept, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed
+        meanwhile: it would be neither answered nor closed.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -198,7 +196,7 @@ class HttpDoor:
 
     @contextlib.contextmanager
     def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:
-        """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
+        """While a request waits for ``told``, draining ends the wait with an ApiError (503)."""
         self._pending.add(told)
         if self.draining:
             _tell_draining(told)
@@ -210,7 +208,7 @@ class HttpDoor:
     # ------------------------------------------------------------ a request
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; what aiohttp calls."""
+        """Answer one request; called by aiohttp."""
         connection, began_s = http.protocol, time.perf_counter()
         assert isinstance(connection, Connection)
         connection.begin()
@@ -231,7 +229,7 @@ class HttpDoor:
         return sent
 
     async def _answer(self, request: Request) -> web.StreamResponse:
-        """What is to be said, whatever happens; raises ConnectionError where nothing can be any more."""
+        """The response to a request, or to its error; raises ConnectionError if the client is gone."""
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
@@ -249,7 +247,7 @@ class HttpDoor:
             request.give_memory_back()
             return _refusal(error, request)
         except ConnectionError:
-            raise  # nobody listens any more
+            raise  # the client is gone
         except Exception as error:
             logger.exception("%s %s", request.http.method, request.http.path)
             if request.http.writer.output_size:
