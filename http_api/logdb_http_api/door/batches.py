@@ -4,16 +4,16 @@ Knows the routes and their headers.  Does not look into a batch: the log checks 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel, without_aborted
 from logdb.model import Buffer, Durability, TopicPartition
-from logdb_http_api.door.request import Door, Request, answer
+from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.door.sending import Parts
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES, FETCH_BYTES_MAX = 1 << 20, 64 << 20
-R = TypeVar("R")
-_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _KEPT_BYTES_MIN = 64 << 10  # what is less does not keep a large read buffer while it is sent
 
 routes = Routes()
@@ -72,25 +70,9 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     append = partial(
         request.session.produce, *where, batches, durability=durability, transactional_id=transactional_id, expected_offset=expected_offset
     )
-    if transactional_id is None and appends_at_once(request.door, where, durability, len(batches)):
+    if transactional_id is None and request.door.appends_at_once(where, durability, len(batches)):
         return append()
-    return await append_in_thread(request.door, where, append)
-
-
-def appends_at_once(door: Door, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
-    """Whether an append waits neither for a disk nor for a thread that is at a larger one."""
-    return size_bytes <= _ON_LOOP_BYTES_MAX and not door.appending[where] and door.access.appends_at_once(*where, durability)
-
-
-async def append_in_thread(door: Door, where: TopicPartition, append: Callable[[], R]) -> R:
-    """Append off the loop."""
-    door.appending[where] += 1
-    try:
-        return await asyncio.get_running_loop().run_in_executor(door.executor, append)
-    finally:
-        door.appending[where] -= 1
-        if not door.appending[where]:
-            del door.appending[where]
+    return await request.door.append_in_thread(where, append)
 
 
 # ---------------------------------------------------------------- out

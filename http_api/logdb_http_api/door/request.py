@@ -6,35 +6,27 @@ Knows aiohttp's requests, and what it needs of the door that they came through. 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from logdb.access.attempts import network
-from logdb.access.principals import ANONYMOUS, Principal
+from logdb.access.principals import Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.model import DURABILITY_LEVELS, Buffer, Durability, TopicPartition
+from logdb.model import DURABILITY_LEVELS, Buffer, Durability
 from logdb.requests import coding
 from logdb.requests.request import Request as SessionRequest
+from logdb.serving.listener import host_and_port
+from logdb.serving.resources import RequestResources, owner_of
 from logdb_http_api.door import documents, encoding
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from concurrent.futures import Future
-
-    from logdb.access.access_control import AccessControl
     from logdb.access.session import AuthorizedSession
-    from logdb.broker.async_waiting import Waits
-    from logdb.pools import Pool
     from logdb.requests.resources import Right
-    from logdb.serving.shares import Owner, Shares
-    from logdb_http_api.door.kept_backups import KeptBackups
-    from logdb_http_api.door.limits import HttpLimits
-    from logdb_http_api.v2.instances import Instances
+    from logdb_http_api.door.door import HttpDoor
 
 R = TypeVar("R")
 
@@ -47,64 +39,19 @@ to_text = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON."""
 
 
-class Door(Protocol):
-    """What requests share.
-
-    Attributes:
-        executor: For what may wait for a disk or a lock.
-        slots: Requests that are worked on: not those whose body comes, that wait, or whose answer goes.
-        memory: Bytes of bodies and answers.
-        threads: Those of ``executor``.
-        making: Answers of which nobody knows the size before they are there.
-        decoding: Large bodies of JSON that are parsed.
-        changing: Changes of topics.
-        waits: For what waits for records without a thread.
-        appending: Appends in threads, for which whoever appends on the loop would wait.
-        draining: No request is to go on waiting.
-        ending: Set when that begins.
-        instances: Consumers of REST v2.
-        backups: To be downloaded.
-    """
-
-    access: "AccessControl"
-    limits: "HttpLimits"
-    executor: "Pool"
-    slots: "Shares"
-    memory: "Shares"
-    threads: "Shares"
-    making: "Shares"
-    decoding: "Shares"
-    changing: "Shares"
-    waits: "Waits"
-    appending: "Counter[TopicPartition]"
-    draining: bool
-    ending: asyncio.Event
-    instances: "Instances"
-    backups: "KeptBackups"
-
-    def drained_by(self, told: "asyncio.Future[Any]") -> contextlib.AbstractContextManager[None]:
-        """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
-
-    @property
-    def description(self) -> bytes:
-        """All routes, as OpenAPI has them, in JSON; made when it is first asked for."""
-
-
-class Request:
+class Request(RequestResources):
     """What a handler is given."""
 
+    door: "HttpDoor"
     principal: Principal
-    session: "AuthorizedSession"
 
-    def __init__(self, http: web.BaseRequest, door: Door) -> None:
+    def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
         """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
-        self.http, self.door = http, door
-        self.owner: Owner = http.remote or ""
+        super().__init__(door, http.remote or "")
+        self.http = http
         self.error_type = "application/json"  # as what it is told that it is refused
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
-        self._taken_bytes = 0
-        self._slot_count = self._wait_count = 0
 
     def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
         """Whoever asks was found out.
@@ -117,46 +64,6 @@ class Request:
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
 
-    def end(self) -> None:
-        """It is answered, or cannot be any more."""
-        self.give_memory_back()
-        self.door.slots.give_back(self._slot_count, self.owner)
-
-    # ------------------------------------------------------------ what requests share
-
-    def take_slot(self) -> None:
-        """Be one of the requests that are worked on, until ``end``.
-
-        Raises:
-            NoRoom: There are too many.
-        """
-        if not self.door.slots.has_room(1, self.owner):
-            raise self.door.slots.refusal(1, self.owner)
-        self.door.slots.take_now(1, self.owner)
-        self._slot_count = 1
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While the request waits for something that may take long, others may be worked on in its stead."""
-        self._wait_count += 1
-        if self._wait_count == 1:
-            self.door.slots.give_back(self._slot_count, self.owner)
-        try:
-            yield
-        finally:
-            self._wait_count -= 1
-            if not self._wait_count:
-                self.door.slots.take_now(self._slot_count, self.owner)
-
-    @contextlib.asynccontextmanager
-    async def share(self, shares: "Shares") -> AsyncIterator[None]:
-        """Have one of what all requests share, once it is this one's turn."""
-        await shares.take(1, self.owner)
-        try:
-            yield
-        finally:
-            shares.give_back(1, self.owner)
-
     @property
     def is_head(self) -> bool:
         """Whether only the headers are wanted: of a GET route nothing is done but what they need."""
@@ -165,99 +72,6 @@ class Request:
     def patience_ms(self, wanted_ms: int) -> int:
         """For how long the client waits for the first records: what it says, within the door's limit; HEAD waits for none."""
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
-
-    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call what may wait for a disk, off the loop."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
-
-    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
-
-    async def _in_thread(self, function: Callable[[], R], *shares: "Shares") -> R:
-        """Call in a thread, with one of each that is shared; where the request is cancelled, they are taken until the thread is done."""
-        owner, taken = self.owner, list["Shares"]()
-        try:
-            for one in shares:
-                await one.take(1, owner)
-                taken.append(one)
-            work = self.door.executor.submit(function)
-        except BaseException:
-            _give_back(taken, owner)
-            raise
-        try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            self.session.give_up()
-            raise
-        finally:
-            if work.done():
-                _give_back(taken, owner)
-            else:
-                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
-
-    async def take_memory(self, size_bytes: int) -> None:
-        """Take some of the memory that all requests share, until this one is answered.
-
-        Raises:
-            NoRoom: There is none.
-        """
-        await self.door.memory.take(size_bytes, self.owner)
-        self._taken_bytes += size_bytes
-
-    async def keep_memory(self, size_bytes: int) -> None:
-        """Have so much of it from now on, whatever was taken before; raises as ``take_memory``."""
-        if size_bytes > self._taken_bytes:
-            await self.take_memory(size_bytes - self._taken_bytes)
-        elif self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
-            self._taken_bytes = size_bytes
-
-    def give_memory_back(self) -> None:
-        """All that the request has taken."""
-        if self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes, self.owner)
-            self._taken_bytes = 0
-
-    async def hold_back(self) -> int:
-        """Wait for as long as the quotas of whoever asks say, or until the door drains: before an answer, and in streams.
-
-        Returns:
-            For how many ms that was to be.
-        """
-        delay_ms = self.session.take_throttle_ms() if hasattr(self, "session") else 0
-        if delay_ms:
-            with self.waiting(), contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.door.ending.wait(), delay_ms / 1000)
-        return delay_ms
-
-    async def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> bool:
-        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
-
-        Raises:
-            AuthenticationFailed: The credential of the client is no longer valid.
-            whatever ``Waits.wait`` says.
-        """
-        with self.waiting():
-            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
-            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
-        self.session.check()
-        return found
-
-    async def outcome(self, future: "Future[R]") -> R:
-        """What a call that waits for other clients comes to, without a thread.
-
-        Raises:
-            ApiError: The server is draining before it has; 503.
-            whatever the future says.
-        """
-        loop = asyncio.get_running_loop()
-        told: asyncio.Future[R] = loop.create_future()
-        future.add_done_callback(partial(_tell, loop, told))
-        with self.waiting(), self.door.drained_by(told):
-            return await told
 
     async def say_waiting(self) -> None:
         """Tell the client that its answer waits for others (RFC 2518, 102): it has something else to do meanwhile."""
@@ -472,45 +286,10 @@ class Request:
         return await self.document(lambda data: documents.decode(kind, data, what))
 
 
-def owner_of(session: "AuthorizedSession") -> "Owner":
-    """For whom what requests share is counted: a principal, or an address where nobody has to say who they are."""
-    return network(session.host) if session.principal == ANONYMOUS else session.principal
-
-
-def _give_back(taken: "Iterable[Shares]", owner: "Owner") -> None:
-    for one in taken:
-        one.give_back(1, owner)
-
-
-def _give_back_later(loop: asyncio.AbstractEventLoop, taken: "Iterable[Shares]", owner: "Owner", _work: "Future[Any]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_give_back, taken, owner)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_settle, told, future)
-
-
-def _settle(told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    if told.done():
-        return
-    error = future.exception()
-    if error is None:
-        told.set_result(future.result())
-    else:
-        told.set_exception(error)
-
-
 def _number(name: str, given: str, least: int, most: int) -> int:
     if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
         return int(given)
     raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
-
-
-def host_and_port(host: str, port: int) -> str:
-    """An address as URLs have it: IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def no_content() -> web.Response:
