@@ -9,18 +9,21 @@ Reading stops while the queue is full, the memory of a frame is waited for, or t
 """
 
 import asyncio
+import contextlib
 import logging
 import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from logdb.access.attempts import network
 from logdb.access.authentication import Identity
-from logdb.errors import LogdbError
+from logdb.access.principals import ANONYMOUS
+from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Buffer
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
-from logdb.serving.shares import Owner
+from logdb.serving.shares import NoRoom, Owner
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import UnsupportedApi
 
@@ -93,6 +96,11 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._door.connections.add(self)
+        try:
+            self.identity = self.identity or self._door.certified(transport)
+        except AuthenticationFailed as error:
+            self._refuse(str(error))
+            return
         self._running = self._loop.create_task(self._run(transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,7 +176,8 @@ class Connection(asyncio.BufferedProtocol):
         if size <= SMALL_BYTES:
             self._receive(size, begun)
             return
-        owner = self._door.owner_of(self)
+        identity = self._door.identity_of(self)
+        owner: Owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
         if self._door.memory.has_room(size, owner):
             self._door.memory.take_now(size, owner)
             self._owner = owner
@@ -182,8 +191,11 @@ class Connection(asyncio.BufferedProtocol):
         self._room[: len(begun)] = begun
 
     async def _reserve(self, owner: Owner, begun: bytes) -> None:
-        await self._door.memory.take(self._size, owner)
-        self._owner, self._reserving, self._since_s = owner, None, self._loop.time()
+        while self._owner is None:
+            with contextlib.suppress(NoRoom):  # the client waits for its answer for as long as it likes
+                await self._door.memory.take(self._size, owner)
+                self._owner = owner
+        self._reserving, self._since_s = None, self._loop.time()
         self._receive(min(self._size, max(_STEP_BYTES, len(begun))), begun)
         self._resume()
 
@@ -224,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
                     await self._woken
                     continue
                 await self._answer(transport, self._frames.popleft())
-        except (UnsupportedApi, LogdbError) as error:
+        except (UnsupportedApi, NoRoom, LogdbError) as error:
             self._refuse(str(error))
         except ConnectionError as error:
             logger.debug("%s: %s", self.host, error)

@@ -9,22 +9,21 @@ handlers/       the APIs, by family
 import asyncio
 import contextlib
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from logdb.access.access_control import AccessControl
-from logdb.access.attempts import network
-from logdb.access.authentication import AuthenticationOff, Identity
+from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.access.principals import ANONYMOUS
-from logdb.errors import AuthenticationFailed, Closed
-from logdb.model import Buffer, TopicPartition
-from logdb.pools import Pool
-from logdb.serving.connection_slots import ConnectionSlots, descriptors
-from logdb.serving.shares import Owner, Shares
-from logdb.serving.tls import Certificate, FilePath, PendingHandshakes
+from logdb.errors import AuthenticationFailed
+from logdb.model import Buffer
+from logdb.serving.connection_slots import ConnectionSlots
+from logdb.serving.listener import Listener
+from logdb.serving.logins import UNASKED, Logins
+from logdb.serving.resources import DoorResources
+from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
 from logdb_kafka_api.call import Call
 from logdb_kafka_api.connection import Connection
@@ -35,14 +34,8 @@ from logdb_kafka_api.limits import KafkaLimits
 
 logger = logging.getLogger(__name__)
 
-_THREAD_COUNT = 64  # of which one owner has half
-_CHANGING_COUNT = 2
-_BACKLOG = 1024
-_ACCEPT_ROUND_COUNT = 2
 _SCRATCH_BYTES = 256 << 10
 _SWEEPS_PER_TIMEOUT = 4
-UNASKED = Identity(ANONYMOUS, AuthenticationOff())
-"""Who any client is while authentication is off."""
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
 
 
@@ -54,15 +47,13 @@ class Answer(NamedTuple):
     call: Call | None = None
 
 
-class KafkaDoor:
+class KafkaDoor(DoorResources):
     """One address at which Kafka's wire protocol is spoken.
 
     ================== ============================ ================================================================
     field              changed by                   to be trusted
     ================== ============================ ================================================================
     ``connections``    each connection              always: those that have begun and not ended
-    ``appending``      ``produce``                  always: appends in threads, for which an append on the loop would wait
-    ``draining``       ``drain``                    from then on: no request is begun, none goes on waiting
     ``scratch``        the connection that reads    within one call of the loop
     ================== ============================ ================================================================
 
@@ -71,6 +62,7 @@ class KafkaDoor:
 
     LIMITS = KafkaLimits
     OPTIONS = frozenset(("kafka_advertised", "auto_create_topics", "num_partitions"))
+    limits: KafkaLimits
 
     def __init__(
         self,
@@ -100,26 +92,19 @@ class KafkaDoor:
             InvalidCertificate: It cannot be used.
             ValueError: An address, or a number, is invalid.
         """
-        self.access, self.limits = access, KafkaLimits(**limits)
-        self._host, self._port = _host_and_port(address)
+        super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
         self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
         self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca)
-        self._certificate_rule = tls_principal
-        self.executor = Pool(_THREAD_COUNT, "logdb-kafka")
-        self.memory = Shares(self.limits.memory_bytes_max, "bytes of memory")
-        self.requests = Shares(self.limits.requests_max, "requests")
-        self.threads = Shares(_THREAD_COUNT, "threads")
-        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
+        self.logins = Logins(access, tls_principal)
         self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
         self.connections = set[Connection]()
-        self.appending: Counter[TopicPartition] = Counter()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
-        self.draining = False
-        self._ending = asyncio.Event()
         self._none_left = asyncio.Event()
-        self._pending = set[asyncio.Future[Any]]()
+        self._listener = Listener(
+            address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
+        )
 
     # ------------------------------------------------------------ its begin and end
 
@@ -138,29 +123,16 @@ class KafkaDoor:
         Raises:
             OSError: The address cannot be listened at.
         """
-        loop = asyncio.get_running_loop()
-        self.waits = self.access.waits()
-        accept: Callable[[], asyncio.Protocol | asyncio.BufferedProtocol] = partial(Connection, self)
-        self._handshakes: PendingHandshakes | None = None
-        if self._certificate is not None:
-            self._handshakes = PendingHandshakes(
-                self._certificate, self.slots, partial(Connection, self), timeout_ms=self.limits.header_timeout_ms
-            )
-            accept = self._handshakes.begin
-        self._listener = await loop.create_server(accept, self._host, self._port, backlog=descriptors(_BACKLOG))
-        self._sweeping = loop.create_task(self._sweep())
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)
+        self.begin_waits()
+        address = await self._listener.open()
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        return (address,)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
-        self.draining = True
-        self._ending.set()
-        self.waits.release()
-        for told in self._pending:
-            _tell_draining(told)
+        self.end_waits()
         try:
-            await self._stop_listening()
+            await self._listener.stop()
             for connection in list(self.connections):
                 connection.close_if_idle()
             async with asyncio.timeout(timeout_ms / 1000):
@@ -171,41 +143,16 @@ class KafkaDoor:
             logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
         finally:
             self._sweeping.cancel()
-            if self._handshakes is not None:
-                self._handshakes.abort()
+            self._listener.abort_handshakes()
             for connection in list(self.connections):
                 connection.abort()
+            self.logins.close()
             self.executor.shutdown(wait=False, cancel_futures=True)
-
-    async def _stop_listening(self) -> None:
-        """Accept no more connections; those that were accepted are in ``connections`` when this returns.
-
-        From its accept on, asyncio takes two rounds of the loop to make a connection, and loses it if the listener is closed meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            for listening in self._listener.sockets:
-                loop.remove_reader(listening.fileno())
-            for _ in range(_ACCEPT_ROUND_COUNT):
-                await asyncio.sleep(0)
-        finally:
-            self._listener.close()
-
-    @contextlib.contextmanager
-    def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:
-        """While a call waits for ``told``, draining ends that with Closed."""
-        self._pending.add(told)
-        if self.draining:
-            _tell_draining(told)
-        try:
-            yield
-        finally:
-            self._pending.discard(told)
 
     async def pause(self, delay_ms: int) -> None:
         """Wait for as long as a quota says, or until the door drains."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ending.wait(), delay_ms / 1000)
+            await asyncio.wait_for(self.ending.wait(), delay_ms / 1000)
 
     # ------------------------------------------------------------ connections
 
@@ -239,10 +186,14 @@ class KafkaDoor:
             return connection.identity
         return None if self.access.authentication else UNASKED
 
-    def owner_of(self, connection: Connection) -> Owner:
-        """For whom shared resources are counted: a principal, or an address where authentication is off."""
-        identity = self.identity_of(connection)
-        return network(connection.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
+    def certified(self, transport: asyncio.Transport) -> Identity | None:
+        """Who the client of a connection is by its certificate; None: it has shown none, or authentication is off.
+
+        Raises:
+            AuthenticationFailed: The certificate names no principal.
+        """
+        certificate = transport.get_extra_info("peercert")
+        return self.logins.by_certificate(certificate) if certificate and self.access.authentication else None
 
     # ------------------------------------------------------------ a request
 
@@ -270,19 +221,14 @@ class KafkaDoor:
         session.check()
         call = Call(self, connection, header, frames.read_request(header, frame, position), session)
         try:
-            async with call.counted():
-                values = await handler(call)
+            await call.begin()
+            values = await handler(call)
             delay_ms = session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
         except BaseException:
             call.end()
             raise
         return Answer(parts, delay_ms, call)
-
-
-def _tell_draining(told: "asyncio.Future[Any]") -> None:
-    if not told.done():
-        told.set_exception(Closed("the server is draining"))
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

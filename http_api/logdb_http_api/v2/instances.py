@@ -23,9 +23,9 @@ from logdb.client.consumer.config import ConsumerConfig
 from logdb.client.consumer.consumer import Consumer
 from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
+from logdb.serving.resources import owner_of
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits
-from logdb_http_api.door.request import owner_of
 from logdb_http_api.errors import DRAINING, REFUSALS, ApiError
 from logdb_http_api.v2.formats import Answer
 

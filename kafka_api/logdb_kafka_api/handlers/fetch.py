@@ -81,7 +81,7 @@ async def _fetched(call: Call, wanted: list[Wanted], isolation_level: IsolationL
     enough_bytes = min(values["min_bytes"], room_bytes)
     while True:
         await call.keep_memory(room_bytes)
-        reads = await call.in_thread(_read_all, call.session, wanted, room_bytes, isolation_level)
+        reads = await call.call(_read_all, call.session, wanted, room_bytes, isolation_level)
         left_ms = round((until - loop.time()) * 1000)
         is_enough = sum(len(one.records) for one in reads) >= enough_bytes or any(one.code for one in reads)
         if is_enough or left_ms <= 0 or call.door.draining or not wanted:
@@ -90,7 +90,7 @@ async def _fetched(call: Call, wanted: list[Wanted], isolation_level: IsolationL
         await call.keep_memory(0)
         positions = {one.where: read.next_offset for one, read in zip(wanted, reads, strict=True)}
         try:
-            await call.wait(positions, left_ms, isolation_level)
+            await call.wait(positions, left_ms, isolation_level=isolation_level)
         except (UnknownTopic, UnknownPartition):
             until = 0.0  # the next read says so
 

@@ -43,9 +43,9 @@ async def metadata(call: Call) -> Values:
     """All topics, or those that are named; one that does not exist may be created."""
     wanted = call.values["topics"]
     if wanted is None or (call.version == 0 and not wanted):
-        found = [_topic(call, info) for info in await call.in_thread(call.session.topics, internal=True)]
+        found = [_topic(call, info) for info in await call.call(call.session.topics, internal=True)]
     else:
-        found = await call.in_thread(_named, call, wanted)
+        found = await call.call(_named, call, wanted)
         if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
             found = [await _created(call, one) for one in found]
     host, port = call.door.address_for(call.connection)
@@ -80,7 +80,7 @@ async def _created(call: Call, found: Values) -> Values:
         return found
     try:
         await call.change(call.session.create_topic, name, partitions=call.door.num_partitions, if_not_exists=True)
-        return _topic(call, await call.in_thread(call.session.describe_topic, name))
+        return _topic(call, await call.call(call.session.describe_topic, name))
     except LogdbError as error:
         return _unknown(name, code_of(error))
 

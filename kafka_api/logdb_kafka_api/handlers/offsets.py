@@ -11,7 +11,7 @@ _NONE = -1
 
 
 async def list_offsets(call: Call) -> Values:
-    return await call.in_thread(_list_all, call)
+    return await call.call(_list_all, call)
 
 
 def _list_all(call: Call) -> Values:

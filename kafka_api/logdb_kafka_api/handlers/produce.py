@@ -10,7 +10,6 @@ from logdb.model import TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
-_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
 _NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
@@ -57,10 +56,8 @@ async def produce(call: Call) -> Values | None:
 
 def _is_at_once(call: Call, appends: Sequence[Append]) -> bool:
     """Whether they wait neither for a disk nor for a thread that is at a larger append."""
-    door = call.door
-    if sum(len(one.records) for one in appends) > _ON_LOOP_BYTES_MAX:
-        return False
-    return all(not door.appending[one.where] and door.access.appends_at_once(*one.where) for one in appends)
+    size_bytes = sum(len(one.records) for one in appends)
+    return all(call.door.appends_at_once(one.where, None, size_bytes) for one in appends)
 
 
 async def _append_in_thread(call: Call, appends: Sequence[Append], append: Callable[[], list[Values]]) -> list[Values]:
@@ -68,7 +65,7 @@ async def _append_in_thread(call: Call, appends: Sequence[Append], append: Calla
     for one in appends:
         appending[one.where] += 1
     try:
-        return await call.in_thread(append)
+        return await call.call(append)
     finally:
         for one in appends:
             appending[one.where] -= 1

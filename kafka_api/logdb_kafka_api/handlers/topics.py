@@ -71,7 +71,7 @@ async def delete_topics(call: Call) -> Values:
     wanted = call.values["topics"] or [{"name": name, "topic_id": bytes(16)} for name in call.values["topic_names"]]
     names: dict[bytes, str] = {}
     if any(one["name"] is None for one in wanted):
-        names = {uuid_of(info.topic_id): info.name for info in await call.in_thread(call.session.topics)}
+        names = {uuid_of(info.topic_id): info.name for info in await call.call(call.session.topics)}
     return {"responses": [await _delete(call, one["name"] or names.get(one["topic_id"]), one["topic_id"]) for one in wanted]}
 
 

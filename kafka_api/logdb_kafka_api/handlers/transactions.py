@@ -10,7 +10,7 @@ async def init_producer_id(call: Call) -> Values:
     values = call.values
     former = ProducerIdAndEpoch(values["producer_id"], values["producer_epoch"]) if values["producer_id"] >= 0 else None
     try:
-        given = await call.in_thread(
+        given = await call.call(
             call.session.init_producer_id,
             values["transactional_id"],
             transaction_timeout_ms=values["transaction_timeout_ms"],

@@ -75,12 +75,9 @@ class Server:
             TypeError: No door takes one of the options.
             ModuleNotFoundError: A door needs a package that is not installed; it names it.
         """
-        known = {point.name: point for point in entry_points(group=DOORS)}
-        for name, address in doors.items():
-            if name not in known:
-                raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+        for address in doors.values():
             check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
-        made = {name: _door_type(known[name]) for name in doors}
+        made = _door_types(doors)
         _check_options(options.keys(), made.values())
         self._addresses = tuple(doors.values())
         self._doors = tuple(
@@ -179,6 +176,18 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def options_of(doors: Iterable[str]) -> frozenset[str]:
+    """The options that doors take, by their names; raises as ``Server``."""
+    return frozenset().union(*map(_options, _door_types(doors).values()))
+
+
+def _door_types(doors: Iterable[str]) -> dict[str, DoorType]:
+    known = {point.name: point for point in entry_points(group=DOORS)}
+    if unknown := set(doors) - known.keys():
+        raise ValueError(f"no door {min(unknown)!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+    return {name: _door_type(known[name]) for name in doors}
 
 
 def _options(door: DoorType) -> frozenset[str]:

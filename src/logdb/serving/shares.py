@@ -24,11 +24,10 @@ from typing import TypeAlias
 
 Owner: TypeAlias = Hashable
 """For whom an amount is counted: a principal, or the address of an anonymous one."""
-WAIT_S = 5.0
 
 
 class NoRoom(Exception):
-    """A door has no room for a request, and has done nothing of it; each door has an answer of its protocol for that."""
+    """A door cannot take a request, or wait on for it: it has no room, or it drains.  Each door has an answer of its protocol for that."""
 
 
 class Shares:

@@ -134,7 +134,7 @@ class PendingHandshakes:
         self,
         certificate: Certificate,
         slots: ConnectionSlots,
-        accept: Callable[[ConnectionSlot], asyncio.Protocol | asyncio.BufferedProtocol],
+        accept: Callable[[ConnectionSlot], asyncio.BaseProtocol],
         *,
         timeout_ms: int,
         answer_without_tls: bytes = b"",

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from logdb.access.principals import ANONYMOUS, Principal
+from logdb.serving.resources import owner_of
 from logdb.serving.shares import NoRoom, Shares
-from logdb_http_api.door.request import Request, owner_of
+from logdb_http_api.door.request import Request
 
 ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
 
@@ -20,7 +21,7 @@ class Door:
     """As much of a door as requests need here."""
 
     def __init__(self) -> None:
-        self.slots, self.memory, self.threads, self.decoding = (Shares(4, what) for what in ("requests", "bytes", "threads", "bodies"))
+        self.requests, self.memory, self.threads, self.decoding = (Shares(4, what) for what in ("requests", "bytes", "threads", "bodies"))
         self.executor = ThreadPoolExecutor(4)
 
 
@@ -36,7 +37,7 @@ def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
         asyncio.run(story(door))
     finally:
         door.executor.shutdown()
-    assert [shares.taken for shares in (door.slots, door.memory, door.threads, door.decoding)] == [0, 0, 0, 0]
+    assert [shares.taken for shares in (door.requests, door.memory, door.threads, door.decoding)] == [0, 0, 0, 0]
 
 
 def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_nobody_says_who_they_are() -> None:
@@ -68,14 +69,14 @@ def test_a_request_that_waits_has_no_slot_however_deep_it_waits() -> None:
         request = of(door)
         request.take_slot()
         with request.waiting():
-            assert door.slots.taken == 0
+            assert door.requests.taken == 0
             with request.waiting():
-                assert door.slots.taken == 0
-            assert door.slots.taken == 0
-        assert door.slots.taken == 1
+                assert door.requests.taken == 0
+            assert door.requests.taken == 0
+        assert door.requests.taken == 1
         request.end()
         with of(door).waiting():
-            assert door.slots.taken == 0, "it had none"
+            assert door.requests.taken == 0, "it had none"
 
     run(story)
 
