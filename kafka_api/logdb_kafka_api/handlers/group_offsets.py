@@ -52,7 +52,7 @@ def refusal(error: LogdbError) -> Code:
 
 async def offset_commit(call: Call) -> Values:
     """Commit offsets of the partitions that there are and that the principal may read."""
-    codes, offsets, committed = await call.in_thread(_begin_commit, call)
+    codes, offsets, committed = await call.call(_begin_commit, call)
     try:
         await call.outcome(committed)
     except LogdbError as error:
@@ -85,8 +85,8 @@ async def offset_fetch(call: Call) -> Values:
     """The offsets of one group, or from version 8 on of several."""
     values = call.values
     if call.version >= _FIRST_OF_GROUPS:
-        return {"groups": await call.in_thread(lambda: [_fetched(call, one) for one in values["groups"]])}
-    found = await call.in_thread(_fetched, call, values)
+        return {"groups": await call.call(lambda: [_fetched(call, one) for one in values["groups"]])}
+    found = await call.call(_fetched, call, values)
     if found["error_code"] and call.version < _FIRST_OF_ERROR:
         return {"topics": _each(values["topics"], found["error_code"])}
     return found
@@ -159,14 +159,14 @@ async def offset_delete(call: Call) -> Values:
     """Delete offsets topic by topic; those of a topic that a member subscribes to stay."""
     group_id, topics = call.values["group_id"], call.values["topics"]
     try:
-        await call.in_thread(call.session.delete_offsets, group_id, ())
+        await call.call(call.session.delete_offsets, group_id, ())
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
-    codes = await call.in_thread(checked, call.session, "Read", by_topic(topics))
+    codes = await call.call(checked, call.session, "Read", by_topic(topics))
     for name, partitions in by_topic(topics).items():
         there = [where for at in partitions if not codes[where := TopicPartition(name, at)]]
         try:
-            await call.in_thread(call.session.delete_offsets, group_id, there)
+            await call.call(call.session.delete_offsets, group_id, there)
         except GroupNotEmpty:
             codes |= dict.fromkeys(there, Code.GROUP_SUBSCRIBED_TO_TOPIC)
         except LogdbError as error:

@@ -26,7 +26,7 @@ async def join_group(call: Call) -> Values:
     """
     values = call.values
     try:
-        joined = await call.in_thread(
+        joined = await call.call(
             call.session.join_group,
             values["group_id"],
             member_id=values["member_id"],
@@ -65,7 +65,7 @@ async def sync_group(call: Call) -> Values:
     """Answered once the leader has brought the assignments."""
     values = call.values
     try:
-        synced = await call.in_thread(
+        synced = await call.call(
             call.session.sync_group,
             values["group_id"],
             generation=values["generation_id"],
@@ -117,7 +117,7 @@ async def leave_group(call: Call) -> Values:
 async def _code(call: Call, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Code:
     """The code of what a call comes to."""
     try:
-        await call.in_thread(function, *args, **kwargs)
+        await call.call(function, *args, **kwargs)
     except LogdbError as error:
         return coordinator_code_of(error)
     return Code.NONE
@@ -129,7 +129,7 @@ async def _code(call: Call, function: Callable[..., Any], *args: Any, **kwargs: 
 async def list_groups(call: Call) -> Values:
     states = {one.lower() for one in call.values["states_filter"]}
     types = {one.lower() for one in call.values["types_filter"]}
-    found = await call.in_thread(call.session.groups)
+    found = await call.call(call.session.groups)
     return {
         "error_code": Code.NONE,
         "groups": [
@@ -141,7 +141,7 @@ async def list_groups(call: Call) -> Values:
 
 
 async def describe_groups(call: Call) -> Values:
-    return {"groups": await call.in_thread(lambda: [_described(call, group_id) for group_id in call.values["groups"]])}
+    return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in call.values["groups"]])}
 
 
 def _described(call: Call, group_id: str) -> Values:
