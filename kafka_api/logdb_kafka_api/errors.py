@@ -84,6 +84,7 @@ class Code(IntEnum):
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
 
 
 CODES: dict[type[LogdbError], Code] = {

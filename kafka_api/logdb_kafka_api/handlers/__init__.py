@@ -25,8 +25,15 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         19: topics.create_topics,
         20: topics.delete_topics,
         22: transactions.init_producer_id,
+        23: offsets.offset_for_leader_epoch,
+        24: transactions.add_partitions_to_txn,
+        25: transactions.add_offsets_to_txn,
+        26: transactions.end_txn,
+        28: transactions.txn_offset_commit,
         42: groups.delete_groups,
         47: group_offsets.offset_delete,
+        65: transactions.describe_transactions,
+        66: transactions.list_transactions,
     }
 )
 """By the key of the API; what is here is advertised."""
