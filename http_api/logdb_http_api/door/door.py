@@ -1,14 +1,12 @@
-"""The HTTP door: listens, finds out who asks, and hands requests to handlers.
+"""The HTTP door: listens, authenticates requests, and passes them to handlers, within its limits.
 
-Knows aiohttp, and how many requests there may be.  Does not know what a route does, nor what a principal may do.
-
-    connections.py     one protocol a connection: its silence and its end
-    authentication.py  who asks
-    routing.py         method and path -> route
-    request.py         what a handler is given; the body within bounds
-    sending.py         what it returns, as fast as the client reads
-    express.py         record batches in and out, past routing, request and sending
-    pipelined.py       what its client sends behind them
+connections.py     one protocol object per connection: its timeouts and its end
+authentication.py  the principal of a request
+routing.py         method and path -> route
+request.py         the argument of a handler; the body within bounds
+sending.py         its response, sent as fast as the client reads
+express.py         record batches in and out, without routing, request and sending
+pipelined.py       requests that a client pipelines behind them
 """
 
 import asyncio
@@ -48,11 +46,11 @@ from logdb_http_api.v3 import routes as v3
 logger = logging.getLogger(__name__)
 
 _MAKING_COUNT, _DECODING_COUNT = 4, 2
-_SMALL_ANSWER_BYTES = 64 << 10  # what a transport takes from any answer
+_SMALL_ANSWER_BYTES = 64 << 10  # an answer of at most this size is handed to the transport as a whole
 
 
 class HttpDoor(DoorResources):
-    """One address at which HTTP is spoken.
+    """One address that serves HTTP.
 
     Attributes:
         making: Answers whose size is unknown before they are there.
@@ -78,16 +76,16 @@ class HttpDoor(DoorResources):
         tls_principal: PrincipalRule = "cn",
         **limits: Any,
     ) -> None:
-        """Not open yet.
+        """Check the options; ``open`` listens.
 
         Args:
             access_log: Write a line of JSON for each request to the logger ``logdb.access``.
             tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
-            tls_principal: Who somebody is by a certificate: see ``access.certificates``.
+            tls_principal: The rule by which a certificate becomes a principal: see ``access.certificates``.
             limits: See ``HttpLimits``.
 
         Raises:
-            InvalidCertificate: It cannot be used.
+            InvalidCertificate: The certificate cannot be used.
             ValueError: The address, or an option, is invalid.
         """
         super().__init__(access, HttpLimits(**limits), "logdb-http")
@@ -118,14 +116,14 @@ class HttpDoor(DoorResources):
 
     @cached_property
     def description(self) -> bytes:
-        """All routes, as OpenAPI has them, in JSON."""
+        """The OpenAPI document of all routes, as JSON."""
         return json.dumps(openapi.document(self.routes)).encode()
 
     def reload(self) -> None:
         """Read the certificate again, for connections from now on; any thread.
 
         Raises:
-            InvalidCertificate: It cannot be used; the one that was read before still is.
+            InvalidCertificate: The new certificate cannot be used; the former one stays in use.
         """
         if self._certificate is not None:
             self._certificate.reload()
@@ -134,7 +132,7 @@ class HttpDoor(DoorResources):
         """Listen; returns the URL.
 
         Raises:
-            OSError: The address cannot be listened at.
+            OSError: The system refuses the address.
         """
         self.begin_waits()
         self._router = Router(self.routes)
@@ -172,7 +170,7 @@ class HttpDoor(DoorResources):
     # ------------------------------------------------------------ a request
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; what aiohttp calls."""
+        """Answer one request; called by aiohttp."""
         connection, began_s = http.protocol, time.perf_counter()
         assert isinstance(connection, Connection)
         connection.begin()
@@ -193,7 +191,7 @@ class HttpDoor(DoorResources):
         return sent
 
     async def _answer(self, request: Request) -> web.StreamResponse:
-        """What is to be said, whatever happens; raises ConnectionError where nothing can be any more."""
+        """The response to a request, or to its error; raises ConnectionError if the client is gone."""
         try:
             http = request.http
             route, parameters = self._router.find(http.method, http.rel_url.raw_path)
@@ -211,7 +209,7 @@ class HttpDoor(DoorResources):
             request.give_memory_back()
             return _refusal(error, request)
         except ConnectionError:
-            raise  # nobody listens any more
+            raise  # the client is gone
         except Exception as error:
             logger.exception("%s %s", request.http.method, request.http.path)
             if request.http.writer.output_size:

@@ -31,6 +31,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
+from logdb.serving.fetch import Wanted, held_bytes
 from logdb.serving.resources import owner_of
 from logdb.serving.shares import Owner
 from logdb_http_api.door import batches
@@ -79,7 +80,7 @@ class Append(NamedTuple):
 class Fetch(NamedTuple):
     """What a head asks: what is to be read; of a server on the Internet or not, and for whom."""
 
-    wanted: batches.Wanted
+    wanted: Wanted
     isolation_level: IsolationLevel
     of_internet: bool
     authorization: str | None = None
@@ -106,7 +107,7 @@ def fetch_of(head: bytes) -> Fetch | None:
     offset, max_bytes = int(request["offset"]), int(request["max_bytes"])
     if offset > OFFSET_MAX or not 1 <= max_bytes <= batches.FETCH_BYTES_MAX:
         return None
-    wanted = batches.Wanted(request["topic"], int(request["partition"]), offset, max_bytes)
+    wanted = Wanted(request["topic"], int(request["partition"]), offset, max_bytes)
     isolation_level: IsolationLevel = "read_committed" if request["committed"] else "read_uncommitted"
     return Fetch(wanted, isolation_level, is_of_internet(host), headers.get("Authorization"))
 
@@ -203,7 +204,7 @@ class Express:
                 fetch = partial(self._fetch_in_turn, connection, session, asked, self._pipelined(connection))
                 unsent = await asyncio.get_running_loop().run_in_executor(door.executor, fetch)
             door.memory.give_back(taken_bytes, owner)
-            taken_bytes = batches.held_bytes(unsent)
+            taken_bytes = held_bytes(unsent)
             door.memory.take_now(taken_bytes, owner)
             await connection.send(*unsent)
             return b""

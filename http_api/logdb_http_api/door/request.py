@@ -1,7 +1,4 @@
-"""One request, as handlers see it: who asks, the session they have, parameters that are checked, the body within bounds.
-
-Knows aiohttp's requests, and what it needs of the door that they came through.  Does not know routes.
-"""
+"""One request, as handlers see it: the principal's session, checked parameters, the body within bounds."""
 
 import asyncio
 import contextlib
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PARSED_BESIDE_OTHERS_BYTES_MAX = 64 << 10
-"""A body of JSON that is larger is parsed while few others are: it keeps the interpreter for milliseconds."""
+"""Few larger bodies of JSON are parsed at a time: each occupies the interpreter for milliseconds."""
 _PARSED_ON_LOOP_BYTES_MAX = 4 << 10
 _PROGRESS_BYTES = 64 << 10
 _NAMES_IN_PATHS = {"Topic": ("topic", "topic_name"), "Group": ("group", "consumer_group_id")}
@@ -40,48 +37,48 @@ to_text = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Request(RequestResources):
-    """What a handler is given."""
+    """The argument of a handler."""
 
     door: "HttpDoor"
     principal: Principal
 
     def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
-        """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
+        """Before authentication and routing; the door then calls ``begin``."""
         super().__init__(door, http.remote or "")
         self.http = http
-        self.error_type = "application/json"  # as what it is told that it is refused
+        self.error_type = "application/json"  # content type of an error
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
 
     def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
-        """Whoever asks was found out.
+        """Begin, after authentication and routing.
 
         Args:
-            session: Theirs.
+            session: The principal's.
             parameters: Of the path.
-            needs: What the route needs, such as ``Write Topic``: of that something has to be allowed before a body is read.
+            needs: The rights that the route needs, such as ``Write Topic``: at least one must be allowed before a body is read.
         """
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
 
     @property
     def is_head(self) -> bool:
-        """Whether only the headers are wanted: of a GET route nothing is done but what they need."""
+        """Whether only headers are requested: a GET route then does only what the headers need."""
         return self.http.method == "HEAD"
 
     def patience_ms(self, wanted_ms: int) -> int:
-        """For how long the client waits for the first records: what it says, within the door's limit; HEAD waits for none."""
+        """How long to wait for the first records: as the client asks, within the door's limit; HEAD does not wait."""
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
 
     async def say_waiting(self) -> None:
-        """Tell the client that its answer waits for others (RFC 2518, 102): it has something else to do meanwhile."""
+        """Tell the client that its answer waits for other members (RFC 2518, 102): it can do other work meanwhile."""
         writer = self.http.writer
-        with contextlib.suppress(ConnectionError):  # who went away: whoever waits is about to be cancelled
+        with contextlib.suppress(ConnectionError):  # the client is gone: the wait will be cancelled
             await writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
-        writer.output_size = 0  # or aiohttp takes it for a part of the answer
+        writer.output_size = 0  # otherwise aiohttp counts it as a part of the answer
 
     def address(self) -> str:
-        """Where the client has reached the server, HOST:PORT; empty if it has gone."""
+        """The server's address of this connection, HOST:PORT; empty if the client is gone."""
         transport = self.http.transport
         return "" if transport is None else host_and_port(*transport.get_extra_info("sockname")[:2])
 
@@ -106,16 +103,16 @@ class Request(RequestResources):
         """A number in the query.
 
         Raises:
-            ApiError: It is none, or out of range; 422.
+            ApiError: Not a number, or out of range; 422.
         """
         given = self.http.query.get(name)
         return default if given is None else _number(name, given, least, most)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> Any:
-        """A word in the query, None where there is none.
+        """A word in the query; None if it is absent.
 
         Raises:
-            ApiError: It is not allowed; 422.
+            ApiError: The word is not allowed; 422.
         """
         given = self.http.query.get(name)
         if given is not None and given not in allowed:
@@ -126,7 +123,7 @@ class Request(RequestResources):
         """``true`` or ``false`` in the query.
 
         Raises:
-            ApiError: It is neither; 422.
+            ApiError: Neither of them; 422.
         """
         given = self.one_of(name, ("true", "false"))
         return default if given is None else given == "true"
@@ -148,15 +145,15 @@ class Request(RequestResources):
             raise ApiError(415, 415, f"the body is {given[:80]}, wanted is {' or '.join(content_types)}")
 
     async def body(self, size_bytes_max: int | None = None) -> bytes | bytearray:
-        """The whole body, decompressed if it came so.
+        """The whole body, decompressed if it is compressed.
 
         Args:
             size_bytes_max: None: the door's limit.
 
         Raises:
-            NotAuthorized: Whoever asks may do nothing of what the route is for; nothing was read.
-            ApiError: It is larger (413, before it is read where its length is given), comes too slowly (408), is
-                compressed in no way that is known (415), or breaks off (400).
+            NotAuthorized: The principal has none of the rights that the route needs; the body was not read.
+            ApiError: The body is larger (413; before it is read, if its length is given), comes too slowly (408), has an
+                unknown coding (415), or breaks off (400).
         """
         most = size_bytes_max or self.door.limits.body_bytes_max
         self._authorize()
@@ -172,11 +169,11 @@ class Request(RequestResources):
         return data
 
     async def pieces(self, size_bytes_max: int | None = None, *, idle_ms: int | None = None) -> AsyncIterator[bytes]:
-        """The body piece by piece, decompressed if it came so.
+        """The body piece by piece, decompressed if it is compressed.
 
         Args:
-            size_bytes_max: Over all; the memory for it is taken.  None: endless, and whoever asks lets go of each piece.
-            idle_ms: How long to wait for a piece; None: 64 KiB are to come in each ``body_timeout_ms``.
+            size_bytes_max: Of all pieces; memory is taken for them.  None: endless; the caller drops each piece.
+            idle_ms: How long to wait for a piece; None: each 64 KiB must come within ``body_timeout_ms``.
 
         Raises:
             ApiError: as ``body``.
@@ -194,14 +191,14 @@ class Request(RequestResources):
                     await self._count(total_bytes, len(piece), size_bytes_max)
                 yield piece
                 if decoder is not None:
-                    await asyncio.sleep(0)  # a small piece may have become a large one: others get their turn
+                    await asyncio.sleep(0)  # a small piece may have become a large one: let other requests run
         if decoder is not None:
             decoder.finish()
 
     def _authorize(self) -> None:
-        """Raise NotAuthorized where a body is not small and whoever asks may do nothing that the route needs.
+        """Raise NotAuthorized if a body is not small, and the principal has none of the rights that the route needs.
 
-        That is with what the path names, or with anything.  Whether they may do what the body asks, the session says.
+        The rights are those to the resource in the path, or to any resource.  The session authorizes the request itself.
         """
         length = self.http.content_length
         if length is not None and length <= _PARSED_ON_LOOP_BYTES_MAX and "Content-Encoding" not in self.http.headers:
@@ -224,7 +221,7 @@ class Request(RequestResources):
         await self.take_memory(size_bytes)
 
     async def _raw_pieces(self, idle_ms: int | None) -> AsyncIterator[bytes]:
-        """The body as it comes over the wire."""
+        """The body as received, not decompressed."""
         await self._continue()
         loop, content = asyncio.get_running_loop(), self.http.content
         allowed_s = (idle_ms or self.door.limits.body_timeout_ms) / 1000
@@ -246,30 +243,30 @@ class Request(RequestResources):
             yield piece
 
     async def _continue(self) -> None:
-        """Tell a client that asks before it sends (RFC 9110, 10.1.1) that the body is wanted."""
+        """Tell a client that expects 100-continue (RFC 9110, 10.1.1) to send the body."""
         if self.http.headers.get("Expect", "").lower() == "100-continue" and not self.http.content.is_eof():
             await self.http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.http.writer.output_size = 0
 
     async def json(self, make: Callable[[Any], R]) -> R:
-        """What ``make`` makes of the value of the body, which is JSON without records, perhaps in a thread; raises as ``document``."""
+        """Pass the JSON value of the body, without records, to ``make``, perhaps in a thread; raises as ``document``."""
         return await self.document(lambda data: make(documents.parse(data)))
 
     async def document(self, parse: Callable[[Buffer], R]) -> R:
-        """What is made of the body, which is JSON without records.
+        """Parse the body, which is JSON without records.
 
         Args:
-            parse: Is given its bytes, perhaps in a thread.
+            parse: Takes the bytes, perhaps in a thread.
 
         Raises:
-            ApiError: It is no JSON (400), or said to be something else (415); and as ``body`` and ``parse``.
+            ApiError: The body is not JSON (400), or of another content type (415); and as ``body`` and ``parse``.
         """
         if "Content-Type" in self.http.headers:
             self.require("application/json")
         return await self.parsed(await self.body(self.door.limits.call_bytes_max), parse)
 
     async def parsed(self, data: Buffer, parse: Callable[[Buffer], R]) -> R:
-        """What ``parse`` makes of JSON: off the loop but for the smallest, and large ones few at a time."""
+        """Parse JSON: the smallest bodies on the loop, the others in threads, and large ones few at a time."""
         if len(data) <= _PARSED_ON_LOOP_BYTES_MAX:
             return parse(data)
         if len(data) <= PARSED_BESIDE_OTHERS_BYTES_MAX:
@@ -277,10 +274,10 @@ class Request(RequestResources):
         return await self._in_thread(partial(parse, data), self.door.decoding, self.door.threads)
 
     async def decoded(self, kind: type[R]) -> R:
-        """The body as a value of that type, from JSON as ``requests.coding`` has it.
+        """The body as a value of that type, decoded from JSON by ``requests.coding``.
 
         Raises:
-            ApiError: It is none; 422; and as ``document``.
+            ApiError: No such value; 422; and as ``document``.
         """
         what = kind.method if issubclass(kind, SessionRequest) else "the body"
         return await self.document(lambda data: documents.decode(kind, data, what))
@@ -293,17 +290,17 @@ def _number(name: str, given: str, least: int, most: int) -> int:
 
 
 def no_content() -> web.Response:
-    """Done, and nothing to be said of it."""
+    """Status 204."""
     return web.Response(status=204)
 
 
 def answer(
     value: Any, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """JSON."""
+    """A response of JSON."""
     return web.Response(body=to_text(value).encode(), status=status, content_type=content_type, headers=headers)
 
 
 def encoded(value: Any, *, status: int = 200) -> web.Response:
-    """JSON, as ``requests.coding`` has it."""
+    """A response of JSON, encoded by ``requests.coding``."""
     return web.Response(body=coding.encode(value), status=status, content_type="application/json")

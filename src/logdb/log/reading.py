@@ -1,7 +1,7 @@
 """Reading as functions over a view of a log and a limit: what lies in [offset, limit) of that view.
 
-What the functions find is as of the view.  Where a file of it is gone, they raise ``FileMissing``: the caller looks whether there
-is a later view by now (``log.readable``).
+The results are those of the view.  If a file of the view is missing, the functions raise ``FileMissing``: the caller looks for a later
+view (``log.readable``).
 """
 
 import logging
@@ -82,7 +82,7 @@ def aborted_transactions(view: LogView, offset: int, limit: int, replaced: Calla
         except CorruptionError as error:
             if replaced(view):
                 raise FileMissing(segments[slot].path, offset) from error
-            logger.warning("%s; made anew in memory", error)
+            logger.warning("%s; rebuilt in memory", error)
             transactions.rebuilt(aborted_of(segments, slot, view.epochs.entries or None))
             entries, complete = transactions.search(offset, limit)
         found += entries

@@ -398,7 +398,7 @@ class Storage(Protocol):
         """What opening its logs has found so far."""
 
     @property
-    def transaction_gate(self) -> "ReaderWriterLock":
+    def transaction_lock(self) -> "ReaderWriterLock":
         """Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all."""
 
     def check_open(self, *, writable: bool = False) -> None:
@@ -413,8 +413,8 @@ class Storage(Protocol):
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""
 
-    def settle_by(self, settle: Callable[[], None]) -> None:
-        """Have ``settle`` called before a snapshot and a compaction of decisions: it ends dangling transactions."""
+    def complete_transactions_by(self, complete: Callable[[], None]) -> None:
+        """Have ``complete`` called before a snapshot and a compaction of decisions: it ends dangling transactions."""
 
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic with its partitions as they are now."""
