@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -84,6 +84,8 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
     try:
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
         start_offset = session.log(*one.where).start_offset
+    except ProducerFenced as error:
+        return _refused(one, Code.INVALID_PRODUCER_EPOCH, str(error))  # the producer learns from its coordinator that it is fenced
     except LogdbError as error:
         return _refused(one, code_of(error), str(error))
     return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "log_start_offset": start_offset}
