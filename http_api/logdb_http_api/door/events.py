@@ -19,7 +19,7 @@ from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Number, Parameter
 from logdb_http_api.door.sse import EventStream
-from logdb_http_api.errors import ApiError, describe
+from logdb_http_api.errors import REFUSALS, describe
 
 WATCH = "/logdb/v1/watch"
 COUNT_MAX = 1024
@@ -83,7 +83,7 @@ async def _records(request: Request, partition: int | None) -> web.StreamRespons
             if request.door.draining:
                 return stream.response
             frames = await _frames(request, following)
-    except (LogdbError, ApiError) as error:
+    except (LogdbError, *REFUSALS) as error:
         await stream.send(_error(error))
     return stream.response
 
@@ -92,7 +92,7 @@ async def _frames(request: Request, following: Following) -> bytes:
     """The next events, with memory taken for them; without room they are dropped, and made again when there is room.
 
     Raises:
-        ApiError: The door had no room in time; 503.
+        NoRoom: No room came in time.
     """
     door = request.door
     async with request.share(door.making):
@@ -156,7 +156,7 @@ async def _topics(request: Request, position: str | None) -> web.StreamResponse:
             if changes.position == position:
                 await stream.keep_alive()
             position = changes.position
-    except (LogdbError, ApiError) as error:
+    except (LogdbError, *REFUSALS) as error:
         await stream.send(_error(error))
     return stream.response
 

@@ -3,35 +3,27 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from logdb.access.attempts import network
-from logdb.access.principals import ANONYMOUS, Principal
+from logdb.access.principals import Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.model import DURABILITY_LEVELS, Buffer, Durability, TopicPartition
+from logdb.model import DURABILITY_LEVELS, Buffer, Durability
 from logdb.requests import coding
 from logdb.requests.request import Request as SessionRequest
+from logdb.serving.listener import host_and_port
+from logdb.serving.resources import RequestResources, owner_of
 from logdb_http_api.door import documents, encoding
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from concurrent.futures import Future
-
-    from logdb.access.access_control import AccessControl
     from logdb.access.session import AuthorizedSession
-    from logdb.broker.async_waiting import Waits
-    from logdb.pools import Pool
     from logdb.requests.resources import Right
-    from logdb_http_api.door.kept_backups import KeptBackups
-    from logdb_http_api.door.limits import Limits
-    from logdb_http_api.door.shares import Owner, Shares
-    from logdb_http_api.v2.instances import Instances
+    from logdb_http_api.door.door import HttpDoor
 
 R = TypeVar("R")
 
@@ -44,64 +36,19 @@ to_text = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON."""
 
 
-class Door(Protocol):
-    """The resources that requests share.
-
-    Attributes:
-        executor: For calls that may wait for a disk or a lock.
-        slots: Requests that are handled: not those whose body is received, that wait, or whose answer is sent.
-        memory: Bytes of bodies and answers.
-        threads: Those of ``executor``.
-        making: Answers whose size is unknown before they are made.
-        decoding: Large bodies of JSON that are parsed.
-        changing: Changes of topics.
-        waits: Waits for records, without a thread.
-        appending: Appends in threads, for which an append on the loop would wait.
-        draining: Requests end their waits.
-        ending: Set when draining begins.
-        instances: Consumers of REST v2.
-        backups: Backups for download.
-    """
-
-    access: "AccessControl"
-    limits: "Limits"
-    executor: "Pool"
-    slots: "Shares"
-    memory: "Shares"
-    threads: "Shares"
-    making: "Shares"
-    decoding: "Shares"
-    changing: "Shares"
-    waits: "Waits"
-    appending: "Counter[TopicPartition]"
-    draining: bool
-    ending: asyncio.Event
-    instances: "Instances"
-    backups: "KeptBackups"
-
-    def drained_by(self, told: "asyncio.Future[Any]") -> contextlib.AbstractContextManager[None]:
-        """While a request waits for ``told``, draining ends the wait with an ApiError (503)."""
-
-    @property
-    def description(self) -> bytes:
-        """The OpenAPI document of all routes, as JSON; made at the first call."""
-
-
-class Request:
+class Request(RequestResources):
     """The argument of a handler."""
 
+    door: "HttpDoor"
     principal: Principal
-    session: "AuthorizedSession"
 
-    def __init__(self, http: web.BaseRequest, door: Door) -> None:
+    def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
         """Before authentication and routing; the door then calls ``begin``."""
-        self.http, self.door = http, door
-        self.owner: Owner = http.remote or ""
+        super().__init__(door, http.remote or "")
+        self.http = http
         self.error_type = "application/json"  # content type of an error
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
-        self._taken_bytes = 0
-        self._slot_count = self._wait_count = 0
 
     def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
         """Begin, after authentication and routing.
@@ -114,46 +61,6 @@ class Request:
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
 
-    def end(self) -> None:
-        """End: the request is answered, or the client is gone."""
-        self.give_memory_back()
-        self.door.slots.give_back(self._slot_count, self.owner)
-
-    # ------------------------------------------------------------ shared resources
-
-    def take_slot(self) -> None:
-        """Take one of the slots of handled requests, until ``end``.
-
-        Raises:
-            ApiError: All slots are taken; 503.
-        """
-        if not self.door.slots.has_room(1, self.owner):
-            raise self.door.slots.refusal(1, self.owner)
-        self.door.slots.take_now(1, self.owner)
-        self._slot_count = 1
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Release the slot during a long wait, so that other requests are handled."""
-        self._wait_count += 1
-        if self._wait_count == 1:
-            self.door.slots.give_back(self._slot_count, self.owner)
-        try:
-            yield
-        finally:
-            self._wait_count -= 1
-            if not self._wait_count:
-                self.door.slots.take_now(self._slot_count, self.owner)
-
-    @contextlib.asynccontextmanager
-    async def share(self, shares: "Shares") -> AsyncIterator[None]:
-        """Hold one share of a resource, once it is this request's turn."""
-        await shares.take(1, self.owner)
-        try:
-            yield
-        finally:
-            shares.give_back(1, self.owner)
-
     @property
     def is_head(self) -> bool:
         """Whether only headers are requested: a GET route then does only what the headers need."""
@@ -162,99 +69,6 @@ class Request:
     def patience_ms(self, wanted_ms: int) -> int:
         """How long to wait for the first records: as the client asks, within the door's limit; HEAD does not wait."""
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
-
-    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call a function that may wait for a disk, off the loop."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
-
-    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """As ``call``, for changes of topics: one at a time, because others would only wait in threads."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
-
-    async def _in_thread(self, function: Callable[[], R], *shares: "Shares") -> R:
-        """Call in a thread, with one share of each; after a cancellation the shares are held until the thread is done."""
-        owner, taken = self.owner, list["Shares"]()
-        try:
-            for one in shares:
-                await one.take(1, owner)
-                taken.append(one)
-            work = self.door.executor.submit(function)
-        except BaseException:
-            _give_back(taken, owner)
-            raise
-        try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            self.session.give_up()
-            raise
-        finally:
-            if work.done():
-                _give_back(taken, owner)
-            else:
-                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
-
-    async def take_memory(self, size_bytes: int) -> None:
-        """Take a part of the shared memory, until this request is answered.
-
-        Raises:
-            ApiError: No room in time; 503.
-        """
-        await self.door.memory.take(size_bytes, self.owner)
-        self._taken_bytes += size_bytes
-
-    async def keep_memory(self, size_bytes: int) -> None:
-        """Hold exactly ``size_bytes`` of the shared memory from now on; raises as ``take_memory``."""
-        if size_bytes > self._taken_bytes:
-            await self.take_memory(size_bytes - self._taken_bytes)
-        elif self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
-            self._taken_bytes = size_bytes
-
-    def give_memory_back(self) -> None:
-        """Release all shared memory of this request."""
-        if self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes, self.owner)
-            self._taken_bytes = 0
-
-    async def hold_back(self) -> int:
-        """Delay an answer, or a stream, by the principal's quotas, or until the door drains.
-
-        Returns:
-            The delay in ms by the quotas.
-        """
-        delay_ms = self.session.take_throttle_ms() if hasattr(self, "session") else 0
-        if delay_ms:
-            with self.waiting(), contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.door.ending.wait(), delay_ms / 1000)
-        return delay_ms
-
-    async def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> bool:
-        """As ``Session.wait``, without a thread; the reads were authorized before.
-
-        Raises:
-            AuthenticationFailed: The credential of the client is no longer valid.
-            LogdbError: as ``Waits.wait``.
-        """
-        with self.waiting():
-            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
-            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
-        self.session.check()
-        return found
-
-    async def outcome(self, future: "Future[R]") -> R:
-        """The result of a call that waits for other clients, without a thread.
-
-        Raises:
-            ApiError: The server is draining; 503.
-            LogdbError: The future's error.
-        """
-        loop = asyncio.get_running_loop()
-        told: asyncio.Future[R] = loop.create_future()
-        future.add_done_callback(partial(_tell, loop, told))
-        with self.waiting(), self.door.drained_by(told):
-            return await told
 
     async def say_waiting(self) -> None:
         """Tell the client that its answer waits for other members (RFC 2518, 102): it can do other work meanwhile."""
@@ -469,45 +283,10 @@ class Request:
         return await self.document(lambda data: documents.decode(kind, data, what))
 
 
-def owner_of(session: "AuthorizedSession") -> "Owner":
-    """The owner of shares: the principal, or the client's address while authentication is off."""
-    return network(session.host) if session.principal == ANONYMOUS else session.principal
-
-
-def _give_back(taken: "Iterable[Shares]", owner: "Owner") -> None:
-    for one in taken:
-        one.give_back(1, owner)
-
-
-def _give_back_later(loop: asyncio.AbstractEventLoop, taken: "Iterable[Shares]", owner: "Owner", _work: "Future[Any]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_give_back, taken, owner)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_settle, told, future)
-
-
-def _settle(told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    if told.done():
-        return
-    error = future.exception()
-    if error is None:
-        told.set_result(future.result())
-    else:
-        told.set_exception(error)
-
-
 def _number(name: str, given: str, least: int, most: int) -> int:
     if given.isascii() and given.removeprefix("-").isdigit() and len(given) <= 20 and least <= int(given) <= most:
         return int(given)
     raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
-
-
-def host_and_port(host: str, port: int) -> str:
-    """An address as in URLs: IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def no_content() -> web.Response:

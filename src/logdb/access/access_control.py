@@ -104,6 +104,11 @@ class AccessControl:
         return self._broker.database_id
 
     @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._broker.node_id
+
+    @property
     def topic_signals(self) -> Signals:
         """Signals that are set when a topic is created, altered or deleted; a session filters the topics by its principal."""
         return self._broker.events.signals

@@ -203,6 +203,11 @@ class Broker:
         return self._metadata.database_id
 
     @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._metadata.node_id
+
+    @property
     def io(self) -> IO:
         return self._store.io
 
@@ -417,8 +422,12 @@ class Broker:
             )
         )
 
-    def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
-        event = EndTransaction(ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit)
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump_epoch: bool = True
+    ) -> ProducerIdAndEpoch:
+        event = EndTransaction(
+            ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit, bump_epoch=bump_epoch
+        )
         following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
         return following
 
@@ -450,6 +459,7 @@ class Broker:
         protocols: Sequence[tuple[str, bytes]],
         client_id: str = "",
         client_host: str = "",
+        require_member_id: bool = False,
     ) -> "Future[JoinResult]":
         return _future(
             self._groups.of(group_id),
@@ -464,6 +474,7 @@ class Broker:
                 protocol_type=protocol_type,
                 client_id=client_id,
                 client_host=client_host,
+                require_member_id=require_member_id,
             ),
         )
 
@@ -475,6 +486,8 @@ class Broker:
         member_id: str,
         group_instance_id: str | None = None,
         assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> "Future[SyncResult]":
         return _future(
             self._groups.of(group_id),
@@ -485,6 +498,8 @@ class Broker:
                 member_id=member_id,
                 group_instance_id=group_instance_id,
                 assignments=assignments,
+                protocol_type=protocol_type,
+                protocol=protocol,
             ),
         )
 

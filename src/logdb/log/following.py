@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from logdb.codec import convert
 from logdb.codec.convert import Followed
-from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from logdb.errors import FencedLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
-from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.transactions import Superseded
 from logdb.mistakes import explained
 from logdb.model import Buffer
@@ -85,17 +85,6 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         return follow_append(log, batches, durability)
     finally:
         log._below_fsync_count -= below_fsync
-
-
-def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
-    """See ``Log.epoch_end``."""
-    end_offset = log.end_offset  # read first: records of an epoch that begins in between are not the epoch's before it
-    epochs = log.view.epochs
-    if current_epoch is not None and current_epoch < epochs.latest:
-        raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
-    if current_epoch is not None and current_epoch > epochs.latest:
-        raise UnknownLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
-    return epochs.answer(epoch, end_offset)
 
 
 def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:

@@ -38,7 +38,7 @@ from logdb.io import IO
 from logdb.log import appending, following, producer_snapshot
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
-from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.host import Captured, Host
 from logdb.log.producers import Producer
@@ -408,20 +408,6 @@ class Log(BatchBuilder, ReadableLog):
         After each error but those of the last line, nothing was appended.
         """
         return following.follow_append(self, batches, durability)
-
-    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
-        """A leader's answer to a follower that asks for the end of ``epoch``; see ``LeaderEpochs.answer``.
-
-        Args:
-            epoch: The latest epoch of the follower's log.
-            current_epoch: The leader epoch that the follower knows; None: not checked.
-
-        Raises:
-            FencedLeaderEpoch, UnknownLeaderEpoch: The follower's ``current_epoch`` is not this log's latest.
-
-        Source: OffsetsForLeaderEpoch; KIP-101, KIP-279, KIP-320.
-        """
-        return following.epoch_end(self, epoch, current_epoch)
 
     def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
         """Records below ``offset`` are replicated: readers, compaction and retention may reach up to it.

@@ -14,9 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from logdb.codec import Positions, Record, RecordIterator, arrow
-from logdb.errors import Closed, LogdbError, LogTruncated, OffsetOutOfRange
+from logdb.errors import Closed, FencedLeaderEpoch, LogdbError, LogTruncated, OffsetOutOfRange, UnknownLeaderEpoch
 from logdb.log import reading
-from logdb.log.epochs import LeaderEpochs
+from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Cursor
@@ -352,15 +352,45 @@ class ReadableLog:
     @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
+        found = self.record_since(timestamp_ms)
+        return None if found is None else found[0]
+
+    def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
         self._readable_end(self.start_offset)
         self.catch_up()
         while True:
             view = self.view
             try:
-                return reading.offset_for_timestamp(view, view.limit(False), timestamp_ms)
+                return reading.record_since(view, view.limit(False), timestamp_ms)
             except FileMissing:
                 if not self._replaced(view):
                     raise
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+        timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)
+        return self.record_since(timestamp_ms) if timestamp_ms >= 0 else None
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
+        """What a leader answers to a reader that asks where ``epoch`` ends; see ``LeaderEpochs.answer``.
+
+        Args:
+            epoch: The latest epoch of what the reader has.
+            current_epoch: Whose leader the reader takes this for; None: it does not say.
+
+        Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: ``current_epoch`` is not this log's latest.
+
+        Source: OffsetsForLeaderEpoch; KIP-101, KIP-279, KIP-320.
+        """
+        end_offset = self.end_offset  # read first: records of an epoch that begins in between are not the epoch's before it
+        epochs = self.view.epochs
+        if current_epoch is not None and current_epoch < epochs.latest:
+            raise FencedLeaderEpoch(self.topic, self.partition, current_epoch, epochs.latest)
+        if current_epoch is not None and current_epoch > epochs.latest:
+            raise UnknownLeaderEpoch(self.topic, self.partition, current_epoch, epochs.latest)
+        return epochs.answer(epoch, end_offset)
 
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""

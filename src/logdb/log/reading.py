@@ -50,8 +50,8 @@ def batches(view: LogView, offset: int, limit: int, size_bytes_max: int, cursor:
     return memoryview(b""), offset, cursor
 
 
-def offset_for_timestamp(view: LogView, limit: int, timestamp_ms: int) -> int | None:
-    """The first offset below ``limit`` whose record is as old as ``timestamp_ms`` or younger."""
+def record_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record below ``limit`` that is as old as ``timestamp_ms`` or younger."""
     for slot, segment in enumerate(view.segments):
         if segment.max_timestamp < timestamp_ms:
             continue
@@ -61,7 +61,7 @@ def offset_for_timestamp(view: LogView, limit: int, timestamp_ms: int) -> int | 
             raise FileMissing(segment.path, view.start_offset) from None
         for chunk in read_chunks(view.segments[slot:], offset, limit, view.epochs.entries or None):
             if found := find_timestamp(chunk, offset, timestamp_ms):
-                return found[0] if found[0] < limit else None
+                return found if found[0] < limit else None
     return None
 
 

@@ -236,6 +236,12 @@ class ReplicaLog(PartitionLog, Protocol):
     ) -> tuple[memoryview, int]:
         """As ``PartitionLog.read_batches``; ``replica``: past the high watermark, up to what is written."""
 
+    def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
 
@@ -275,7 +281,7 @@ class ReplicaLog(PartitionLog, Protocol):
         """
 
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> "EpochEnd | None":
-        """What a leader answers to a follower that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
+        """What a leader answers to a reader that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
 
         Raises:
             FencedLeaderEpoch, UnknownLeaderEpoch: ``current_epoch`` is not this log's latest.
