@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from logdb_kafka_api.call import Handler
-from logdb_kafka_api.handlers import fetch, group_offsets, groups, metadata, offsets, produce, topics, transactions
+from logdb_kafka_api.handlers import fetch, group_offsets, groups, metadata, offsets, produce, sasl, topics, transactions
 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
@@ -21,6 +21,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         14: groups.sync_group,
         15: groups.describe_groups,
         16: groups.list_groups,
+        17: sasl.sasl_handshake,
         18: metadata.api_versions,
         19: topics.create_topics,
         20: topics.delete_topics,
@@ -30,6 +31,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         25: transactions.add_offsets_to_txn,
         26: transactions.end_txn,
         28: transactions.txn_offset_commit,
+        36: sasl.sasl_authenticate,
         42: groups.delete_groups,
         47: group_offsets.offset_delete,
         65: transactions.describe_transactions,
