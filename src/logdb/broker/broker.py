@@ -167,6 +167,8 @@ class Broker:
         if os.getpid() != self._owner:
             return  # in a child that was forked there is neither a thread nor anybody who waits
         self.events.close()
+        self._groups.stop_waiting()
+        self._transactions.stop_waiting()
         self._dangling.stop()
         self._timers.stop()
         self._transactions.finish()

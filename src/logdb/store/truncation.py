@@ -141,7 +141,7 @@ class Truncations:
         if cut.producers is not None:
             aborted = transaction_index.summary(cut.new.transactions.below(cut.offset))
             producer_snapshot.save(self._io, log.directory, cut.offset, cut.producers, {cut.new.base_offset: aborted})
-        self._let_go_of_point(log)
+        self._let_go_of_ends(log, cut.offset)
         gone = [segment for segment in log.view.segments if segment.base_offset >= cut.old.base_offset]
         entry = self._entries.get(TopicPartition(log.topic, log.partition))._replace(
             recovery_segment=cut.new.base_offset,
@@ -170,7 +170,7 @@ class Truncations:
             clean_offset=offset,
         )
         try:
-            self._let_go_of_point(log)
+            self._let_go_of_ends(log, offset)
             topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, offset))
             self._commit(log, entry, (), log.view.segments)
         except SyncFailed:
@@ -184,8 +184,9 @@ class Truncations:
 
     # ------------------------------------------------------------ the commit, and what follows
 
-    def _let_go_of_point(self, log: Log) -> None:
-        """Let the catalogue's recovery point count, durably: the exact one may be past the new end."""
+    def _let_go_of_ends(self, log: Log, offset: int) -> None:
+        """Let no file say, durably, that the log reaches past ``offset``, its new end; of recovery points the catalogue's counts."""
+        log.lower_high_watermark(offset)
         path = os.path.join(log.directory, recovery_point.FILE_NAME)
         if exists(self._io, path):
             remove(self._io, path)
