@@ -50,12 +50,13 @@ bench: .venv/dev
 
 fuzz: .venv/dev
 	$(MAKE) -C tests/fuzz fuzz SECONDS=$(SECONDS)
-	LOGDB_TEST_SCALE=20 $(BIN)/pytest tests/crash/test_exactly_once.py
-	LOGDB_TEST_SCALE=20 $(BIN)/pytest -n auto tests/fuzz/test_openapi.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/crash/test_exactly_once.py
+	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/fuzz/test_openapi.py
+	LOGDB_TEST_SCALE=100 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/fuzz/test_kafka_frames.py
 
 fault: .venv/dev
-	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -n auto --dist loadgroup tests/crash/test_faulty_libc.py
-	LOGDB_TEST_SCALE=17 $(BIN)/pytest tests/integration/spark/test_stream_kill.py
+	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
+	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 
 wheel: .venv/dev
 	rm -rf build dist
@@ -64,7 +65,7 @@ wheel: .venv/dev
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
 	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
-	find src http_api spark_source tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
+	find src http_api kafka_api spark_source tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import settings
 
+from logdb.broker.timers import Timers
 from logdb.store import cleaner, retention
 
 # A deadline per example measures the machine's load, not the code; a failure prints how to run it again.
@@ -12,9 +13,14 @@ settings.load_profile("logdb")
 
 @pytest.fixture(scope="module", autouse=True)
 def late_background(request):
-    """Where tests make every call themselves (``quiet``), nothing begins in the background between the opening and that."""
+    """Where tests make every call themselves (``quiet``), nothing begins in the background.
+
+    A coordinator's timers above all: a retry that comes due on a slow machine would be what the simulated death ends, and its
+    request would wait for ever.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(request.module, "quiet"):
+            patch.setattr(Timers, "start", lambda _: None)
             for module in (cleaner, retention):
                 patch.setattr(module, "FIRST_ROUND_MS", 3_600_000)
         yield
@@ -24,6 +30,24 @@ def pytest_generate_tests(metafunc):
     """Run what asks for a place on a path and on a URL, unless it looks into files (mark ``local``)."""
     if "place" in metafunc.fixturenames:
         metafunc.parametrize("place", ["path"] if metafunc.definition.get_closest_marker("local") else ["path", "url"])
+
+
+class FailuresAtOnce:
+    """Prints each failure when it happens: a run that is cut off has named it."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")):
+            terminal.ensure_newline()
+            terminal.write_line(f"FAILED {report.nodeid} ({report.when})")
+            terminal.write_line(report.longreprtext[-2_000:])
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # not in the workers of xdist
+        config.pluginmanager.register(FailuresAtOnce(config))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -12,6 +12,7 @@ from typing import Any
 
 from logdb import errors
 from logdb.errors import LogdbError
+from logdb.serving.shares import NoRoom
 
 BAD_REQUEST = (400, 40002)  # what Kafka's REST proxy says where the broker refuses names and configs
 
@@ -116,6 +117,10 @@ class ApiError(Exception):
         self.status, self.code, self.headers = status, code, headers or {}
 
 
+REFUSALS = (ApiError, NoRoom)
+"""The door's own errors: logdb has no part in them."""
+
+
 def code_of(error: LogdbError) -> tuple[int, int]:
     """Status and error code of an error, by its class or the nearest base."""
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
@@ -125,6 +130,8 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     """Status and JSON body; class and fields go along, so that the remote session raises what was raised here."""
     if isinstance(error, ApiError):
         return error.status, {"error_code": error.code, "message": str(error)}
+    if isinstance(error, NoRoom):
+        return 503, {"error_code": 503, "message": str(error)}
     if isinstance(error, LogdbError):
         status, code = code_of(error)
         fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}

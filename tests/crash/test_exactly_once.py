@@ -82,21 +82,24 @@ def committed_offset(db: logdb.Database, partition: int) -> int:
 
 def run(path: str, promise: str, seed: int, kill_after_s: float | None) -> int:
     """One life of the worker; returns how many steps it told of."""
-    arguments = [sys.executable, "-c", WORKER, path, promise, str(seed), "yes" if kill_after_s is None else "no"]
+    arguments = [sys.executable, "-X", "faulthandler", "-c", WORKER, path, promise, str(seed), "yes" if kill_after_s is None else "no"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
         if kill_after_s is not None:
             ready, _, _ = select.select([worker.stdout], [], [], 120)
-            assert ready, "the worker says nothing"
             time.sleep(kill_after_s)
-            worker.send_signal(signal.SIGKILL)
-        said, wrong = worker.communicate(timeout=300)
+            worker.send_signal(signal.SIGKILL if ready else signal.SIGABRT)  # says where it hangs
+        try:
+            said, wrong = worker.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            worker.send_signal(signal.SIGABRT)
+            said, wrong = worker.communicate()
         assert kill_after_s is not None or worker.returncode == 0, wrong.decode()
         assert not wrong, wrong.decode()
     return said.count(b"step\n")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(36_000)
+@pytest.mark.timeout(900 * SCALE)
 @pytest.mark.parametrize("promise", ["exactly once", "at least once", "at most once"])
 def test_killed_again_and_again(tmp_path, promise, record_property):
     path, seed = str(tmp_path / "db"), random.randrange(1 << 30)
@@ -155,7 +158,7 @@ def transform(db: logdb.Database, rng: random.Random) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(36_000)
+@pytest.mark.timeout(900 * SCALE)
 @pytest.mark.parametrize("level", ["interval", "fsync"])
 def test_powered_off_again_and_again(tmp_path, level, record_property):
     seed = random.randrange(1 << 30)

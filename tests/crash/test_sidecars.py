@@ -92,7 +92,7 @@ def check(path: str, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900 * SCALE)
 def test_killed_at_every_call(tmp_path, record_property):
     whole = tell(str(tmp_path / "whole"), Story, None)
     count, first = len(whole.io.calls), whole.first_call

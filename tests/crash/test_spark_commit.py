@@ -64,7 +64,7 @@ def check(path: str, story: Story, rng: random.Random, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900 * SCALE)
 @pytest.mark.parametrize("level", ["os", "interval", "fsync"])
 def test_killed_at_every_call(tmp_path, level, record_property):
     begun = partial(Story, level=level)

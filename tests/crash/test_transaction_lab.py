@@ -97,7 +97,7 @@ def check(path: str, story: Story, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900 * SCALE)
 @pytest.mark.parametrize("level", LEVELS)
 def test_killed_at_every_call(tmp_path, level, record_property):
     begun = partial(Story, level=level)

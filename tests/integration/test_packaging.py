@@ -89,7 +89,13 @@ def test_the_command_without_its_extra_says_what_to_install(clean: Path) -> None
 def test_the_wheel_holds_the_library_and_nothing_else(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built["wheel"]) as wheel:
         names = wheel.namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"logdb", "logdb_http_api", "logdb_spark_source", "pyspark_logdb"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        "logdb",
+        "logdb_http_api",
+        "logdb_kafka_api",
+        "logdb_spark_source",
+        "pyspark_logdb",
+    }
     assert {"logdb/py.typed", "logdb/_native/_hot.pyi"} <= set(names)
     assert [name for name in names if name.startswith("logdb/_native/_hot.") and name.endswith(".so")]
     assert any(name.endswith("licenses/LICENSE") for name in names)

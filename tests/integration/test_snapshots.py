@@ -175,14 +175,14 @@ def test_during_transactions(tmp_path):
     """Whole transactions only: two partitions that always get the same have the same in every copy."""
     with logdb.open(tmp_path / "db") as db:
         db.create_topic("t", partitions=2, config={"segment.bytes": 10_000})
-        logs, gate, counter = [db.log("t", partition) for partition in (0, 1)], db._store.transaction_gate, itertools.count()
+        logs, lock, counter = [db.log("t", partition) for partition in (0, 1)], db._store.transaction_lock, itertools.count()
         producer = ProducerIdAndEpoch(1, 0)
 
         def transact():
             number = next(counter)
             for log in logs:
                 produce(log, producer, number, [b"%d" % number], transactional=True)
-            with gate.shared():
+            with lock.shared():
                 for log in logs:
                     log.append_marker(producer, commit=number % 3 > 0, coordinator_epoch=0)
 
@@ -262,7 +262,7 @@ def test_a_restored_database_gives_no_producer_id_twice(tmp_path, kind):
         assert [record.value for record in db.log("t").read(0)] == [b"one", b"two"]
 
 
-class NoticedGate(ReaderWriterLock):
+class NoticedLock(ReaderWriterLock):
     """Says when somebody comes to it."""
 
     def __init__(self):
@@ -282,10 +282,10 @@ def test_no_transaction_is_decided_while_ends_are_noted(tmp_path, monkeypatch):
         captured = capture(log)
         if (log.topic, log.partition) == ("t", 0) and not threads:
             writer.write(TopicPartition("t", 0), b"more")
-            gate.came.clear()
+            lock.came.clear()
             threads.append(threading.Thread(target=writer.end, kwargs={"commit": True}))
             threads[0].start()
-            assert gate.came.wait(60)
+            assert lock.came.wait(60)
         return captured
 
     with logdb.open(tmp_path / "db") as db:
@@ -293,7 +293,7 @@ def test_no_transaction_is_decided_while_ends_are_noted(tmp_path, monkeypatch):
         writer = Writer(db._session)
         for partition in (0, 1):
             writer.write(TopicPartition("t", partition), b"one")
-        gate = db._store._state.transaction_gate = NoticedGate()
+        lock = db._store._state.transaction_lock = NoticedLock()
         monkeypatch.setattr(Log, "capture", commit_after)
         db.backup(tmp_path / "backup")
         threads[0].join()

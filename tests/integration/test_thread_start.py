@@ -42,7 +42,7 @@ def check_open(path) -> None:
     assert logdb.verify(path).ok
 
 
-@pytest.mark.parametrize("thread", ["logdb-writer", "logdb-syncer", "logdb-recovery", "logdb-leftovers", *TASKS])
+@pytest.mark.parametrize("thread", ["logdb-writer", "logdb-syncer", "logdb-recovery", "logdb-dangling", *TASKS])
 def test_opening(tmp_path, thread):
     path = tmp_path / "db"
     db = logdb.open(path)

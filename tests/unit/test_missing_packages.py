@@ -41,7 +41,7 @@ def test_the_hint_of_a_codec(codec: str, package: str, monkeypatch: pytest.Monke
 
 def test_no_hint_names_what_no_index_has() -> None:
     hints = re.compile(r"pip install '?logdb")
-    sources = [path for where in ("src", "http_api", "spark_source", "docs") for path in (ROOT / where).rglob("*.*")]
+    sources = [path for where in ("src", "http_api", "kafka_api", "spark_source", "docs") for path in (ROOT / where).rglob("*.*")]
     texts = [path for path in sources if path.suffix in (".py", ".md")]
     assert len(texts) > 200
     assert [str(path) for path in texts if hints.search(path.read_text(encoding="utf-8"))] == []

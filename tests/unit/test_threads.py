@@ -13,7 +13,7 @@ from logdb.pools import Pool
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("src/logdb", "http_api/logdb_http_api", "spark_source/logdb_spark_source")
+PACKAGES = ("src/logdb", "http_api/logdb_http_api", "kafka_api/logdb_kafka_api", "spark_source/logdb_spark_source")
 SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 PRIMITIVES = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"}
 PER_LOG = "one of many, and renewed by Log.forked where a child can meet it"

@@ -1,6 +1,6 @@
-"""A line of JSON for each request: who, what, how long, how much.
+"""The access log: a line of JSON for each request, with principal, path, time and sizes.
 
-Knows which facts may be written down: no query, no payload, no header that could be a secret.  Does not know where the lines go.
+A line has no query, no payload, and no header that could be a secret.
 """
 
 import datetime
@@ -15,7 +15,7 @@ logger = logging.getLogger("logdb.access")
 
 
 def write(request: Request, response: web.StreamResponse, took_s: float) -> None:
-    """Note a request that was answered."""
+    """Log an answered request."""
     http = request.http
     principal = getattr(request, "principal", None)
     line = {

@@ -1,6 +1,4 @@
-"""Who asks: what a request says of that, and how the access control is asked whether it is true.
-
-Knows HTTP's ``Authorization`` and certificates of connections.  Does not know passwords, tokens or principals: the access control does.
+"""Who makes a request: what HTTP's ``Authorization`` and the connection's certificate say, and how that is checked.
 
     authentication   Authorization         certificate    who
     off              whatever              -              ANONYMOUS
@@ -12,29 +10,27 @@ Knows HTTP's ``Authorization`` and certificates of connections.  Does not know p
 ``/health`` is open to everybody, whatever they say of themselves.  What a page of another site has a browser ask is refused (403),
 whoever the browser can say it is; as is a body without a type (415).
 
-A password that was right a moment ago, and a token, cost microseconds, and are looked at at once.  Another password is hashed in one
-of a few threads that are there for nothing else.  Of one address only ``_PER_ADDRESS`` passwords are in threads, others wait without
-one, and of those there are at most ``_WAITING_MAX``: whoever floods a server with wrong passwords holds up nobody but themselves.
+A token, and a password that was right within the last minute, are checked at once; any other password as ``serving.logins`` has it.
 """
 
-import asyncio
 import base64
 import contextlib
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from logdb.access.access_control import AccessControl
-from logdb.access.attempts import is_loopback, machine
-from logdb.access.authentication import AuthenticationOff, ClientCertificate, Identity
-from logdb.access.certificates import PrincipalRule, expires_ms, principal_of
+from logdb.access.attempts import is_loopback
+from logdb.access.authentication import Identity
+from logdb.access.certificates import PrincipalRule
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
-from logdb.pools import Pool
 from logdb.requests.resources import CLUSTER
+from logdb.serving.logins import UNASKED, Logins
+from logdb.serving.shares import NoRoom
 from logdb_http_api.door.routing import Route
 from logdb_http_api.errors import ApiError
 
@@ -42,7 +38,6 @@ CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
 """What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
 """What whoever comes may ask."""
-UNASKED = Identity(ANONYMOUS, AuthenticationOff())
 _OF_SCRAPERS = "/metrics"
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -50,8 +45,6 @@ _OWN_SITES = frozenset(("same-origin", "none"))  # none: whoever sits before the
 _PORTS = {"http": ":80", "https": ":443"}
 _OF_THIS_MACHINE = (".localhost", ".localdomain")
 _HOST_LENGTH_MAX = 255 + len(":65535")
-_THREAD_COUNT = 8
-_PER_ADDRESS, _WAITING_MAX = 2, 64
 _RETRY_S = "1"
 
 
@@ -60,12 +53,10 @@ class Authenticator:
 
     def __init__(self, access: AccessControl, certificate_rule: PrincipalRule) -> None:
         """For the door of ``access``; ``certificate_rule``: who somebody is by a certificate."""
-        self._access, self._certificate_rule = access, certificate_rule
-        self._threads = Pool(_THREAD_COUNT, "logdb-login")
-        self._turns: dict[str, _Turns] = {}
+        self._access, self._logins = access, Logins(access, certificate_rule)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._logins.close()
 
     async def identity(self, http: web.BaseRequest, route: Route) -> Identity:
         """Who makes a request.
@@ -96,7 +87,10 @@ class Authenticator:
         except AuthenticationFailed as error:
             self._access.not_authenticated(host, None, error)
             raise
-        return await asyncio.shield(self._hashed(user, password, host))  # a client that hangs up does not give back its turn
+        try:
+            return await self._logins.by_password(user, password, host)
+        except NoRoom as error:
+            raise ApiError(429, 429, str(error), headers={"Retry-After": _RETRY_S}) from None
 
     def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
         """Who makes a request, if that shows at once; nothing is noted of who is not recognized.
@@ -109,28 +103,17 @@ class Authenticator:
             if not self._access.authentication:
                 return UNASKED
             if given is None:
-                return self._certified(certificate) if certificate else None
+                return self._logins.by_certificate(certificate) if certificate else None
             scheme, _, credentials = given.partition(" ")
             if scheme.lower() == "bearer":
                 return self._access.owner(credentials.strip())
             return self._access.remembered(*_user_and_password(scheme, credentials.strip()))
         return None
 
-    def _certified(self, certificate: Mapping[str, Any]) -> Identity:
-        """Who shows a certificate.
-
-        Raises:
-            AuthenticationFailed: Its subject says nobody, or it has expired since the connection began.
-        """
-        principal, credential = principal_of(certificate, self._certificate_rule), ClientCertificate(expires_ms(certificate))
-        if not self._access.is_valid(principal, credential):
-            raise AuthenticationFailed(f"the client's certificate was good until {certificate['notAfter']}")
-        return Identity(principal, credential)
-
     def _without_authorization(self, http: web.BaseRequest, route: Route) -> Identity:
         certificate: dict[str, Any] | None = http.get_extra_info("peercert")
         if certificate:
-            return self._certified(certificate)
+            return self._logins.by_certificate(certificate)
         if route.path == _OF_SCRAPERS and self._is_scraper(http):
             return Identity(ANONYMOUS, None)
         raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
@@ -148,37 +131,6 @@ class Authenticator:
         ):
             return False
         return self._access.allows(ANONYMOUS, host, "Describe", "Cluster", CLUSTER)
-
-    async def _hashed(self, user: str, password: str, host: str) -> Identity:
-        async with self._turn(machine(host)):
-            if (known := self._access.remembered(user, password)) is not None:
-                return known  # it came several times at once
-            authenticate = self._access.authenticate_password
-            return await asyncio.get_running_loop().run_in_executor(self._threads, authenticate, user, password, host)
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, address: str) -> AsyncIterator[None]:
-        """Wait until fewer than ``_PER_ADDRESS`` others of an address are at it."""
-        turns = self._turns.setdefault(address, _Turns())
-        if turns.count >= _PER_ADDRESS + _WAITING_MAX:
-            raise ApiError(429, 429, f"{_WAITING_MAX} logins from {address} wait already", headers={"Retry-After": _RETRY_S})
-        turns.count += 1
-        try:
-            async with turns.free:
-                yield
-        finally:
-            turns.count -= 1
-            if not turns.count:
-                del self._turns[address]
-
-
-class _Turns:
-    """Passwords of one address; ``count``: those in threads, and those that wait."""
-
-    __slots__ = ("count", "free")
-
-    def __init__(self) -> None:
-        self.count, self.free = 0, asyncio.Semaphore(_PER_ADDRESS)
 
 
 def _check_site(http: web.BaseRequest) -> None:

@@ -1,7 +1,6 @@
 """The requests of a session, each a route: ``POST /logdb/v1/calls/{method}`` with the request as a JSON object.
 
-Knows how a request comes in and its answer goes out; what a request needs and answers, its class says.  The remote session is the other
-side.
+The class of a request has its fields, its answer and its needs.  The remote session is the other side.
 
 Bounds are checked before memory is taken: the size of a body (``Request.body``), whether the principal may do anything of that kind, how
 deep the document is and how much memory it would take (``documents``); then the fields by their types.
@@ -63,33 +62,33 @@ def _carried_out(http: Request, given: SessionRequest[Any]) -> "web.Response | F
 
 
 async def _outcome(http: Request, future: "Future[Any]") -> Any:
-    """What a future comes to; where that has to be waited for, the client is told."""
+    """The result of a future; a client that has to wait is told so."""
     if not future.done():
         await http.say_waiting()
     return await http.outcome(future)
 
 
 async def _join_group(http: Request) -> web.StreamResponse:
-    """A member that is not told its id, because its client went away, is taken out again."""
+    """If the client goes away before the answer, the member leaves the group again."""
     given = await http.decoded(JoinGroup)
     joined = await http.call(http.session.submit, given)
     try:
         return encoded(await _outcome(http, joined))
     except asyncio.CancelledError:
         if not given.member_id and given.group_instance_id is None:
-            joined.add_done_callback(partial(_take_out, http, given.group_id))
+            joined.add_done_callback(partial(_remove_member, http, given.group_id))
         raise
 
 
-def _take_out(http: Request, group_id: str, joined: "Future[JoinResult]") -> None:
-    """Called by the thread that completed the join, which may hold the group's lock: a thread of the door's takes the member out."""
+def _remove_member(http: Request, group_id: str, joined: "Future[JoinResult]") -> None:
+    """Remove a member, in a thread of the door: the calling thread, which completed the join, may hold the group's lock."""
     if joined.exception() is None:
-        with contextlib.suppress(RuntimeError):  # the door is closed: the member's time runs out
+        with contextlib.suppress(RuntimeError):  # the door is closed: the member's session expires
             http.door.executor.submit(http.session.submit, LeaveGroup(group_id, (joined.result().member_id,)))
 
 
 async def _wait(http: Request) -> web.StreamResponse:
-    """Whether the principal may read them, and whether there is something already, the session says; then no thread waits."""
+    """The session authorizes the reads, and checks for records; the wait itself holds no thread."""
     given = await http.decoded(Wait)
     found = await http.call(http.session.submit, Wait(given.positions, 0, given.isolation_level))
     if not found and given.timeout_ms > 0:
@@ -101,7 +100,7 @@ _HANDLERS: dict[type[SessionRequest[Any]], Callable[[Request], Any]] = {JoinGrou
 
 
 def _description(kind: type[SessionRequest[Any]]) -> str:
-    """What the method says of itself; of one that does as another, what that says."""
+    """The docstring of the method, or of the method that it refers to."""
     of = CredentialStore if kind in SECURITY_REQUESTS else Session
     said = inspect.getdoc(getattr(of, kind.method)) or ""
     return inspect.getdoc(getattr(Database, kind.method)) or "" if said.startswith("See ``Database.") else said

@@ -15,8 +15,8 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from logdb.model import Buffer
-from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots
-from logdb_http_api.door.limits import Limits
+from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.door.pipelined import Pipelined
 from logdb_http_api.errors import ApiError
 
@@ -184,11 +184,6 @@ class Connection(RequestHandler):
         self.asked_s = self.said_s if self._at in (_At.HEAD, _At.UNKNOWN) else 0.0
         self._all.watch()
 
-    @property
-    def is_made(self) -> bool:
-        """Whether it has begun, and was not refused."""
-        return self._wire is not None
-
     # ------------------------------------------------------------ requests that aiohttp is told nothing of
 
     @property
@@ -297,7 +292,7 @@ class Connection(RequestHandler):
         """Whether the client has not read all of the last answer."""
         return not self.busy and self._wire is not None and self._wire.get_write_buffer_size() > 0
 
-    def is_too_slow(self, now_s: float, limits: Limits) -> bool:
+    def is_too_slow(self, now_s: float, limits: HttpLimits) -> bool:
         """Whether the client keeps to none of the times for what it sends, or reads."""
         header_s, write_s = limits.header_timeout_ms / 1000, limits.write_timeout_ms / 1000
         if self.asked_s and now_s - self.asked_s > header_s:
@@ -322,12 +317,6 @@ class Connection(RequestHandler):
         answer = web.Response(status=status, body=json.dumps(said).encode(), content_type="application/json")
         answer.force_close()
         return answer
-
-
-def host_of(transport: asyncio.BaseTransport) -> str:
-    """The client's address; empty: it has none."""
-    name = transport.get_extra_info("peername")
-    return name[0] if isinstance(name, tuple) else ""
 
 
 class _Receiving(asyncio.BufferedProtocol):
@@ -412,7 +401,7 @@ class Connections:
     def __init__(
         self,
         server: web.Server,
-        limits: Limits,
+        limits: HttpLimits,
         loop: asyncio.AbstractEventLoop,
         express: Callable[[Connection, bytes], bool] | None = None,
     ) -> None:
@@ -486,3 +475,13 @@ class _Refusing(asyncio.Protocol):
         head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
         transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         transport.close()
+
+
+def _plain_answer(status: str, said: dict[str, object]) -> bytes:
+    body = json.dumps(said).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+ASK_TLS = _plain_answer("400 Bad Request", {"error_code": 400, "message": "this port speaks TLS: ask https://, not http://"})
+"""The answer to a client that asks without TLS at a door with a certificate."""

@@ -1,8 +1,7 @@
 """JSON from outside: bounded before memory is taken for it.
 
-Knows how much memory a document may take, and how deep it may be.  Does not know what it says.
-
-``parse`` makes values of any document, ``decode`` a value of one type.
+The bounds are the depth of a document, and the memory of its values.  ``parse`` returns the value of any document, ``decode`` a value of
+one type.
 
 Sizes are those of CPython's objects: an empty object or array takes 20 to 60 times its two bytes.
 """
@@ -30,10 +29,10 @@ def parse(data: Buffer, *, surrogates: bool = False) -> Any:
     """The value of a JSON document (RFC 8259, so UTF-8).
 
     Args:
-        surrogates: Halves of characters, which JSON can write and UTF-8 cannot, may be in its strings.
+        surrogates: Strings may have lone surrogates, which JSON can write and UTF-8 cannot.
 
     Raises:
-        ApiError: It is none, or is deeper than ``DEPTH_MAX`` (400), or would take too much memory (413).
+        ApiError: The data is not JSON, or deeper than ``DEPTH_MAX`` (400), or would take too much memory (413).
     """
     try:
         text = str(data, "utf-8")
@@ -48,18 +47,18 @@ def parse(data: Buffer, *, surrogates: bool = False) -> Any:
 
 
 def decode(kind: Any, data: Buffer, what: str) -> Any:
-    """The value of a type that a JSON document says, as ``requests.coding`` has it.
+    """Decode a value of a type from JSON, as ``requests.coding`` does.
 
     Raises:
-        ApiError: It is no JSON, or is deeper than ``DEPTH_MAX`` (400); it would take too much memory (413); it is no such value, which is
-            said of ``what`` (422).
+        ApiError: The data is not JSON, or deeper than ``DEPTH_MAX`` (400); it would take too much memory (413); it is no such value (422;
+            the text names ``what``).
     """
     try:
         check_memory(data)
         _check_depth(data)
         return coding.decode(kind, data)
     except msgspec.ValidationError as error:
-        parse(data)  # what is wrong may come before what is no JSON
+        parse(data)  # the first error may lie before invalid JSON
         raise ApiError(422, 422, f"{what}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"the body is not JSON: {error}") from None
@@ -76,7 +75,7 @@ def check_memory(data: Buffer) -> None:
 
 
 def _check_depth(data: Buffer) -> None:
-    """Take away what is innermost, again and again: what is left after ``DEPTH_MAX`` times is deeper than that."""
+    """Remove the innermost brackets ``DEPTH_MAX`` times; if some remain, the document is deeper."""
     plain = bytes(data) if isinstance(data, memoryview) else data
     if plain.count(b"[") + plain.count(b"{") <= DEPTH_MAX:
         return
@@ -93,7 +92,7 @@ def _check_depth(data: Buffer) -> None:
 
 
 def wrong_fields(value: object, allowed: Collection[str], required: Collection[str] = ()) -> str | None:
-    """Why a value is not an object of these fields, beginning with a verb; None: it is one."""
+    """Why a value is not an object with these fields, beginning with a verb; None: it is one."""
     if not isinstance(value, dict):
         return f"is {value!r:.80}, wanted is an object of {', '.join(allowed) or 'no fields'}"
     if unknown := [name for name in value if name not in allowed]:
@@ -104,5 +103,5 @@ def wrong_fields(value: object, allowed: Collection[str], required: Collection[s
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """What ``json`` is to do with NaN and Infinity, which are Python's alone; raises ValueError."""
+    """For ``json``: refuse NaN and Infinity, which only Python writes; raises ValueError."""
     raise ValueError(f"{name} is no number of JSON")

@@ -1,11 +1,9 @@
-"""The database as a whole: what recovery found, a check of every byte, and backups to be downloaded.
+"""Requests about the whole database: the reports of recovery, a check of every byte, and backups to download.
 
-Knows the routes, and ranges of files.  Does not know where backups lie and for how long (``kept_backups``), nor what is in them.
-
-    POST    /logdb/v1/backups        made, in a directory that the next opening removes if this process does not; the body is
-                                     the outline of the one that it is to go onto, if there is one
-    GET     /logdb/v1/backups/{id}   a file; HTTP ranges, so that a download goes on where it broke off
-    DELETE  /logdb/v1/backups/{id}   or by itself, once nobody has asked for it for a while
+POST    /logdb/v1/backups        create a backup, in a directory that the next opening removes if this process does not; for an
+                                 increment the body is the outline of its base
+GET     /logdb/v1/backups/{id}   the file; with HTTP ranges, so that a broken download goes on
+DELETE  /logdb/v1/backups/{id}   remove it; the door removes it after a time without requests
 """
 
 import asyncio
@@ -33,7 +31,7 @@ routes = Routes()
 
 
 class Verified(NamedTuple):
-    """What a check found; as ``Report``."""
+    """The result of a check; as ``Report``."""
 
     problems: list[Problem]
     notes: list[str]
@@ -59,7 +57,7 @@ async def reports(request: Request) -> web.StreamResponse:
 
 @routes.post("/logdb/v1/verify", "Check every byte", needs=("ClusterAction Cluster",), gives={"application/json": Verified})
 async def verify(request: Request) -> web.StreamResponse:
-    """What is wrong, and how much was looked at."""
+    """The problems that were found, and the amount of data that was checked."""
     return encoded(Verified.of(await request.call(request.session.verify)))
 
 
@@ -73,7 +71,7 @@ async def verify(request: Request) -> web.StreamResponse:
     refuses=(409,),
 )
 async def make(request: Request) -> web.StreamResponse:
-    """Answered when it is made: its id, and how much is in it.  With the outline of an earlier one it is what that lacks."""
+    """Answered when the backup is complete: its id and its size.  With the outline of an earlier backup it is an increment."""
     backups = request.door.backups
     request.session.need_backup()
     outline = await request.body(request.door.limits.json_bytes_max)
@@ -83,7 +81,7 @@ async def make(request: Request) -> web.StreamResponse:
     making = asyncio.ensure_future(request.call(_make, request, path, outline))
     try:
         copied = await asyncio.shield(making)
-    except asyncio.CancelledError:  # the client has gone, but the thread still writes to the directory
+    except asyncio.CancelledError:  # the client is gone, but the thread still writes to the directory
         making.add_done_callback(partial(_drop, backups, name))
         raise
     except BaseException:
@@ -94,7 +92,7 @@ async def make(request: Request) -> web.StreamResponse:
 
 
 def _drop(backups: KeptBackups, name: str, made: "asyncio.Future[Copied]") -> None:
-    """Remove a backup that nobody wants any more, whether it was made or not."""
+    """Remove a backup whose client is gone, complete or not."""
     made.cancelled() or made.exception()
     backups.remove(name)
 
@@ -105,11 +103,11 @@ def _make(request: Request, path: str, outline: bytes | bytearray) -> Copied:
 
 
 def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copied:
-    """Make a backup of what the one with that outline lacks.
+    """Create the increment to the backup with that outline.
 
     Raises:
-        ApiError: It is none; 422.
-        BackupMismatch: It is another database's.
+        ApiError: The outline is invalid; 422.
+        BackupMismatch: It is of another database.
     """
     base = f"{path}.base"
     with open(base, "xb") as file:
@@ -128,12 +126,12 @@ def _increment(request: Request, path: str, outline: bytes | bytearray) -> Copie
 
 @routes.get("/logdb/v1/backups/{id}", "Download a backup", needs=("ClusterAction Cluster",), gives={BACKUP: bytes})
 async def download(request: Request) -> web.StreamResponse:
-    """The file, or the range of it that is asked for."""
+    """The file, or the requested range of it."""
     request.session.need_backup()
     path, tag = request.door.backups.find(request.path("id")), f'"{request.path("id")}"'
     size_bytes = (await request.call(os.stat, path)).st_size
     headers = {"Accept-Ranges": "bytes", "ETag": tag}
-    if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # it was begun with another one
+    if "Range" not in request.http.headers or request.http.headers.get("If-Range", tag) != tag:  # the download began with another file
         return web.Response(body=_Piece(path, 0, size_bytes, request.session.need_backup), headers=headers)
     start, stop = _range(request, size_bytes)
     headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size_bytes}"
@@ -141,10 +139,10 @@ async def download(request: Request) -> web.StreamResponse:
 
 
 def _range(request: Request, size_bytes: int) -> tuple[int, int]:
-    """From where to where the file is wanted (RFC 9110, 14).
+    """The requested range of the file (RFC 9110, 14).
 
     Raises:
-        ApiError: There is nothing there; 416.
+        ApiError: The range is outside of the file; 416.
     """
     try:
         start, stop, _ = request.http.http_range.indices(size_bytes)
@@ -156,7 +154,7 @@ def _range(request: Request, size_bytes: int) -> tuple[int, int]:
 
 
 class _Piece(payload.Payload):
-    """A part of a file, read a slice at a time, as the client takes it, for as long as it may have it."""
+    """A part of a file, read a slice at a time as the client receives it; each slice is authorized."""
 
     def __init__(self, path: str, start: int, stop: int, need: Callable[[], None]) -> None:
         super().__init__(path, content_type=BACKUP)
@@ -186,7 +184,7 @@ class _Piece(payload.Payload):
 
 @routes.delete("/logdb/v1/backups/{id}", "Remove a backup", needs=("ClusterAction Cluster",), gives={"application/json": {"*": object}})
 async def remove(request: Request) -> web.StreamResponse:
-    """Nobody wants it any more."""
+    """Remove a backup."""
     request.session.need_backup()
     backups = request.door.backups
     backups.find(request.path("id"))

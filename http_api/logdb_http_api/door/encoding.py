@@ -1,9 +1,7 @@
-"""Content codings: bodies that come compressed, within bounds, and answers that go out so.
+"""Content codings gzip and zstd: of request bodies, within bounds, and of answers.
 
-Knows gzip and zstd.  Does not know HTTP messages.
-
-What comes in is hostile.  A piece of it is decompressed into at most ``_PIECE`` bytes at a time by gzip; by zstd, whose
-streams say nothing of how much a piece will be, as much as 64 blocks of 128 KiB: a block takes 4 bytes at least.
+A body is hostile.  gzip decompresses a piece of it into at most ``_PIECE`` bytes at a time.  zstd announces no sizes: a piece may become
+as much as 64 blocks of 128 KiB, because a block takes at least 4 bytes.
 """
 
 import zlib
@@ -14,27 +12,27 @@ from logdb_http_api.errors import ApiError
 
 _PIECE = 1 << 18
 _ZSTD_STEP = 256
-_ZSTD_WINDOW_MAX = 8 << 20  # what every decoder should support (RFC 8878), and taken before a byte comes out
+_ZSTD_WINDOW_MAX = 8 << 20  # every decoder should support it (RFC 8878); the memory is taken before the first byte is decoded
 _MEMBERS_MAX = 1024
 _ZSTD_LEVEL, _GZIP_LEVEL = 3, 5
-_GZIP_WINDOW = 31  # zlib's word for gzip's header and trailer
+_GZIP_WINDOW = 31  # tells zlib to use gzip's header and trailer
 
 
 class Decoder(Protocol):
-    """Undoes one coding, piece by piece."""
+    """Decodes one coding, piece by piece."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What comes out of the next bytes; raises ApiError (400) where they are not of that coding."""
+        """Decode the next bytes; raises ApiError (400) if they are not of that coding."""
 
     def finish(self) -> None:
-        """Raises ApiError (400) where the stream does not end here."""
+        """Raise ApiError (400) unless the stream ends here."""
 
 
 def decoder(coding: str) -> Decoder | None:
-    """What undoes a ``Content-Encoding``; None: nothing is to be undone.
+    """The decoder of a ``Content-Encoding``; None: the body is not encoded.
 
     Raises:
-        ApiError: A coding that is not known; 415.
+        ApiError: An unknown coding; 415.
     """
     match coding.strip().lower():
         case "" | "identity":
@@ -77,7 +75,7 @@ class _Gunzip:
 
 class _Unzstd:
     def __init__(self) -> None:
-        import zstandard  # few requests come so
+        import zstandard  # few requests need it
 
         self._error = zstandard.ZstdError
         self._new = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj
@@ -111,7 +109,7 @@ class _Unzstd:
 
 
 def negotiate(accepted: str) -> str | None:
-    """The coding for an answer, by an ``Accept-Encoding``; None: as it is."""
+    """The coding for an answer, by an ``Accept-Encoding``; None: no coding."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, _, parameter = part.partition(";")

@@ -1,8 +1,6 @@
-"""What happens, told as it does: records of a partition or a topic, and what becomes of topics.
+"""Streams of events: records of a partition or a topic, and changes of topics.
 
-Knows the routes.  Does not know how events are written (``sse``), nor how records become events (``following``).
-
-No thread is held while there is nothing to tell.
+``sse`` writes the frames, ``following`` makes events from records.  A stream holds no thread while it waits.
 """
 
 import asyncio
@@ -21,7 +19,7 @@ from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Number, Parameter
 from logdb_http_api.door.sse import EventStream
-from logdb_http_api.errors import ApiError, describe
+from logdb_http_api.errors import REFUSALS, describe
 
 WATCH = "/logdb/v1/watch"
 COUNT_MAX = 1024
@@ -63,7 +61,7 @@ async def partition_events(request: Request) -> web.StreamResponse:
     refuses=(416,),
 )
 async def topic_events(request: Request) -> web.StreamResponse:
-    """Each record of each partition is an event; its id says how far all of them have been told."""
+    """Each record of each partition is an event; its id has the positions of all partitions."""
     return await _records(request, None)
 
 
@@ -79,22 +77,22 @@ async def _records(request: Request, partition: int | None) -> web.StreamRespons
         while True:
             if frames:
                 await stream.send(frames)
-                del frames  # their memory is given back
+                del frames  # their memory is released
             elif not await request.wait(following.positions, sse.KEEP_ALIVE_MS, isolation_level=level):
                 await stream.keep_alive()
             if request.door.draining:
                 return stream.response
             frames = await _frames(request, following)
-    except (LogdbError, ApiError) as error:
+    except (LogdbError, *REFUSALS) as error:
         await stream.send(_error(error))
     return stream.response
 
 
 async def _frames(request: Request, following: Following) -> bytes:
-    """The next events, and the memory for them: where there is no room, they are dropped, and made again when there is.
+    """The next events, with memory taken for them; without room they are dropped, and made again when there is room.
 
     Raises:
-        ApiError: No room came in time; 503.
+        NoRoom: No room came in time.
     """
     door = request.door
     async with request.share(door.making):
@@ -132,7 +130,7 @@ def _error(error: Exception) -> bytes:
 async def watch(request: Request) -> web.StreamResponse:
     """To a client that accepts ``text/event-stream``, events whose ids are positions; to others, a long poll as JSON.
 
-    The event ``reset`` says that the position is not known any more: a look at all topics tells how they are now.
+    The event ``reset`` means that the position was lost: the client then lists all topics.
     """
     position = request.http.headers.get("Last-Event-ID") or request.query("position")
     if sse.CONTENT_TYPE in request.http.headers.get("Accept", ""):
@@ -158,7 +156,7 @@ async def _topics(request: Request, position: str | None) -> web.StreamResponse:
             if changes.position == position:
                 await stream.keep_alive()
             position = changes.position
-    except (LogdbError, ApiError) as error:
+    except (LogdbError, *REFUSALS) as error:
         await stream.send(_error(error))
     return stream.response
 
@@ -170,12 +168,12 @@ def _event(event: TopicEvent, position: str) -> bytes:
 
 
 async def _changes(request: Request, position: str | None, timeout_ms: int, count_max: int) -> Changes:
-    """As ``Session.changes``, without a thread; none, if the time is over or the server is draining."""
+    """As ``Session.changes``, without a thread; empty if the time is over or the server is draining."""
     signals, wake, deadline = request.door.access.topic_signals, Wake(), Deadline(timeout_ms)
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def released(done: "asyncio.Future[None]") -> None:
-        done.exception()  # what it says is seen by ``draining``
+        done.exception()  # ``draining`` handles it
         wake.set()
 
     told.add_done_callback(released)

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp.helpers import rfc822_formatted_time
 
@@ -31,13 +31,17 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
+from logdb.serving.fetch import Wanted, held_bytes
+from logdb.serving.resources import owner_of
+from logdb.serving.shares import Owner
 from logdb_http_api.door import batches
 from logdb_http_api.door.authentication import Authenticator, host_name, is_at_loopback, is_of_internet
 from logdb_http_api.door.connections import Connection
 from logdb_http_api.door.pipelined import HEAD_BYTES_MAX, Pipelined
-from logdb_http_api.door.request import Door, owner_of
-from logdb_http_api.door.shares import Owner
-from logdb_http_api.errors import ApiError, describe, headers_of
+from logdb_http_api.errors import REFUSALS, ApiError, describe, headers_of
+
+if TYPE_CHECKING:
+    from logdb_http_api.door.door import HttpDoor
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +80,7 @@ class Append(NamedTuple):
 class Fetch(NamedTuple):
     """What a head asks: what is to be read; of a server on the Internet or not, and for whom."""
 
-    wanted: batches.Wanted
+    wanted: Wanted
     isolation_level: IsolationLevel
     of_internet: bool
     authorization: str | None = None
@@ -103,7 +107,7 @@ def fetch_of(head: bytes) -> Fetch | None:
     offset, max_bytes = int(request["offset"]), int(request["max_bytes"])
     if offset > OFFSET_MAX or not 1 <= max_bytes <= batches.FETCH_BYTES_MAX:
         return None
-    wanted = batches.Wanted(request["topic"], int(request["partition"]), offset, max_bytes)
+    wanted = Wanted(request["topic"], int(request["partition"]), offset, max_bytes)
     isolation_level: IsolationLevel = "read_committed" if request["committed"] else "read_uncommitted"
     return Fetch(wanted, isolation_level, is_of_internet(host), headers.get("Authorization"))
 
@@ -127,7 +131,7 @@ class Express:
     Threading: the door's event loop, but for ``_append_in_turn``, ``_fetch_in_turn`` and what they call, which are a thread's.
     """
 
-    def __init__(self, door: Door, authenticator: Authenticator) -> None:
+    def __init__(self, door: "HttpDoor", authenticator: Authenticator) -> None:
         self._door, self._authenticator = door, authenticator
         self._known = lru_cache(_KNOWN_COUNT)(append_of)
         self._spare = bytearray()  # of the body before
@@ -148,7 +152,7 @@ class Express:
         if session is None or not self._has_room(session, min(asked.size_bytes, _STEP_BYTES)):
             return False
         body = memoryview(data)[begin:]
-        if len(body) < asked.size_bytes or not batches.appends_at_once(self._door, asked.where, asked.durability, len(body)):
+        if len(body) < asked.size_bytes or not self._door.appends_at_once(asked.where, asked.durability, len(body)):
             connection.run(self._receive(connection, session, asked, body), asked.size_bytes - len(body))
             return True
         connection.begin()
@@ -171,7 +175,7 @@ class Express:
     def _has_room(self, session: AuthorizedSession, size_bytes: int) -> bool:
         """Whether a request that takes so much memory waits for no others."""
         door, owner = self._door, owner_of(session)
-        return not door.draining and door.slots.has_room(1, owner) and door.memory.has_room(size_bytes, owner)
+        return not door.draining and door.requests.has_room(1, owner) and door.memory.has_room(size_bytes, owner)
 
     def _session(self, connection: Connection, asked: Append | Fetch) -> AuthorizedSession | None:
         """For whoever asks; None: it takes longer to find out who that is, they are refused, or have quotas."""
@@ -184,7 +188,7 @@ class Express:
         return access.session(known.principal, connection.host, known.credential)
 
     def _pipelined(self, connection: Connection) -> Pipelined | None:
-        return connection.pipelined() if self._door.slots.taken <= _AT_SOCKETS_COUNT_MAX else None
+        return connection.pipelined() if self._door.requests.taken <= _AT_SOCKETS_COUNT_MAX else None
 
     async def _fetch(self, connection: Connection, session: AuthorizedSession, asked: Fetch) -> bytes:
         """Read and send; returns the end of the answer.
@@ -200,7 +204,7 @@ class Express:
                 fetch = partial(self._fetch_in_turn, connection, session, asked, self._pipelined(connection))
                 unsent = await asyncio.get_running_loop().run_in_executor(door.executor, fetch)
             door.memory.give_back(taken_bytes, owner)
-            taken_bytes = batches.held_bytes(unsent)
+            taken_bytes = held_bytes(unsent)
             door.memory.take_now(taken_bytes, owner)
             await connection.send(*unsent)
             return b""
@@ -214,11 +218,11 @@ class Express:
     @contextlib.contextmanager
     def _slot(self, owner: Owner) -> Iterator[None]:
         """While a request is worked on."""
-        self._door.slots.take_now(1, owner)
+        self._door.requests.take_now(1, owner)
         try:
             yield
         finally:
-            self._door.slots.give_back(1, owner)
+            self._door.requests.give_back(1, owner)
 
     def _fetch_in_turn(
         self, connection: Connection, session: AuthorizedSession, asked: Fetch, pipelined: Pipelined | None
@@ -315,7 +319,7 @@ class Express:
                 at = max(at, taken_bytes)
             with self._slot(owner):
                 appending = partial(self._append_in_turn, connection, session, asked, buffer, self._pipelined(connection))
-                answer = await batches.append_in_thread(door, asked.where, appending)
+                answer = await door.append_in_thread(asked.where, appending)
             if len(buffer) <= _SPARE_BYTES_MAX:
                 self._spare = buffer
             return answer
@@ -358,7 +362,7 @@ def _read(session: AuthorizedSession, asked: Fetch) -> Sequence[Buffer]:
 
 
 def _refusal(error: Exception) -> bytes:
-    if not isinstance(error, ApiError | LogdbError):
+    if not isinstance(error, (*REFUSALS, LogdbError)):
         logger.error("record batches", exc_info=error)
     status, said = describe(error)
     body = json.dumps(said).encode()

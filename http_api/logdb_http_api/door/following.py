@@ -1,6 +1,6 @@
 """A reader of one partition of a topic, or of all, whose records become server-sent events.
 
-Knows positions, and how records are written as JSON.  Does not wait, and does not know connections.
+The reader never waits for records; ``events`` does.
 
     of a partition   id is the record's offset
     of a topic       id is the next offset of each partition, by their numbers: 17-4-256
@@ -20,7 +20,7 @@ from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import base64_text, json_text
 
 TAKE_BYTES = 64 << 10
-PARTITION_COUNT_MAX = 256  # their position has to fit a header
+PARTITION_COUNT_MAX = 256  # their position must fit a header
 BEGIN: Mapping[str, Callable[[PartitionLog, IsolationLevel], int]] = {
     "earliest": lambda log, _: log.start_offset,
     "latest": lambda log, level: log.readable_end_offset(level),
@@ -39,10 +39,10 @@ FORMATS: Mapping[str, Callable[[bytes | None], str]] = {"binary": base64_text, "
 
 
 class Following:
-    """Where a reader is."""
+    """The positions of a reader."""
 
     def __init__(self, session: Session, topic: str, partition: int | None, form: str, isolation_level: IsolationLevel) -> None:
-        """Nowhere yet: ``begin`` has to follow.
+        """Without positions yet: the caller calls ``begin``.
 
         Args:
             partition: None: all.
@@ -51,12 +51,12 @@ class Following:
         self._session, self._topic, self._partition = session, topic, partition
         self._embed, self._isolation_level = FORMATS[form], isolation_level
         self._offsets: dict[int, int] = {}
-        self._offsets_before: dict[int, int] = {}  # the last events that were taken
+        self._offsets_before: dict[int, int] = {}  # before the last ``take``
         self._turn = 0
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """What is waited for: a record at one of them."""
+        """The positions to wait at: the next record of each partition."""
         return {TopicPartition(self._topic, partition): offset for partition, offset in self._offsets.items()}
 
     def begin(self, offset: str, last_id: str | None) -> None:
@@ -66,8 +66,8 @@ class Following:
             offset: A number (of a partition alone), ``earliest`` or ``latest``.
 
         Raises:
-            ApiError: There is no such offset or id; 422.
-            UnknownTopic, UnknownPartition, OffsetOutOfRange, NotAuthorized: as they say.
+            ApiError: An invalid offset or id; 422.
+            UnknownTopic, UnknownPartition, OffsetOutOfRange, NotAuthorized: The position cannot be read.
         """
         count = self._session.partition_count(self._topic)
         if self._partition is None and count > PARTITION_COUNT_MAX:
@@ -103,11 +103,11 @@ class Following:
         return self._session.log(self._topic, partition)
 
     def take(self) -> bytes:
-        """The next events, about ``TAKE_BYTES``; empty: there are none yet.  May wait for a disk.
+        """The next events, about ``TAKE_BYTES``; empty: no records yet.  May wait for a disk.
 
         Raises:
-            SerializationError: The next record is not of the format that is wanted; those before it were taken.
-            UnknownTopic, OffsetOutOfRange, NotAuthorized, CorruptionError: as they say.
+            SerializationError: The next record is not of the requested format; those before it were taken.
+            UnknownTopic, OffsetOutOfRange, NotAuthorized, CorruptionError: The next record cannot be read.
         """
         self._grow()
         self._offsets_before = self._offsets.copy()
@@ -121,11 +121,11 @@ class Following:
         return bytes(frames)
 
     def take_back(self) -> None:
-        """The events that were taken last are the next ones again."""
+        """Undo the last ``take``."""
         self._offsets = self._offsets_before
 
     def _grow(self) -> None:
-        """Take in partitions that were added."""
+        """Include partitions that were added to the topic."""
         count = self._session.partition_count(self._topic)
         if self._partition is None:
             for partition in range(len(self._offsets), min(count, PARTITION_COUNT_MAX)):

@@ -1,7 +1,4 @@
-"""Whether the server lives, and whether it takes work.
-
-Knows what load balancers ask.  Does not know what a request would meet.
-"""
+"""Probes of liveness and readiness."""
 
 from aiohttp import web
 
@@ -16,19 +13,19 @@ STATUS = {"application/json": {"status": str}}
 
 @routes.get("/health/live", "The process runs", needs=(), gives=STATUS)
 async def live(_request: Request) -> web.StreamResponse:
-    """Answered as long as the process answers anything: for what restarts it."""
+    """Liveness: 200 as long as the process answers at all."""
     return answer({"status": "live"})
 
 
 @routes.get("/health/ready", "The server takes requests: 503 while it drains, and once a sync has failed", needs=(), gives=STATUS)
 async def ready(request: Request) -> web.StreamResponse:
-    """For load balancers: 200 while it takes requests, 503 with the reason while it does not."""
+    """Readiness, for load balancers: 200 while the server accepts requests, otherwise 503 with the reason."""
     if request.door.draining:
         raise ApiError(503, DRAINING, "the server is draining")
     try:
         request.session.check_open(writable=True)
     except ReadOnly:
-        pass  # it was opened to read, and reads
+        pass  # it was opened for reading, and serves reads
     except LogdbError as error:
         raise ApiError(503, 503, str(error)) from None
     return answer({"status": "ready"})

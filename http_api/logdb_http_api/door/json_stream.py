@@ -1,9 +1,7 @@
-"""JSON objects one behind the other, as they come over a wire in pieces of any size.
+"""A stream of JSON objects, which come over a wire in pieces of any size.
 
-Knows where an object ends.  Does not know what is in it.
-
-What lies whole in a piece is parsed at once.  An object that goes on in the next one is not tried again and again: the
-begin and end of strings, objects and arrays are followed, each character once, until it is whole.
+An object that lies whole in a piece is parsed at once.  An object that continues in the next piece is not parsed again and again: a
+scanner follows the begin and end of strings, objects and arrays, each character once, until the object is whole.
 """
 
 import codecs
@@ -21,11 +19,11 @@ _STRUCTURE, _STRING = re.compile(r'["{}\[\]]'), re.compile(r'["\\]')
 
 _decoder = json.JSONDecoder(parse_constant=documents.refuse_constant)
 _parse = _decoder.raw_decode
-_scan = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it: the C of the other, which says less of what is wrong
+_scan = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it: the C scanner, whose errors say less
 
 
 class _Nesting:
-    """How deep an unfinished value is in strings, objects and arrays."""
+    """The nesting of an unfinished value in strings, objects and arrays."""
 
     __slots__ = ("_depth", "_escaped", "_in_string")
 
@@ -33,7 +31,7 @@ class _Nesting:
         self._depth, self._in_string, self._escaped = 0, False, False
 
     def end(self, text: str) -> int | None:
-        """Where in the text that follows the value ends; None: later."""
+        """The end of the value in the following text; None: later."""
         at = 1 if self._escaped and text else 0
         self._escaped = self._escaped and not text
         while (found := (_STRING if self._in_string else _STRUCTURE).search(text, at)) is not None:
@@ -51,11 +49,11 @@ class _Nesting:
 
 
 class JsonStream:
-    """Takes pieces, gives objects.
+    """Takes pieces, returns objects.
 
     Attributes:
-        failure: What ended the stream before its end: from there on nobody could tell where an object begins.
-        held_length: Characters of the object that goes on in the next piece.
+        failure: The error that ended the stream: behind it the begin of an object cannot be found.
+        held_length: Characters of the object that continues in the next piece.
     """
 
     def __init__(self, length_max: int = OBJECT_LENGTH_MAX) -> None:
@@ -67,7 +65,7 @@ class JsonStream:
         self._nesting = _Nesting()
 
     def feed(self, piece: "bytes | bytearray", *, last: bool = False) -> list[Any]:
-        """The values that end in this piece; ``last``: no more follows."""
+        """The values that end in this piece; ``last``: it is the last piece."""
         found: list[Any] = []
         try:
             text = self._decode(piece, last)
@@ -83,7 +81,7 @@ class JsonStream:
         return found
 
     def _finish(self, text: str, found: list[Any]) -> int | None:
-        """Go on with the object that is unfinished; returns where the next begins, None: not in this piece."""
+        """Continue the unfinished object; returns the begin of the next one, None: not in this piece."""
         end = self._nesting.end(text)
         self._keep(text if end is None else text[:end])
         if end is not None and self.failure is None:
@@ -94,10 +92,10 @@ class JsonStream:
         return None if self.failure is not None else end
 
     def _take(self, text: str, at: int, found: list[Any]) -> None:
-        """Parse all that is whole."""
+        """Parse all whole objects."""
         length = len(text)
         try:
-            while (at := _space(text, at).end()) < length:  # type: ignore[union-attr]  # nothing at all is matched, too
+            while (at := _space(text, at).end()) < length:  # type: ignore[union-attr]  # the pattern matches an empty text, too
                 value, at = _scan(text, at)
                 found.append(value)
         except (ValueError, StopIteration):
@@ -106,10 +104,10 @@ class JsonStream:
             self._begin(text[at:])
 
     def _begin(self, text: str) -> None:
-        """Keep an object that goes on in the next piece.
+        """Keep an object that continues in the next piece.
 
         Raises:
-            ValueError: It is whole, but no JSON.
+            ValueError: The object is whole, but not JSON.
         """
         self._nesting = _Nesting()
         if self._nesting.end(text) is not None:

@@ -1,7 +1,4 @@
-"""Backups that were made to be downloaded, and lie beside the data for a while.
-
-Knows directories and times.  Does not know requests, nor what is in a backup.
-"""
+"""Backups for download: their directories beside the data, and the times after which they are removed."""
 
 import asyncio
 import os
@@ -16,23 +13,26 @@ _UNKNOWN_BACKUP = 40499
 
 
 class KeptBackups:
-    """All backups of a door.  Used on its loop."""
+    """All backups of a door.
+
+    Threading: the door's event loop.
+    """
 
     def __init__(self) -> None:
         self._directories: dict[str, str] = {}
         self._ends: dict[str, asyncio.TimerHandle] = {}
 
     def begin(self, parent: str) -> tuple[str, str]:
-        """The id of a backup that is to be made, and the file: whoever makes it makes its directory first."""
+        """The id and the file of a new backup; the caller creates the directory, then the backup."""
         name = str(uuid.uuid4())
         directory = self._directories[name] = os.path.join(parent, f"{name}.tmp")
         return name, os.path.join(directory, "backup")
 
     def find(self, name: str) -> str:
-        """The file of a backup, which stays for another while.
+        """The file of a backup; the time until its removal begins again.
 
         Raises:
-            ApiError: There is none; 404.
+            ApiError: The backup is unknown or was removed; 404.
         """
         directory = self._directories.get(name)
         if directory is None:
@@ -43,14 +43,14 @@ class KeptBackups:
         return os.path.join(directory, "backup")
 
     def remove(self, name: str) -> asyncio.Future[None]:
-        """Remove a backup, if it is there; off the loop, since a large file takes its time to go."""
+        """Remove a backup, if it exists; off the loop, because removing a large file takes time."""
         if (end := self._ends.pop(name, None)) is not None:
             end.cancel()
         directories = [directory] if (directory := self._directories.pop(name, None)) is not None else []
         return asyncio.get_running_loop().run_in_executor(None, _remove, directories)
 
     def close(self) -> None:
-        """Remove all; returns when they are gone."""
+        """Remove all backups."""
         for end in self._ends.values():
             end.cancel()
         _remove(self._directories.values())

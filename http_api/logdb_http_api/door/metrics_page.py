@@ -1,8 +1,6 @@
-"""What Prometheus scrapes: ``/metrics``, with the names and labels of kafka_exporter, so that its dashboards work.
+"""``/metrics`` for Prometheus, with the names and labels of kafka_exporter, so that its dashboards work.
 
-Knows Prometheus' text format, and which of a session's numbers has which name.  Does not know how they are counted.
-
-There is one broker and one replica of everything; what the names say of others is what that comes to.
+With one broker and one replica of each partition, the metrics about others have the values that follow from that.
 
 Source: danielqsj/kafka_exporter; the last four are those of Kafka's own beans as the JMX exporter names them.
 """
@@ -41,7 +39,7 @@ class Family(NamedTuple):
     gives={"text/plain": str},
 )
 async def metrics(request: Request) -> web.StreamResponse:
-    """Prometheus' text format 0.0.4.  Counters count from when the database was opened."""
+    """Prometheus' text format 0.0.4.  Counters begin when the database is opened."""
     text = await request.call(lambda: page(request.session.metrics(), request.address()))
     return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -125,7 +123,7 @@ def _by_topic(by_partition: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def _of_counters(topics: Iterable[str], counts: Mapping[str, TopicCounts]) -> Iterator[Family]:
-    """Of every topic that there is, so that a rate is 0 and not absent where nothing came yet."""
+    """The counters of all existing topics: a topic without records has a rate of 0, not an absent one."""
     none = TopicCounts(0, 0, 0)
     for field, name, said in (
         ("messages_in", "messagesin", "Records that were appended to a topic through servers."),

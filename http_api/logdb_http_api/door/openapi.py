@@ -1,7 +1,4 @@
-"""The door described to programs: ``/openapi.json``, made of its routes.
-
-Knows OpenAPI 3.1.  Does not know any route but its own.
-"""
+"""``/openapi.json``: the OpenAPI 3.1 document of the door's routes."""
 
 import inspect
 import re
@@ -52,10 +49,10 @@ _TAGS = {
     "REST v3 groups": ("Consumer groups of Kafka's REST API v3.", ("v3.groups",)),
     "REST v3 ACLs": ("ACLs of Kafka's REST API v3.", ("v3.acls",)),
 }
-"""What each is about, and the modules whose routes it has."""
+"""The tags: their descriptions, and the modules of their routes."""
 _TAG_OF = {module: tag for tag, (_, modules) in _TAGS.items() for module in modules}
 _SCHEMES = {"basic": {"type": "http", "scheme": "basic"}, "bearer": {"type": "http", "scheme": "bearer"}}
-_SECURITY: list[dict[str, list[str]]] = [{"basic": []}, {"bearer": []}, {}]  # none: a server may do without
+_SECURITY: list[dict[str, list[str]]] = [{"basic": []}, {"bearer": []}, {}]  # {}: authentication may be off
 _ERROR = {
     "type": "object",
     "description": "Why a request was refused; error_code is Kafka REST's where it has one.  error, fields, notes: of an error of logdb's.",
@@ -140,7 +137,7 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _description(route: Route) -> str:
-    """What a route says of itself beside its summary; at least what it needs."""
+    """The description of a route; at least its needs."""
     if said := route.description or inspect.getdoc(route.handler):
         return said.replace("``", "`")
     return f"{route.summary}. Needs {', '.join(route.needs) or 'nothing'}."
@@ -169,7 +166,7 @@ def _name() -> dict[str, Any]:
 
 
 def _content(shape: Any, schemas: Schemas) -> dict[str, Any]:
-    """What is no JSON is ``bytes``."""
+    """The content of a shape; ``bytes`` is not JSON."""
     return {"schema": {} if shape is bytes else schemas.of(shape)}
 
 
@@ -182,7 +179,7 @@ def _responses(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _refusals(route: Route) -> set[int]:
-    """With which statuses a route may refuse."""
+    """The statuses of a route's errors."""
     statuses = {503, *route.refuses}
     if route.needs:
         statuses |= {401, 403}

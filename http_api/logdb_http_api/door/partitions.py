@@ -1,7 +1,4 @@
-"""What the log of a partition can be asked, beside its records: where it begins and ends, its transactions, its durability.
-
-Knows routes and what they answer, which the remote log reads.  Does not know how a log knows it.
-"""
+"""Routes about the log of a partition, except its records: start and end, transactions, durability.  The remote log reads the answers."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -25,7 +22,7 @@ routes = Routes()
 
 
 class PartitionState(NamedTuple):
-    """A partition's log as of now; ``readable_end_offset`` is of the isolation level that was asked for."""
+    """The state of a partition's log; ``readable_end_offset`` is that of the requested isolation level."""
 
     start_offset: int
     end_offset: int
@@ -36,9 +33,9 @@ class PartitionState(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What ``POST /logdb/v1/partitions`` takes.
+    """The body of ``POST /logdb/v1/partitions``.
 
-    ``positions``: with ``timeout_ms``, what is waited for is a record at one of them.
+    ``positions``: with ``timeout_ms``, the request waits for a record at one of them.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -54,7 +51,7 @@ class Transactions(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The offset that was looked for; None: there is none."""
+    """The offset that was found; None: no record is that young."""
 
     offset: int | None
 
@@ -74,7 +71,7 @@ class Epoch(NamedTuple):
     leaves_out=True,
 )
 async def look(request: Request) -> web.StreamResponse:
-    """States in the order of the positions; null where there is no such partition for whoever asks."""
+    """States in the order of the positions; null for a partition that does not exist, or that the principal may not see."""
     wanted: Look = await request.decoded(Look)
     if len(wanted.positions) > PARTITION_COUNT_MAX:
         raise ApiError(422, 422, f"{len(wanted.positions)} positions are given, {PARTITION_COUNT_MAX} are allowed")
@@ -109,7 +106,7 @@ async def _log(request: Request) -> PartitionLog:
     gives={"application/json": Found},
 )
 async def offset_for_timestamp(request: Request) -> web.StreamResponse:
-    """The offset of the first record that is as old as the timestamp, or younger; null if there is none."""
+    """The offset of the first record that is as old as the timestamp, or younger; null if no record is."""
     log = await _log(request)
     found = await request.call(log.offset_for_timestamp, request.path_number("timestamp_ms"))
     return encoded(Found(found))
@@ -130,7 +127,7 @@ async def epoch_at(request: Request) -> web.StreamResponse:
     gives={"application/json": Transactions},
 )
 async def transactions(request: Request) -> web.StreamResponse:
-    """Those open now, and those aborted with batches in [``offset``, ``end_offset``)."""
+    """The open transactions, and the aborted ones with batches in [``offset``, ``end_offset``)."""
     log = await _log(request)
     offset, end_offset = request.number("offset", 0), request.number("end_offset", 0)
     return await request.call(_transactions, log, offset, end_offset)
@@ -149,7 +146,7 @@ def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Respon
     gives={"application/json": {"*": object}},
 )
 async def flush(request: Request) -> web.StreamResponse:
-    """Answered once it is; with ``sync=false`` once the operating system has it."""
+    """Answered once the log is durable; with ``sync=false`` once the operating system has it."""
     log = await _log(request)
     await request.call(log.flush, request.flag("sync", default=True))
     return answer({})

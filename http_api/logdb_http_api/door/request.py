@@ -1,45 +1,34 @@
-"""One request, as handlers see it: who asks, the session they have, parameters that are checked, the body within bounds.
-
-Knows aiohttp's requests, and what it needs of the door that they came through.  Does not know routes.
-"""
+"""One request, as handlers see it: the principal's session, checked parameters, the body within bounds."""
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from logdb.access.attempts import network
-from logdb.access.principals import ANONYMOUS, Principal
+from logdb.access.principals import Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.model import DURABILITY_LEVELS, Buffer, Durability, TopicPartition
+from logdb.model import DURABILITY_LEVELS, Buffer, Durability
 from logdb.requests import coding
 from logdb.requests.request import Request as SessionRequest
+from logdb.serving.listener import host_and_port
+from logdb.serving.resources import RequestResources, owner_of
 from logdb_http_api.door import documents, encoding
 from logdb_http_api.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from concurrent.futures import Future
-
-    from logdb.access.access_control import AccessControl
     from logdb.access.session import AuthorizedSession
-    from logdb.broker.async_waiting import Waits
-    from logdb.pools import Pool
     from logdb.requests.resources import Right
-    from logdb_http_api.door.kept_backups import KeptBackups
-    from logdb_http_api.door.limits import Limits
-    from logdb_http_api.door.shares import Owner, Shares
-    from logdb_http_api.v2.instances import Instances
+    from logdb_http_api.door.door import HttpDoor
 
 R = TypeVar("R")
 
 PARSED_BESIDE_OTHERS_BYTES_MAX = 64 << 10
-"""A body of JSON that is larger is parsed while few others are: it keeps the interpreter for milliseconds."""
+"""Few larger bodies of JSON are parsed at a time: each occupies the interpreter for milliseconds."""
 _PARSED_ON_LOOP_BYTES_MAX = 4 << 10
 _PROGRESS_BYTES = 64 << 10
 _NAMES_IN_PATHS = {"Topic": ("topic", "topic_name"), "Group": ("group", "consumer_group_id")}
@@ -47,227 +36,49 @@ to_text = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON."""
 
 
-class Door(Protocol):
-    """What requests share.
+class Request(RequestResources):
+    """The argument of a handler."""
 
-    Attributes:
-        executor: For what may wait for a disk or a lock.
-        slots: Requests that are worked on: not those whose body comes, that wait, or whose answer goes.
-        memory: Bytes of bodies and answers.
-        threads: Those of ``executor``.
-        making: Answers of which nobody knows the size before they are there.
-        decoding: Large bodies of JSON that are parsed.
-        changing: Changes of topics.
-        waits: For what waits for records without a thread.
-        appending: Appends in threads, for which whoever appends on the loop would wait.
-        draining: No request is to go on waiting.
-        ending: Set when that begins.
-        instances: Consumers of REST v2.
-        backups: To be downloaded.
-    """
-
-    access: "AccessControl"
-    limits: "Limits"
-    executor: "Pool"
-    slots: "Shares"
-    memory: "Shares"
-    threads: "Shares"
-    making: "Shares"
-    decoding: "Shares"
-    changing: "Shares"
-    waits: "Waits"
-    appending: "Counter[TopicPartition]"
-    draining: bool
-    ending: asyncio.Event
-    instances: "Instances"
-    backups: "KeptBackups"
-
-    def drained_by(self, told: "asyncio.Future[Any]") -> contextlib.AbstractContextManager[None]:
-        """While somebody waits for ``told``, draining ends that with an ApiError (503)."""
-
-    @property
-    def description(self) -> bytes:
-        """All routes, as OpenAPI has them, in JSON; made when it is first asked for."""
-
-
-class Request:
-    """What a handler is given."""
-
+    door: "HttpDoor"
     principal: Principal
-    session: "AuthorizedSession"
 
-    def __init__(self, http: web.BaseRequest, door: Door) -> None:
-        """Of somebody who is not known yet, nor what they ask for: the door finds that out, and calls ``begin``."""
-        self.http, self.door = http, door
-        self.owner: Owner = http.remote or ""
-        self.error_type = "application/json"  # as what it is told that it is refused
+    def __init__(self, http: web.BaseRequest, door: "HttpDoor") -> None:
+        """Before authentication and routing; the door then calls ``begin``."""
+        super().__init__(door, http.remote or "")
+        self.http = http
+        self.error_type = "application/json"  # content type of an error
         self._parameters: Mapping[str, str] = {}
         self._needs: Sequence[str] = ()
-        self._taken_bytes = 0
-        self._slot_count = self._wait_count = 0
 
     def begin(self, session: "AuthorizedSession", parameters: Mapping[str, str], needs: Sequence[str] = ()) -> None:
-        """Whoever asks was found out.
+        """Begin, after authentication and routing.
 
         Args:
-            session: Theirs.
+            session: The principal's.
             parameters: Of the path.
-            needs: What the route needs, such as ``Write Topic``: of that something has to be allowed before a body is read.
+            needs: The rights that the route needs, such as ``Write Topic``: at least one must be allowed before a body is read.
         """
         self.session, self.principal, self._parameters, self._needs = session, session.principal, parameters, needs
         self.owner = owner_of(session)
 
-    def end(self) -> None:
-        """It is answered, or cannot be any more."""
-        self.give_memory_back()
-        self.door.slots.give_back(self._slot_count, self.owner)
-
-    # ------------------------------------------------------------ what requests share
-
-    def take_slot(self) -> None:
-        """Be one of the requests that are worked on, until ``end``.
-
-        Raises:
-            ApiError: There are too many; 503.
-        """
-        if not self.door.slots.has_room(1, self.owner):
-            raise self.door.slots.refusal(1, self.owner)
-        self.door.slots.take_now(1, self.owner)
-        self._slot_count = 1
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While the request waits for something that may take long, others may be worked on in its stead."""
-        self._wait_count += 1
-        if self._wait_count == 1:
-            self.door.slots.give_back(self._slot_count, self.owner)
-        try:
-            yield
-        finally:
-            self._wait_count -= 1
-            if not self._wait_count:
-                self.door.slots.take_now(self._slot_count, self.owner)
-
-    @contextlib.asynccontextmanager
-    async def share(self, shares: "Shares") -> AsyncIterator[None]:
-        """Have one of what all requests share, once it is this one's turn."""
-        await shares.take(1, self.owner)
-        try:
-            yield
-        finally:
-            shares.give_back(1, self.owner)
-
     @property
     def is_head(self) -> bool:
-        """Whether only the headers are wanted: of a GET route nothing is done but what they need."""
+        """Whether only headers are requested: a GET route then does only what the headers need."""
         return self.http.method == "HEAD"
 
     def patience_ms(self, wanted_ms: int) -> int:
-        """For how long the client waits for the first records: what it says, within the door's limit; HEAD waits for none."""
+        """How long to wait for the first records: as the client asks, within the door's limit; HEAD does not wait."""
         return 0 if self.is_head else min(wanted_ms, self.door.limits.wait_ms_max)
 
-    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call what may wait for a disk, off the loop."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
-
-    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """As ``call``, of what changes topics: there is one of that kind at a time, so that others would only wait for it in threads."""
-        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
-
-    async def _in_thread(self, function: Callable[[], R], *shares: "Shares") -> R:
-        """Call in a thread, with one of each that is shared; where the request is cancelled, they are taken until the thread is done."""
-        owner, taken = self.owner, list["Shares"]()
-        try:
-            for one in shares:
-                await one.take(1, owner)
-                taken.append(one)
-            work = self.door.executor.submit(function)
-        except BaseException:
-            _give_back(taken, owner)
-            raise
-        try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            self.session.give_up()
-            raise
-        finally:
-            if work.done():
-                _give_back(taken, owner)
-            else:
-                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
-
-    async def take_memory(self, size_bytes: int) -> None:
-        """Take some of the memory that all requests share, until this one is answered.
-
-        Raises:
-            ApiError: There is none; 503.
-        """
-        await self.door.memory.take(size_bytes, self.owner)
-        self._taken_bytes += size_bytes
-
-    async def keep_memory(self, size_bytes: int) -> None:
-        """Have so much of it from now on, whatever was taken before; raises as ``take_memory``."""
-        if size_bytes > self._taken_bytes:
-            await self.take_memory(size_bytes - self._taken_bytes)
-        elif self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
-            self._taken_bytes = size_bytes
-
-    def give_memory_back(self) -> None:
-        """All that the request has taken."""
-        if self._taken_bytes:
-            self.door.memory.give_back(self._taken_bytes, self.owner)
-            self._taken_bytes = 0
-
-    async def hold_back(self) -> int:
-        """Wait for as long as the quotas of whoever asks say, or until the door drains: before an answer, and in streams.
-
-        Returns:
-            For how many ms that was to be.
-        """
-        delay_ms = self.session.take_throttle_ms() if hasattr(self, "session") else 0
-        if delay_ms:
-            with self.waiting(), contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.door.ending.wait(), delay_ms / 1000)
-        return delay_ms
-
-    async def wait(
-        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> bool:
-        """As ``Session.wait``, without a thread; whether the principal may read them has been found out before.
-
-        Raises:
-            AuthenticationFailed: The credential of the client is no longer valid.
-            whatever ``Waits.wait`` says.
-        """
-        with self.waiting():
-            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
-            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
-        self.session.check()
-        return found
-
-    async def outcome(self, future: "Future[R]") -> R:
-        """What a call that waits for other clients comes to, without a thread.
-
-        Raises:
-            ApiError: The server is draining before it has; 503.
-            whatever the future says.
-        """
-        loop = asyncio.get_running_loop()
-        told: asyncio.Future[R] = loop.create_future()
-        future.add_done_callback(partial(_tell, loop, told))
-        with self.waiting(), self.door.drained_by(told):
-            return await told
-
     async def say_waiting(self) -> None:
-        """Tell the client that its answer waits for others (RFC 2518, 102): it has something else to do meanwhile."""
+        """Tell the client that its answer waits for other members (RFC 2518, 102): it can do other work meanwhile."""
         writer = self.http.writer
-        with contextlib.suppress(ConnectionError):  # who went away: whoever waits is about to be cancelled
+        with contextlib.suppress(ConnectionError):  # the client is gone: the wait will be cancelled
             await writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
-        writer.output_size = 0  # or aiohttp takes it for a part of the answer
+        writer.output_size = 0  # otherwise aiohttp counts it as a part of the answer
 
     def address(self) -> str:
-        """Where the client has reached the server, HOST:PORT; empty if it has gone."""
+        """The server's address of this connection, HOST:PORT; empty if the client is gone."""
         transport = self.http.transport
         return "" if transport is None else host_and_port(*transport.get_extra_info("sockname")[:2])
 
@@ -292,16 +103,16 @@ class Request:
         """A number in the query.
 
         Raises:
-            ApiError: It is none, or out of range; 422.
+            ApiError: Not a number, or out of range; 422.
         """
         given = self.http.query.get(name)
         return default if given is None else _number(name, given, least, most)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> Any:
-        """A word in the query, None where there is none.
+        """A word in the query; None if it is absent.
 
         Raises:
-            ApiError: It is not allowed; 422.
+            ApiError: The word is not allowed; 422.
         """
         given = self.http.query.get(name)
         if given is not None and given not in allowed:
@@ -312,7 +123,7 @@ class Request:
         """``true`` or ``false`` in the query.
 
         Raises:
-            ApiError: It is neither; 422.
+            ApiError: Neither of them; 422.
         """
         given = self.one_of(name, ("true", "false"))
         return default if given is None else given == "true"
@@ -334,15 +145,15 @@ class Request:
             raise ApiError(415, 415, f"the body is {given[:80]}, wanted is {' or '.join(content_types)}")
 
     async def body(self, size_bytes_max: int | None = None) -> bytes | bytearray:
-        """The whole body, decompressed if it came so.
+        """The whole body, decompressed if it is compressed.
 
         Args:
             size_bytes_max: None: the door's limit.
 
         Raises:
-            NotAuthorized: Whoever asks may do nothing of what the route is for; nothing was read.
-            ApiError: It is larger (413, before it is read where its length is given), comes too slowly (408), is
-                compressed in no way that is known (415), or breaks off (400).
+            NotAuthorized: The principal has none of the rights that the route needs; the body was not read.
+            ApiError: The body is larger (413; before it is read, if its length is given), comes too slowly (408), has an
+                unknown coding (415), or breaks off (400).
         """
         most = size_bytes_max or self.door.limits.body_bytes_max
         self._authorize()
@@ -358,11 +169,11 @@ class Request:
         return data
 
     async def pieces(self, size_bytes_max: int | None = None, *, idle_ms: int | None = None) -> AsyncIterator[bytes]:
-        """The body piece by piece, decompressed if it came so.
+        """The body piece by piece, decompressed if it is compressed.
 
         Args:
-            size_bytes_max: Over all; the memory for it is taken.  None: endless, and whoever asks lets go of each piece.
-            idle_ms: How long to wait for a piece; None: 64 KiB are to come in each ``body_timeout_ms``.
+            size_bytes_max: Of all pieces; memory is taken for them.  None: endless; the caller drops each piece.
+            idle_ms: How long to wait for a piece; None: each 64 KiB must come within ``body_timeout_ms``.
 
         Raises:
             ApiError: as ``body``.
@@ -380,14 +191,14 @@ class Request:
                     await self._count(total_bytes, len(piece), size_bytes_max)
                 yield piece
                 if decoder is not None:
-                    await asyncio.sleep(0)  # a small piece may have become a large one: others get their turn
+                    await asyncio.sleep(0)  # a small piece may have become a large one: let other requests run
         if decoder is not None:
             decoder.finish()
 
     def _authorize(self) -> None:
-        """Raise NotAuthorized where a body is not small and whoever asks may do nothing that the route needs.
+        """Raise NotAuthorized if a body is not small, and the principal has none of the rights that the route needs.
 
-        That is with what the path names, or with anything.  Whether they may do what the body asks, the session says.
+        The rights are those to the resource in the path, or to any resource.  The session authorizes the request itself.
         """
         length = self.http.content_length
         if length is not None and length <= _PARSED_ON_LOOP_BYTES_MAX and "Content-Encoding" not in self.http.headers:
@@ -410,7 +221,7 @@ class Request:
         await self.take_memory(size_bytes)
 
     async def _raw_pieces(self, idle_ms: int | None) -> AsyncIterator[bytes]:
-        """The body as it comes over the wire."""
+        """The body as received, not decompressed."""
         await self._continue()
         loop, content = asyncio.get_running_loop(), self.http.content
         allowed_s = (idle_ms or self.door.limits.body_timeout_ms) / 1000
@@ -432,30 +243,30 @@ class Request:
             yield piece
 
     async def _continue(self) -> None:
-        """Tell a client that asks before it sends (RFC 9110, 10.1.1) that the body is wanted."""
+        """Tell a client that expects 100-continue (RFC 9110, 10.1.1) to send the body."""
         if self.http.headers.get("Expect", "").lower() == "100-continue" and not self.http.content.is_eof():
             await self.http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.http.writer.output_size = 0
 
     async def json(self, make: Callable[[Any], R]) -> R:
-        """What ``make`` makes of the value of the body, which is JSON without records, perhaps in a thread; raises as ``document``."""
+        """Pass the JSON value of the body, without records, to ``make``, perhaps in a thread; raises as ``document``."""
         return await self.document(lambda data: make(documents.parse(data)))
 
     async def document(self, parse: Callable[[Buffer], R]) -> R:
-        """What is made of the body, which is JSON without records.
+        """Parse the body, which is JSON without records.
 
         Args:
-            parse: Is given its bytes, perhaps in a thread.
+            parse: Takes the bytes, perhaps in a thread.
 
         Raises:
-            ApiError: It is no JSON (400), or said to be something else (415); and as ``body`` and ``parse``.
+            ApiError: The body is not JSON (400), or of another content type (415); and as ``body`` and ``parse``.
         """
         if "Content-Type" in self.http.headers:
             self.require("application/json")
         return await self.parsed(await self.body(self.door.limits.call_bytes_max), parse)
 
     async def parsed(self, data: Buffer, parse: Callable[[Buffer], R]) -> R:
-        """What ``parse`` makes of JSON: off the loop but for the smallest, and large ones few at a time."""
+        """Parse JSON: the smallest bodies on the loop, the others in threads, and large ones few at a time."""
         if len(data) <= _PARSED_ON_LOOP_BYTES_MAX:
             return parse(data)
         if len(data) <= PARSED_BESIDE_OTHERS_BYTES_MAX:
@@ -463,43 +274,13 @@ class Request:
         return await self._in_thread(partial(parse, data), self.door.decoding, self.door.threads)
 
     async def decoded(self, kind: type[R]) -> R:
-        """The body as a value of that type, from JSON as ``requests.coding`` has it.
+        """The body as a value of that type, decoded from JSON by ``requests.coding``.
 
         Raises:
-            ApiError: It is none; 422; and as ``document``.
+            ApiError: No such value; 422; and as ``document``.
         """
         what = kind.method if issubclass(kind, SessionRequest) else "the body"
         return await self.document(lambda data: documents.decode(kind, data, what))
-
-
-def owner_of(session: "AuthorizedSession") -> "Owner":
-    """For whom what requests share is counted: a principal, or an address where nobody has to say who they are."""
-    return network(session.host) if session.principal == ANONYMOUS else session.principal
-
-
-def _give_back(taken: "Iterable[Shares]", owner: "Owner") -> None:
-    for one in taken:
-        one.give_back(1, owner)
-
-
-def _give_back_later(loop: asyncio.AbstractEventLoop, taken: "Iterable[Shares]", owner: "Owner", _work: "Future[Any]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_give_back, taken, owner)
-
-
-def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(_settle, told, future)
-
-
-def _settle(told: "asyncio.Future[R]", future: "Future[R]") -> None:
-    if told.done():
-        return
-    error = future.exception()
-    if error is None:
-        told.set_result(future.result())
-    else:
-        told.set_exception(error)
 
 
 def _number(name: str, given: str, least: int, most: int) -> int:
@@ -508,23 +289,18 @@ def _number(name: str, given: str, least: int, most: int) -> int:
     raise ApiError(422, 422, f"{name}={given[:40]!r}: wanted is a whole number in [{least}, {most}]")
 
 
-def host_and_port(host: str, port: int) -> str:
-    """An address as URLs have it: IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def no_content() -> web.Response:
-    """Done, and nothing to be said of it."""
+    """Status 204."""
     return web.Response(status=204)
 
 
 def answer(
     value: Any, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """JSON."""
+    """A response of JSON."""
     return web.Response(body=to_text(value).encode(), status=status, content_type=content_type, headers=headers)
 
 
 def encoded(value: Any, *, status: int = 200) -> web.Response:
-    """JSON, as ``requests.coding`` has it."""
+    """A response of JSON, encoded by ``requests.coding``."""
     return web.Response(body=coding.encode(value), status=status, content_type="application/json")

@@ -1,6 +1,6 @@
-"""The routes of the door: one table that the door, the OpenAPI document and the tests of who may what are made from.
+"""Routing: the description of a route, and the way from a path to it.
 
-Knows how a route is described, and how a path leads to one.  Does not know any.
+One table of routes serves the door, the OpenAPI document and the tests of authorization.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[web.StreamResponse]]
 
 
 class Described(TypedDict, total=False):
-    """What a route says of itself; see ``Route``."""
+    """The optional fields of ``Route``."""
 
     takes: tuple[Parameter, ...]
     body: Body
@@ -36,8 +36,8 @@ class Described(TypedDict, total=False):
 class Route:
     """One method of one path.
 
-    ``path`` has parameters as whole segments: ``/topics/{topic}``.  ``needs`` says in Kafka's words what a principal must
-    be allowed, such as ``"Read Topic"``; empty: nothing.
+    ``path`` has parameters as whole segments: ``/topics/{topic}``.  ``needs`` names the rights, in Kafka's words, such
+    as ``"Read Topic"``; empty: none.
     """
 
     method: str
@@ -45,17 +45,17 @@ class Route:
     handler: Handler
     summary: str
     needs: tuple[str, ...]
-    takes: tuple[Parameter, ...] = ()  # beside what is in the path
+    takes: tuple[Parameter, ...] = ()  # beside those of the path
     body: Body | None = None
     gives: Mapping[str, Any] = field(default_factory=dict)  # shapes by content type; a stream of bytes is ``bytes``
     status: int = 200
     refuses: tuple[int, ...] = ()  # statuses, beside those that follow from path, body and needs
     description: str = ""  # empty: the handler's docstring
-    leaves_out: bool = False  # what may not be done with one resource is said of that one, or it is left out, rather than all refused
+    leaves_out: bool = False  # a denied resource gets its own error, or is left out; the others are answered
 
     @property
     def module(self) -> str:
-        """Where its handler is, below the add-on: ``v2.consumers``; what is in ``door`` goes by its own name."""
+        """The module of its handler, below the add-on: ``v2.consumers``; modules of ``door`` without a prefix."""
         return self.handler.__module__.removeprefix("logdb_http_api.").removeprefix("door.")
 
 
@@ -93,7 +93,7 @@ class Routes:
 
 
 class _Node:
-    """What may follow after some segments of a path."""
+    """A node of the tree of paths: what may follow after some segments."""
 
     __slots__ = ("methods", "named", "parameter")
 
@@ -104,10 +104,10 @@ class _Node:
 
 
 class Router:
-    """Finds the route of a request.  A segment's own name goes before a parameter."""
+    """Finds the route of a request.  A literal segment takes precedence over a parameter."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """Raises ValueError where two routes are the same."""
+        """Raises ValueError if two routes are the same."""
         self._root = _Node()
         self._names: dict[Route, tuple[str, ...]] = {}
         self.find = lru_cache(_FOUND_COUNT)(self._route_of)
@@ -131,7 +131,7 @@ class Router:
         """The route, and its parameters, percent-decoded; ``find`` remembers the last ones.  HEAD has the route of GET.
 
         Args:
-            path: As it came, without the query.
+            path: As received, without the query.
 
         Raises:
             ApiError: No such path (404); another method (405).

@@ -1,8 +1,6 @@
-"""JSON schemas of what routes take and give.
+"""JSON schemas of the requests and answers of routes.
 
-Knows two ways to say a shape: a Python type, written as ``requests.coding`` writes it; or an example-like literal, for JSON of others'
-making.
-Does not know routes.
+A shape is a Python type, encoded as ``requests.coding`` does; or a literal like an example, for the JSON of Kafka's REST APIs.
 
     int, str, bool, float, None, X | Y, Literal[…], list[X]    as they are
     bytes                                                      base64
@@ -54,7 +52,7 @@ class OneOf(tuple[Any, ...]):
 
 
 class Parameter(NamedTuple):
-    """What may stand in a request's query, or among its headers."""
+    """A parameter in a request's query or headers."""
 
     name: str
     shape: Any
@@ -71,7 +69,7 @@ class Body(NamedTuple):
 
 
 class Schemas:
-    """Schemas of shapes; what has a name is said once, in ``named``, and referred to."""
+    """Schemas of shapes; a named one is written once, in ``named``, and referred to."""
 
     def __init__(self) -> None:
         self.named: dict[str, dict[str, Any]] = {}
@@ -98,7 +96,7 @@ class Schemas:
         return {"type": "object", "properties": properties, "additionalProperties": False} | ({"required": required} if required else {})
 
     def _of_type(self, kind: Any) -> dict[str, Any]:
-        """As ``requests.coding`` writes it; what has fields has a name, but for requests, which are said where they are taken."""
+        """The schema of a type, as ``requests.coding`` encodes it; types with fields are named, except requests."""
         (schema,), named = msgspec.json.schema_components([coding.form(kind).wanted], ref_template="#/components/schemas/{name}")
         if isinstance(kind, type) and issubclass(kind, SessionRequest):
             schema = named.pop(kind.__name__)

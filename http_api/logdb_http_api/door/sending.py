@@ -1,8 +1,6 @@
-"""Answers on their way out: compressed where the client takes that, and only as fast as it reads.
+"""Sends answers: compressed if the client accepts that, and only as fast as it reads.  ``connections`` ends slow clients.
 
-Knows aiohttp's responses.  Does not know what is in them, nor when a client reads too slowly (``connections``).
-
-Nothing is buffered beyond the transport's high water (64 KiB) and one slice.
+At most the transport's high water (64 KiB) and one slice are buffered.
 """
 
 import asyncio
@@ -16,13 +14,13 @@ from logdb.model import Buffer
 from logdb_http_api.door import encoding
 
 _SLICE_BYTES = 256 << 10
-_ALONE_BYTES = 64 << 10  # from here on headers go out by themselves rather than be copied together with the body
+_ALONE_BYTES = 64 << 10  # a body of at least this size is not copied behind the headers
 _COMPRESS_BYTES_MIN = 1 << 10
 _OFF_LOOP_BYTES = 64 << 10
 
 
 class Parts(payload.Payload):
-    """A body of several buffers, sent as they lie: each slice goes from where it is to the kernel, unless that is full."""
+    """A body of several buffers, sent as they lie: each slice goes to the kernel without a copy, unless the kernel's buffer is full."""
 
     _autoclose = True
 
@@ -43,7 +41,7 @@ class Parts(payload.Payload):
 
 
 class Sent(web.StreamResponse):
-    """What aiohttp is told of a response that is sent already: whether the connection stays open."""
+    """A response that was sent already: tells aiohttp whether the connection stays open."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         super().__init__()
@@ -61,7 +59,7 @@ class Sent(web.StreamResponse):
 
 
 async def send(http: web.BaseRequest, response: web.StreamResponse) -> Sent:
-    """Send what a handler returned, unless it has done so itself; raises ConnectionError if the client is gone."""
+    """Send a handler's response, unless the handler has sent it; raises ConnectionError if the client is gone."""
     if not response.prepared:
         response.headers["Server"] = "logdb"
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
@@ -72,7 +70,7 @@ async def send(http: web.BaseRequest, response: web.StreamResponse) -> Sent:
 
 
 async def _compress(http: web.BaseRequest, response: Any, body: bytes) -> None:
-    """Send JSON in a coding that the client takes."""
+    """Send JSON in a coding that the client accepts."""
     if len(body) < _COMPRESS_BYTES_MIN or "json" not in response.content_type or "Content-Encoding" in response.headers:
         return
     response.headers["Vary"] = "Accept-Encoding"

@@ -1,13 +1,11 @@
-"""Server-sent events: the frames, and an answer that goes on until one side ends it.
+"""Server-sent events: their frames, and an answer that lasts until one side ends it.
 
-Knows the format, and that a client may read slowly or not at all.  Does not know what is told (``events``).
-
-    id: 42                  where to go on from, should the connection break: the client sends it as Last-Event-ID
-    event: topic_created    what it is; without it, a message
+    id: 42                  the position: after a broken connection the client sends it as Last-Event-ID
+    event: topic_created    the type; without it, a message
     data: {…}               one line of JSON
 
-What is not read is not made: nothing is buffered beyond the transport's high water and the frames of one ``send``, which are as
-small as those of a topic's changes, or count as the memory of requests does (``events``).
+A client may read slowly, or not at all.  At most the transport's high water and the frames of one ``send`` are buffered; these frames are
+small, as those of topic changes, or their memory is taken as that of requests (``events``).
 
 Source: WHATWG HTML, 9.2 Server-sent events.
 """
@@ -26,7 +24,7 @@ _SLICE_BYTES = 64 << 10
 
 
 def headers_alone() -> web.StreamResponse:
-    """What HEAD is answered: no stream begins."""
+    """The answer to HEAD, without a stream."""
     return web.StreamResponse(headers=_HEADERS)
 
 
@@ -48,14 +46,14 @@ class EventStream:
         stream = cls(request)
         stream.response.force_close()
         await stream.response.prepare(request.http)
-        await stream.keep_alive()  # what is between here and there sends the headers on
+        await stream.keep_alive()  # proxies pass the headers on
         return stream
 
     async def send(self, frames: bytes) -> None:
         """Send frames as fast as the client reads.
 
         Raises:
-            ConnectionError: It is gone, or does not read.
+            ConnectionError: The client is gone, or does not read.
         """
         for at in range(0, len(frames), _SLICE_BYTES):
             await self._write(frames[at : at + _SLICE_BYTES])
@@ -63,7 +61,7 @@ class EventStream:
         await self._request.hold_back()
 
     async def keep_alive(self) -> None:
-        """Send a comment, so that both sides learn whether the other is there."""
+        """Send a comment, so that each side notices if the other is gone."""
         await self._write(b":\n\n")
 
     async def _write(self, data: bytes) -> None:

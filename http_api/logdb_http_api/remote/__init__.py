@@ -1,7 +1,4 @@
-"""The session behind ``logdb.open("http://…")``.
-
-Knows how calls travel.  Does not know what they do: the server's session does.
-"""
+"""The session behind ``logdb.open("http://…")``: each call is a request, which the server's session carries out."""
 
 from logdb_http_api.remote.database import open_urls
 

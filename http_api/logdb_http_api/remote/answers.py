@@ -1,7 +1,4 @@
-"""What a server says, and what of it is an error.
-
-Knows the JSON of answers and that all of it may be wrong.  Does not know connections.
-"""
+"""Answers of a server: their JSON, every part of which may be wrong, and the errors that they stand for."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +10,7 @@ from logdb_http_api.errors import rebuild
 
 
 class Answer(NamedTuple):
-    """What a server said."""
+    """The answer of a server."""
 
     url: str
     status: int
@@ -24,7 +21,7 @@ class Answer(NamedTuple):
         """The body as JSON.
 
         Raises:
-            InvalidAnswer: It is none.
+            InvalidAnswer: The body is not JSON.
         """
         try:
             return json.loads(bytes(self.body))
@@ -35,7 +32,7 @@ class Answer(NamedTuple):
         """The body as a value of that type.
 
         Raises:
-            InvalidAnswer: It is none.
+            InvalidAnswer: The body is not one.
         """
         try:
             return coding.decode(kind, self.body)
@@ -46,7 +43,7 @@ class Answer(NamedTuple):
         """A header that is a whole number, 0 or more.
 
         Raises:
-            InvalidAnswer: It is none.
+            InvalidAnswer: The header is absent, or not one.
         """
         given = self.headers.get(header.lower())
         if given is None or not (given.isascii() and given.isdigit() and len(given) <= 19):
@@ -55,7 +52,7 @@ class Answer(NamedTuple):
 
 
 def refusal(answer: Answer) -> LogdbError:
-    """The error that an answer with a status of 400 or more stands for."""
+    """The error of an answer with a status of 400 or more."""
     try:
         body = json.loads(bytes(answer.body))
     except (ValueError, RecursionError):
@@ -73,7 +70,7 @@ def refusal(answer: Answer) -> LogdbError:
 
 
 def is_refused_unread(answer: Answer) -> bool:
-    """Whether the server has no room for the request now, or is about to end, and has done nothing of it."""
+    """Whether the server was full, or about to stop, and has not begun the request."""
     if answer.status != 503:
         return False
     try:

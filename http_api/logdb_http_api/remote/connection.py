@@ -1,15 +1,13 @@
-"""Requests to a server: connections that are kept, several servers, and what may be tried again.
+"""Requests to servers: pooled connections with TLS and credentials, failover, retries.  ``http_socket`` has the bytes of HTTP.
 
-Knows sockets, TLS and credentials.  Does not know what is asked, nor the bytes of HTTP (``http_socket``).
+A request goes to the server that answered last.  If the connection breaks, the request is sent again, to the next server, with growing
+pauses, until an answer comes or the time is over.  A request that must not be carried out twice is sent again only if no server can
+have received it.
 
-A request goes to the server that answered last.  Where the connection breaks, it is asked again, of the next server,
-with pauses that grow, until an answer comes or the time is over; a request that would do harm if it were carried out
-twice is asked again only if it cannot have been received.
+Until a server has answered for the first time, failed connections are retried for ``connect_timeout_ms`` alone: an address may be
+wrong, or the server not started.  Later a missing server is retried for as long as an answer is awaited.
 
-Until a server has answered for the first time, a try that fails for want of one is repeated for ``connect_timeout_ms`` alone: an
-address may be wrong, or the server not started.  Later a server that is gone is waited for as long as an answer is.
-
-Threading: any number of threads, each with a connection of its own while it asks.
+Threading: any number of threads, each with a connection of its own during a request.
 """
 
 import base64
@@ -45,13 +43,13 @@ _FINAL_ALERTS = (
     "UNSUPPORTED_CERTIFICATE",
 )
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 1.0
-_IDLE_COUNT_MAX = 8  # connections kept for later
+_IDLE_COUNT_MAX = 8  # idle connections in the pool
 _AHEAD_COUNT_MAX = 8
 ANSWER_SIZE_BYTES_MAX = 64 << 20
 
 
 class Security(NamedTuple):
-    """Who to be, and whom to trust; what it holds is in no ``repr``."""
+    """Credentials and TLS settings; ``repr`` shows none of them."""
 
     user: str | None = None
     password: str | None = None
@@ -62,7 +60,7 @@ class Security(NamedTuple):
         return "<Security>"
 
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
+        """The headers of every request."""
         if self.token is not None:
             return {"Authorization": f"Bearer {self.token}"}
         if self.user is not None:
@@ -72,7 +70,7 @@ class Security(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a server is; ``url`` is without credentials."""
+    """The address of a server; ``url`` has no credentials."""
 
     url: str
     tls: bool
@@ -86,7 +84,7 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port, as ``Host`` says them."""
+        """Host and port, as in the header ``Host``."""
         host = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
         return host if self.port in (None, self.default_port) else f"{host}:{self.port}"
 
@@ -95,7 +93,7 @@ class Address(NamedTuple):
         """Parse a URL.
 
         Raises:
-            ValueError: It names no host, or says more than where a server is.
+            ValueError: It names no host, or has more than the address of a server.
         """
         parts = urlsplit(url)
         try:
@@ -109,7 +107,7 @@ class Address(NamedTuple):
 
 
 def credentials_of(url: str) -> tuple[str | None, str | None]:
-    """User and password that a URL holds."""
+    """User and password in a URL."""
     parts = urlsplit(url)
     return (None if parts.username is None else unquote(parts.username)), (None if parts.password is None else unquote(parts.password))
 
@@ -121,8 +119,8 @@ class Connection:
         """Connect.
 
         Raises:
-            OSError: That does not go.
-            ValueError: The credentials are none that HTTP can carry.
+            OSError: The connection failed.
+            ValueError: HTTP cannot carry the credentials.
         """
         self.address = address
         sock = socket.create_connection((address.host, address.port or address.default_port), timeout_s)
@@ -137,28 +135,28 @@ class Connection:
             raise
 
     def is_usable(self) -> bool:
-        """Whether it is still open and nothing came that nobody asked for."""
+        """Whether it is open, without unread bytes."""
         return self._http.lasts and not self._http.has_more and not select.select((self._http,), (), (), 0)[0]
 
     def send(self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
         self._http.send(method, self.address.prefix + path, body, headers, timeout_s)
 
     def begin(self, on_waiting: Callable[[], object]) -> Head:
-        """The begin of the answer to what was sent: status and headers.
+        """Status and headers of the answer.
 
         Args:
-            on_waiting: Called when the server says that the answer waits for others.
+            on_waiting: Called when the server reports that the answer waits for other members.
         """
         return self._http.head(on_waiting)
 
     def receive(self, head: Head, size_bytes_max: int, into: "bytearray | None") -> Answer:
-        """The whole of an answer that has begun.
+        """The whole answer that begins with ``head``.
 
         Args:
-            into: Where the body goes where it fits, which is then a view of it.
+            into: Receives the body if it fits; the answer's body is then a view of it.
 
         Raises:
-            InvalidAnswer: It is longer than ``size_bytes_max``.
+            InvalidAnswer: The body is longer than ``size_bytes_max``.
         """
         try:
             body = self._http.body(head, size_bytes_max, into)
@@ -170,7 +168,7 @@ class Connection:
         return Answer(self.address.url, head.status, head.headers, body)
 
     def cut(self) -> None:
-        """Wake whoever waits for it: nothing will come."""
+        """Wake the thread that waits for an answer: none comes."""
         with contextlib.suppress(OSError):
             self._http.cut()
 
@@ -178,25 +176,25 @@ class Connection:
         self._http.close()
 
     def __del__(self) -> None:
-        """Close what Ctrl-C let fall between two steps."""
-        with contextlib.suppress(AttributeError):  # it never was connected
+        """Close a connection that Ctrl-C dropped between two steps."""
+        with contextlib.suppress(AttributeError):  # it was never connected
             self.close()
 
 
 class Connections:
-    """To the servers of one database."""
+    """The pool of connections to the servers of one database."""
 
     def __init__(self, urls: Sequence[str], security: Security, *, timeout_ms: int, connect_timeout_ms: int) -> None:
         self._addresses = tuple(Address.of(url) for url in urls)
         self.urls = tuple(address.url for address in self._addresses)
         self._security, self.timeout_s, self._connect_timeout_s = security, timeout_ms / 1000, connect_timeout_ms / 1000
         self.connect_until = time.monotonic() + self._connect_timeout_s  # 0 once a server has answered
-        self._told = False  # that none of them answers
+        self._told = False  # whether the log says that no server answers
         self._at = 0
         self._idle: list[Connection] = []
         self._busy = weakref.WeakSet[Connection]()
         self._lock = renewed(threading.Lock())
-        self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # who holds it may have an answer come while doing something else
+        self.ahead = threading.BoundedSemaphore(_AHEAD_COUNT_MAX)  # bounds requests whose answers are read later
         self._owner = os.getpid()
         self.ended = renewed(threading.Event())
 
@@ -206,22 +204,22 @@ class Connections:
 
     @property
     def open_url(self) -> str | None:
-        """The first URL over which others may read along: it is neither https nor this machine."""
+        """The first URL that others may eavesdrop on: neither https nor this machine."""
         return next((one.url for one in self._addresses if not (one.tls or one.host == "localhost" or is_loopback(one.host))), None)
 
     @property
     def private(self) -> bool:
-        """Whether what comes over them is not for everybody on this machine: it is asked for by somebody, or over TLS."""
+        """Whether answers are private: requests have credentials, or go over TLS."""
         return bool(self._security.headers()) or any(one.tls for one in self._addresses)
 
     def __repr__(self) -> str:
         return f"<Connections to {', '.join(self.urls)}>"
 
     def check_open(self) -> None:
-        """Raise unless requests can be made.
+        """Raise unless requests can be sent.
 
         Raises:
-            Closed, Forked: as they say.
+            Closed, Forked: The database was closed, or opened by the parent process.
         """
         if os.getpid() != self._owner:
             raise Forked(f"the database was opened by process {self._owner}, this is its child {os.getpid()}: open it anew")
@@ -238,15 +236,15 @@ class Connections:
         safe: bool = True,
         patience_ms: int = 0,
     ) -> Answer:
-        """Ask, and wait for the answer; see ``Exchange``.
+        """Send a request, and wait for the answer; see ``Exchange``.
 
         Args:
-            safe: Being carried out twice does no harm.
-            patience_ms: How long the server may take, beside the time that a request may.
+            safe: The request may be carried out twice.
+            patience_ms: Added to the time that a request may take.
 
         Raises:
             ServerUnavailable: No server answered in time.
-            whatever the server refused the request with.
+            LogdbError: The server's refusal.
         """
         return Exchange(self, method, path, body, headers, safe=safe, patience_ms=patience_ms).answer()
 
@@ -274,7 +272,7 @@ class Connections:
         raise Closed("the database is closed")
 
     def give_back(self, connection: Connection) -> None:
-        """The answer was read to its end."""
+        """Return a connection whose answer was read to its end."""
         with self._lock:
             self._busy.discard(connection)
             if not self.closed and len(self._idle) < _IDLE_COUNT_MAX:
@@ -283,7 +281,7 @@ class Connections:
         connection.close()
 
     def drop(self, connection: Connection, *, broken: bool = False) -> None:
-        """It is of no use any more; ``broken``: nor are others to the same server, perhaps."""
+        """Close a connection; ``broken``: idle ones to the same server, too, which may be broken as well."""
         with self._lock:
             self._busy.discard(connection)
         connection.close()
@@ -291,22 +289,22 @@ class Connections:
             self.fail_over(connection.address)
 
     def fail_over(self, address: Address | None) -> None:
-        """Try the next server from now on, if this is the one that is tried."""
+        """Use the next server from now on, if this one is in use."""
         if address is None or self._addresses[self._at % len(self._addresses)] == address:
             self._at += 1
 
     def answered(self) -> None:
-        """A server has: it is there."""
+        """A server has answered."""
         self.connect_until, self._told = 0.0, False
 
     def failed(self, count: int, reason: str, left_s: float) -> None:
-        """A request has failed ``count`` times, and is tried again: say so, once all servers have been tried."""
+        """A request has failed ``count`` times, and is tried again: log it, once all servers have been tried."""
         if count >= len(self.urls) and not self._told:
             self._told = True
             logger.warning("no server answers at %s: %s; trying again for %.3g s", ", ".join(self.urls), reason, left_s)
 
     def close(self) -> None:
-        """End all that is under way."""
+        """End all running requests."""
         with self._lock:
             self.ended.set()
             idle, self._idle, busy = self._idle, [], list(self._busy)
@@ -318,9 +316,9 @@ class Connections:
 
 
 class Exchange:
-    """One request, sent at once, and its answer, for which nobody need wait yet.
+    """One request, which is sent at once, and its answer, which may be read later.
 
-    ``answer`` or ``abandon`` has to follow.
+    The caller calls ``answer`` or ``abandon``.
     """
 
     def __init__(
@@ -338,13 +336,13 @@ class Exchange:
         on_waiting: Callable[[], object] = lambda: None,
         behind: "Exchange | None" = None,
     ) -> None:
-        """Send it.
+        """Send the request.
 
         Args:
             safe, patience_ms: See ``Connections.request``.
-            size_bytes_max: Of the answer's body.
+            size_bytes_max: The most bytes of the answer's body.
             into, on_waiting: See ``Connection.receive`` and ``begin``.
-            behind: One that was sent before and will be answered before, over the same connection where that lasts.
+            behind: An earlier exchange, which is answered first, over the same connection if it lasts.
         """
         self._connections, self._method, self._path, self._body = connections, method, path, body
         self._headers = headers or {}
@@ -353,11 +351,11 @@ class Exchange:
         self._until, self._waited_for = self._deadline(), False
         self._connection: Connection | None = None
         self._behind = behind
-        self._followed: Connection | None = None  # on which another request was sent meanwhile
+        self._followed: Connection | None = None  # another request was sent on it meanwhile
         self._response: Head | None = None
         self._failure: Exception | None = None
-        self._sent = False  # perhaps
-        self.repeated = False  # whether an earlier try may have been carried out
+        self._sent = False  # True: a server may have received it
+        self.repeated = False  # an earlier try may have been carried out
         self._pause_s, self._failure_count = _PAUSE_S_MIN, 0
         try:
             self._send()
@@ -371,7 +369,7 @@ class Exchange:
         return max(time.monotonic() + self._patience_s, self._connections.connect_until)
 
     def begun(self) -> Answer | None:
-        """Wait for the begin of the answer, which is without its body; None where that is no success, or did not come: see ``answer``."""
+        """Wait for the answer's head, without its body; None after a failure: see ``answer``."""
         try:
             response = self._begin()
         except OSError as error:
@@ -396,12 +394,12 @@ class Exchange:
         return self._response
 
     def answer(self) -> Answer:
-        """Wait for it, asking again where need be.
+        """Wait for the answer; sends the request again if needed.
 
         Raises:
-            ServerUnavailable: No server answered in time; with ``safe=False`` it may have been carried out all the same.
-            InvalidAnswer: What came is no answer.
-            whatever the server refused the request with.
+            ServerUnavailable: No server answered in time; with ``safe=False`` the request may have been carried out.
+            InvalidAnswer: The bytes are not a valid answer.
+            LogdbError: The server's refusal.
         """
         while True:
             answer = self._try()
@@ -443,7 +441,7 @@ class Exchange:
         connection.send(self._method, self._path, self._body, self._headers, left_s)
 
     def _follow(self) -> Connection | None:
-        """The connection for a request behind this one, whose it is from then on; None: there is none, or it broke."""
+        """Hand the connection to the request behind this one; None: it is absent, or broke."""
         if self._failure is not None:
             return None
         self._followed = self._connection
@@ -456,7 +454,9 @@ class Exchange:
             self._connections.drop(connection, broken=True)
         else:
             self._connections.fail_over(None)
-        self._failure_count += connection is None or self._connections.connect_until > 0  # one that was kept may be old
+        self._failure_count += (
+            connection is None or self._connections.connect_until > 0
+        )  # a pooled connection may have been closed by the server
         self._connections.check_open()
         if isinstance(error, ssl.SSLError) and _is_final(error):
             raise ServerUnavailable(self._connections.urls, _words(error)) from error
@@ -468,7 +468,7 @@ class Exchange:
         self._wait(error, error)
 
     def _wait(self, reason: Exception, cause: Exception | None) -> None:
-        pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it keeps clients apart, and no secret
+        pause_s = self._pause_s * random.uniform(0.5, 1)  # noqa: S311 -- it spreads the retries of clients; it is no secret
         self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
         left_s = (self._connections.connect_until or self._until) - time.monotonic()
         if pause_s >= left_s:
@@ -478,14 +478,14 @@ class Exchange:
         self._connections.check_open()
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop the answer."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.drop(connection)
 
 
 def _words(reason: Exception) -> str:
-    """Why a try failed: what the system says, without its number."""
+    """Why a try failed: the system's text, without its number."""
     if isinstance(reason, ssl.SSLError):
         return "no TLS is spoken there: http:// asks without" if reason.reason == "WRONG_VERSION_NUMBER" else str(reason)
     said = reason.strerror if isinstance(reason, OSError) else None
@@ -493,6 +493,6 @@ def _words(reason: Exception) -> str:
 
 
 def _is_final(error: ssl.SSLError) -> bool:
-    """Whether the next try fails as well: one of the two does not trust the other's certificate, or no TLS is spoken there."""
+    """Whether a retry is useless: one side distrusts the other's certificate, or the server speaks no TLS."""
     reason = error.reason or ""
     return isinstance(error, ssl.SSLCertVerificationError) or reason == "WRONG_VERSION_NUMBER" or reason.endswith(_FINAL_ALERTS)

@@ -1,7 +1,4 @@
-"""The database behind a URL.
-
-Knows what only a server can be asked for.  Does not know how.
-"""
+"""The database behind a URL."""
 
 import os
 import ssl
@@ -32,7 +29,7 @@ CONNECT_TIMEOUT_MS = 3_000
 
 
 class RemoteDatabase(Database):
-    """Topics and partitions that a server holds."""
+    """Topics and partitions of a server."""
 
     def __init__(self, session: RemoteSession) -> None:
         super().__init__(session)
@@ -58,7 +55,7 @@ class RemoteDatabase(Database):
     def security(self) -> SecurityAdmin:
         return SecurityAdmin(SubmittedCredentialStore(self._remote), self._remote.connections.open_url)
 
-    def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server tells only when it is done
+    def verify(self, progress: Progress | None = None) -> Report:  # noqa: ARG002 -- the server reports no progress
         return self._remote.verify()
 
     def snapshot(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
@@ -100,10 +97,10 @@ def open_urls(
     connect_timeout_ms: int | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Database:
-    """See ``logdb.open``; asks a server whether it is there, and knows whoever asks.
+    """See ``logdb.open``; checks that a server answers, and accepts the credentials.
 
-    Where neither ``user`` nor ``token`` is given, nor the URL has a user, the variables LOGDB_TOKEN, or LOGDB_USER and
-    LOGDB_PASSWORD, say who to be.
+    Without ``user``, ``token`` and a user in the URL, the credentials are those of the variables LOGDB_TOKEN, or LOGDB_USER and
+    LOGDB_PASSWORD.
     """
     if timeout_ms < 1:
         raise ValueError(f"timeout_ms={timeout_ms}: allowed is 1 or more")
@@ -113,7 +110,7 @@ def open_urls(
         raise ValueError(f"connect_timeout_ms={connect_timeout_ms}: allowed is 1 or more")
     given = password
     if user is None and token is None:
-        user, password, token = _whoever(urls[0], password)
+        user, password, token = _credentials(urls[0], password)
     if user is not None and token is not None:
         raise ValueError("user and token are both given: who to be is said by one of them")
     if user is None and given is not None:
@@ -130,10 +127,10 @@ def open_urls(
 
 
 def _context(ca_file: StrPath | None, cert_file: StrPath | None, key_file: StrPath | None) -> ssl.SSLContext | None:
-    """Whom to trust and what to show, where anything is said of it.
+    """The TLS context; None without settings.
 
     Raises:
-        InvalidCertificate: A file is not there, or not what it should be.
+        InvalidCertificate: A file is missing or invalid.
     """
     if ca_file is None and cert_file is None:
         return None
@@ -143,13 +140,13 @@ def _context(ca_file: StrPath | None, cert_file: StrPath | None, key_file: StrPa
         if cert_file is not None:
             at = cert_file
             context.load_cert_chain(cert_file, key_file)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         raise InvalidCertificate(os.fspath(at or ""), error.strerror or str(error)) from error
     return context
 
 
-def _whoever(url: str, password: str | None) -> tuple[str | None, str | None, str | None]:
-    """User, password and token by what a URL holds, or the environment."""
+def _credentials(url: str, password: str | None) -> tuple[str | None, str | None, str | None]:
+    """User, password and token, from the URL or the environment."""
     user, secret = credentials_of(url)
     if user is not None:
         return user, password or secret, None

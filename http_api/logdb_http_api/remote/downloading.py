@@ -1,8 +1,6 @@
-"""A backup from a server into a file here, and a snapshot out of that.
+"""Downloads a backup from a server to a local file, in pieces; a snapshot is made from a backup.
 
-Knows pieces and how they are put together.  Does not know what is in a backup.
-
-A piece that does not come is asked for again, so a connection that breaks costs no more than one.
+A piece that fails is requested again, so a broken connection costs one piece.
 """
 
 import os
@@ -30,7 +28,7 @@ _MAKING_MS = 86_400_000
 
 
 def backup(connections: "Connections", io: IO, path: str, progress: Progress | None, base: str | None = None) -> Copied:
-    """Have a backup made, and download it to the new file ``path``; see ``Database.backup``."""
+    """Request a backup, and download it to the new file ``path``; see ``Database.backup``."""
     path = os.path.abspath(path)
     if exists(io, path):
         raise TargetNotEmpty(path)
@@ -55,7 +53,7 @@ def _outline(io: IO, base: str) -> bytes:
 
 
 def _download(connections: "Connections", file: File, path: str, offer: Offer, progress: Progress | None) -> None:
-    """All pieces, each asked for while the one before it is written."""
+    """Download all pieces; each is requested while the one before it is written."""
     size_bytes = offer.copied.written_bytes
     exchange = _piece(connections, offer, 0)
     for start in range(0, size_bytes, _PIECE_SIZE_BYTES):
@@ -77,14 +75,14 @@ def _piece(connections: "Connections", offer: Offer, start: int) -> Exchange:
 
 
 def snapshot(connections: "Connections", io: IO, path: str, progress: Progress | None) -> Copied:
-    """Make a snapshot in the directory ``path`` of a backup; see ``Database.snapshot``."""
+    """Create a snapshot in the directory ``path`` from a backup; see ``Database.snapshot``."""
     from logdb.store.copy.restore import restore  # few programs need it
 
     path = os.path.abspath(path)
     check_empty(io, path)
     beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}-", dir=os.path.dirname(path))
     if not connections.private:
-        os.chmod(beside, 0o755)  # noqa: S103 -- the snapshot is as closed as what it is made from
+        os.chmod(beside, 0o755)  # noqa: S103 -- the snapshot is as private as its source
     try:
         file, directory = os.path.join(beside, "backup"), os.path.join(beside, "restored")
         written_bytes = backup(connections, io, file, progress).written_bytes

@@ -1,8 +1,8 @@
-"""Where partitions begin and end, asked of a server for many of them at once.
+"""Start and end offsets of partitions, requested from a server for many partitions at once.
 
-Knows that whoever asks for the end of one partition asks for those of others next: a consumer with a hundred partitions, a
-table.  What an answer says of the others is good for one look each, by the same thread, within moments, and not once
-this session has appended.  Does not know records.
+A thread that asks for the end of one partition asks for those of others next: a consumer with a hundred partitions, a table.  So one
+request asks for all of them.  The offsets of the others serve one read each, by the same thread, within moments, and only until this
+session appends.
 
 Threading: any number of threads; each has answers of its own.
 """
@@ -29,10 +29,10 @@ _HEADERS = {"Content-Type": "application/json"}
 
 
 class _Known(threading.local):
-    """What a thread was told, and what it asks for."""
+    """The offsets that a thread has received, and the partitions that it asks for."""
 
     def __init__(self) -> None:
-        self.interest: dict[TopicPartition, float] = {}  # when it was last asked for
+        self.interest: dict[TopicPartition, float] = {}  # when each partition was last asked for
         self.ends: dict[TopicPartition, PartitionState] = {}
         self.starts: dict[TopicPartition, PartitionState] = {}
         self.isolation_level = ""
@@ -40,28 +40,28 @@ class _Known(threading.local):
 
 
 class EndOffsets:
-    """Of all partitions that a session looks at."""
+    """The offsets of all partitions that a session reads."""
 
     def __init__(self, connections: "Connections", describe: Callable[[str], TopicInfo]) -> None:
-        """Know nothing yet.
+        """Begin without offsets.
 
         Args:
-            describe: Describes a topic, or raises why it cannot.
+            describe: Returns the description of a topic, or raises.
         """
         self._connections, self._describe = connections, describe
         self._known = _Known()
         self._generation = 0
 
     def appended(self) -> None:
-        """What was told so far is old."""
+        """Forget all offsets: this session has appended."""
         self._generation += 1
 
     def expect(self, partition: TopicPartition) -> None:
-        """This thread is about to ask for that one."""
+        """This thread will ask for the partition soon."""
         self._known.interest[partition] = time.monotonic()
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """One partition, as it is now."""
+        """The state of one partition now."""
         return self._found(partition, self._look({partition: 0}, 0, "read_uncommitted"))
 
     def readable_end_offset(self, partition: TopicPartition, isolation_level: IsolationLevel) -> int:
@@ -76,7 +76,7 @@ class EndOffsets:
         return (state or self._found(partition, {partition: None})).readable_end_offset
 
     def start_offset(self, partition: TopicPartition) -> int:
-        """The first offset there is."""
+        """The log start offset."""
         known = self._known
         state = known.starts.pop(partition, None) if self._are_good(known, time.monotonic()) else None
         return (state or self.state(partition)).start_offset
@@ -101,7 +101,7 @@ class EndOffsets:
                 return False
 
     def ends(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> dict[TopicPartition, int]:
-        """Where partitions end, once one of them ends behind its position, or the time is over; those that are gone are left out."""
+        """The ends of partitions, once one has records at its position, or after the timeout; deleted partitions are left out."""
         states = self._look(positions, timeout_ms, "read_uncommitted")
         return {partition: state.readable_end_offset for partition, state in states.items() if state is not None}
 
@@ -109,7 +109,7 @@ class EndOffsets:
         return now < known.until and known.generation == self._generation
 
     def _interesting(self, known: _Known, now: float) -> Sequence[TopicPartition]:
-        """What else this thread is about to ask for."""
+        """The other partitions that this thread will ask for soon."""
         known.interest = {partition: at for partition, at in known.interest.items() if now - at < _INTEREST_S}
         return list(known.interest)[-_INTEREST_COUNT_MAX:]
 
@@ -128,11 +128,11 @@ class EndOffsets:
         return dict(zip(positions, states, strict=False))
 
     def _found(self, partition: TopicPartition, states: Mapping[TopicPartition, PartitionState | None]) -> PartitionState:
-        """The state of a partition; where the server knows of none, what is wrong with it is raised."""
+        """The state of a partition; raises if the server has none."""
         state = states.get(partition)
         if state is not None:
             return state
         count = self._describe(partition.topic).partition_count
         if partition.partition >= count:
             raise UnknownPartition(*partition, count)
-        raise UnknownTopic(partition.topic)  # it was made anew this moment
+        raise UnknownTopic(partition.topic)  # it was created again at this moment

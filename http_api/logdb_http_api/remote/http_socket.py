@@ -1,7 +1,6 @@
-"""HTTP/1.1 on one socket, a client's side: a request goes out, its answer comes in.
+"""The client's side of HTTP/1.1 on one socket: a request goes out, its answer comes in, within bounds.
 
-Knows bytes and bounds.  Does not know addresses, what is asked, nor what may be asked again.  The standard library's client does the
-same in several times the time, most of which goes into headers.
+The standard library's client takes several times as long, mostly for headers.
 
 Source: RFC 9112.
 """
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 
 _HEAD_BYTES_MAX, _HEADER_COUNT_MAX = 64 << 10, 100
 _PIECE_BYTES, _HEAD_PIECE_BYTES = 1 << 20, 4 << 10
-_BELIEVED_BYTES_MAX = 8 << 20  # of a length that memory is taken for before the bytes have come
-_SMALL_BYTES = 16 << 10  # of a body that is copied rather than sent by itself
+_BELIEVED_BYTES_MAX = 8 << 20  # the most memory that is taken for an announced length before the bytes have come
+_SMALL_BYTES = 16 << 10  # a body up to this size is copied behind the headers; a larger one is sent by itself
 _END = b"\r\n\r\n"
 _STATUS = re.compile(r"HTTP/1\.(?P<minor>[01]) (?P<status>[1-5][0-9][0-9])(?: .*)?")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -25,18 +24,18 @@ _UNPRINTABLE_VALUE = re.compile(r"[^ -~\x80-\xff]")
 
 
 class Broken(ConnectionError):
-    """What came is no answer of HTTP, or ends too soon."""
+    """The bytes are no answer of HTTP, or end too soon."""
 
 
 class TooLong(Exception):
-    """An answer has more bytes than are taken; says how many, if it said so."""
+    """An answer has more bytes than the bound."""
 
 
 class Head(NamedTuple):
     """The begin of an answer.
 
-    ``headers``: by names in lower case; several of a name are joined with commas.  ``length``: bytes of the body, None: its end will
-    tell.
+    ``headers``: by names in lower case; several of a name are joined with commas.  ``length``: bytes of the body; None: it ends with
+    the connection, or in chunks.
     """
 
     status: int
@@ -52,13 +51,13 @@ class HttpSocket:
     """
 
     def __init__(self, sock: socket.socket, headers: Mapping[str, str]) -> None:
-        """For a socket that is connected, and is this object's from now on.
+        """Take over a connected socket.
 
         Args:
-            headers: Of all requests.
+            headers: Sent with every request.
 
         Raises:
-            ValueError: One of them would break the line.
+            ValueError: A header has a line break.
         """
         self._sock, self._headers, self._came = sock, _lines(headers), bytearray()
         self.lasts = True
@@ -66,11 +65,11 @@ class HttpSocket:
     # ------------------------------------------------------------ out
 
     def send(self, method: str, target: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
-        """Send a request; ``body``: uint8[n], None where there is none.
+        """Send a request; ``body``: uint8[n], or None.
 
         Raises:
-            ValueError: Target or headers would break the line.
-            OSError: It could not be sent.
+            ValueError: Target or headers have a line break.
+            OSError: The request could not be sent.
         """
         if _UNPRINTABLE.search(target):
             raise ValueError(f"{target!r} cannot be asked for")
@@ -88,13 +87,13 @@ class HttpSocket:
     # ------------------------------------------------------------ in
 
     def head(self, on_waiting: Callable[[], object]) -> Head:
-        """Wait for the begin of the answer.
+        """Wait for status and headers of the answer.
 
         Args:
-            on_waiting: Called when the server says (102) that the answer takes a while.
+            on_waiting: Called when the server reports (102) that the answer takes a while.
 
         Raises:
-            Broken, OSError: as they say.
+            Broken, OSError: The answer is invalid, or the connection broke.
         """
         while True:
             first, *lines = self._head_lines()
@@ -128,14 +127,14 @@ class HttpSocket:
         self._came += piece
 
     def body(self, head: Head, size_bytes_max: int, into: bytearray | None) -> bytes | memoryview:
-        """The whole body of the answer that begins so.
+        """The whole body of the answer with this head.
 
         Args:
-            into: Where it goes if its length is known and it fits, and it is no error; what is returned is then a view of it.
+            into: Receives the body of a success if its length is known and it fits; the result is then a view of it.
 
         Raises:
-            TooLong: It has more than ``size_bytes_max``.
-            Broken, OSError: as they say.
+            TooLong: The body has more than ``size_bytes_max`` bytes.
+            Broken, OSError: The answer is invalid, or the connection broke.
         """
         length = head.length
         if length is None:
@@ -167,7 +166,7 @@ class HttpSocket:
         return body
 
     def _rest(self, size_bytes_max: int) -> bytes:
-        """Up to where the connection ends."""
+        """The bytes until the connection ends."""
         while len(self._came) <= size_bytes_max:
             piece = self._sock.recv(_PIECE_BYTES)
             if not piece:
@@ -207,14 +206,14 @@ class HttpSocket:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes came that belong to no answer."""
+        """Whether unread bytes have come."""
         return bool(self._came)
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def cut(self) -> None:
-        """Wake whoever waits for bytes: none will come."""
+        """Wake the thread that waits for bytes: none come."""
         self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -241,7 +240,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
 
 
 def _length(status: int, headers: Mapping[str, str]) -> int | None:
-    """How long the body is; None: its end will tell."""
+    """The length of the body; None: unknown before its end."""
     if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         return 0
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")

@@ -1,8 +1,6 @@
-"""One partition's log behind a URL.
+"""One partition's log behind a URL: its methods become requests.
 
-Knows how what is asked of a log becomes requests.  Does not know segments: the server does.
-
-Threading: any number of threads; appends of one session go out one after the other, so that their sequences do.
+Threading: any number of threads; appends of one session are sent one after the other, in the order of their sequences.
 """
 
 import threading
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from logdb_http_api.remote.session import RemoteSession
 
 _WAIT_MS_MAX = 10_000
-_STOP_LOOK_MS = 100  # how often it is looked whether to stop, while waiting
+_STOP_LOOK_MS = 100  # how often a wait checks ``stop``
 
 
 class RemoteLog:
@@ -62,11 +60,11 @@ class RemoteLog:
         return f"<RemoteLog {self.topic}-{self.partition} at {self._session.connections.urls[0]}>"
 
     def configure(self, info: TopicInfo) -> None:
-        """Take what the topic takes from now on."""
+        """Use the topic's configs from now on."""
         self._config = LogConfig.of(info.config, "interval")
         self._builder.configure(self._config)
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ ends and states
 
     @property
     def start_offset(self) -> int:
@@ -158,11 +156,11 @@ class RemoteLog:
         expected_offset: int | None = None,
         durability: str | None = None,
     ) -> range:
-        """As ``PartitionLog.append_many``.  What is over two batches goes out in several requests.
+        """As ``PartitionLog.append_many``.  More than two batches are sent in several requests.
 
         Raises:
-            UnexpectedOffset: Also where another session appended between two of them; ``offsets`` says what of the call
-                was appended before.
+            UnexpectedOffset: Also if another session appended between two requests; ``offsets`` are those that the call
+                appended before.
         """
 
         def build() -> None:
@@ -171,12 +169,12 @@ class RemoteLog:
         return self._upload(build, expected_offset, durability)
 
     def _upload(self, build: Callable[[], None], expected_offset: int | None, durability: str | None) -> range:
-        """Have records built, and what is built sent."""
+        """Build records, and send their batches."""
         level = _level(durability)
         if expected_offset is not None and not isinstance(expected_offset, int):
             raise wrong_type("expected_offset", expected_offset, (int,))
         self._check()
-        self._session.check_open()  # before the lock: a forked child has it as it was, held by a thread that is not there
+        self._session.check_open()  # before the lock: in a forked child a thread of the parent may hold it
         with self._turn:
             upload = Upload(
                 self._session.connections,
@@ -197,7 +195,7 @@ class RemoteLog:
                 if isinstance(error, LogdbError):
                     upload.note(error)
                 if isinstance(error, RecordTooLarge | InvalidRecord | InvalidTimestamp):
-                    self.configure(self._session.describe_topic(self.topic))  # perhaps the topic takes it by now
+                    self.configure(self._session.describe_topic(self.topic))  # the topic's configs may have changed
                 if isinstance(error, OF_THE_CALL):
                     raise error.with_traceback(None) from error.__cause__
                 raise
@@ -206,7 +204,7 @@ class RemoteLog:
 
     @checked_call
     def append_batches(self, batches: Buffer, *, expected_offset: int | None = None, durability: str | None = None) -> range:
-        """As ``PartitionLog.append_batches``; batches without a producer are not sent again where the connection breaks."""
+        """As ``PartitionLog.append_batches``; batches without a producer are not sent again if the connection breaks."""
         return self._session.produce(self.topic, self.partition, batches, durability=_level(durability), expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
@@ -230,7 +228,7 @@ class RemoteLog:
     def _fetch(
         self, offset: int, size_bytes_max: int, isolation_level: IsolationLevel, leader_epoch: int | None = None
     ) -> tuple[Source, Chunk]:
-        """Where to read, and the first chunk of it."""
+        """The source of a read, and its first chunk."""
         self._check()
         if not 0 <= offset <= OFFSET_MAX:
             state = self._state()
@@ -277,12 +275,12 @@ class RemoteLog:
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, end_offset)  # past what is never handed out
+            offset = max(offset, end_offset)  # past offsets without records
             if not self._wait_for(offset, timeout_ms, stop, isolation_level):
                 return
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, isolation_level: IsolationLevel) -> bool:
-        """Wait until there is something at ``offset``; False if that did not come in time."""
+        """Wait until a record is at ``offset``; False after the timeout."""
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         while stop is None or not stop.is_set():
             left_ms = _WAIT_MS_MAX if until is None else int((until - time.monotonic()) * 1000)
@@ -301,7 +299,7 @@ class RemoteLog:
 
 
 def _level(durability: str | None) -> Durability | None:
-    """Raises ValueError for a level that there is not."""
+    """The level; raises ValueError for an unknown one."""
     if durability is None:
         return None
     for known in DURABILITY_LEVELS:

@@ -1,7 +1,6 @@
-"""Record batches of one partition out of a server, chunk by chunk; the next one is on its way while one comes and is decoded.
+"""Fetches record batches of one partition from a server, chunk by chunk; the next chunk is requested while one is received and decoded.
 
-Knows what an answer to a fetch says, and that all of it may be wrong: batches are checked as those on a disk are.
-Does not know records.
+Every part of an answer may be wrong: batches are checked as those on a disk are.
 
 Threading: one thread at a time for one iteration.
 """
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
     from logdb_http_api.remote.answers import Answer
     from logdb_http_api.remote.connection import Connections
 
-FIRST_SIZE_BYTES = 64 << 10  # of a read that may want no more than a record
+FIRST_SIZE_BYTES = 64 << 10  # of a read that may end after one record
 SIZE_BYTES = 1 << 20
-_MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may be larger by a batch
-ANSWER_SIZE_BYTES_MAX = 2**31 - 1  # one batch comes whole, however large
-DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
+_MEMORY_SIZE_BYTES = 2 * SIZE_BYTES  # an answer may exceed the soft limit by a batch
+ANSWER_SIZE_BYTES_MAX = 2**31 - 1  # a batch of any size comes whole
+DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
 
 
 class Chunk(NamedTuple):
-    """Some batches, checked, the offset to go on from, and where reading ends."""
+    """Checked batches, the offset to go on from, and the end of reading."""
 
     batches: memoryview
     next_offset: int
@@ -36,18 +35,18 @@ class Chunk(NamedTuple):
 
 
 class Source:
-    """The batches of one partition at a server."""
+    """The batches of one partition of a server."""
 
     def __init__(self, connections: "Connections", path: str, isolation_level: IsolationLevel, decompressed_size_bytes_max: int) -> None:
         self._connections, self._path = connections, path
         self._committed, self._decompressed_size_bytes_max = is_committed(isolation_level), decompressed_size_bytes_max
 
     def fetch(self, offset: int, size_bytes_max: int, *, leader_epoch: int | None = None) -> Chunk:
-        """Whole batches from the one that holds ``offset``; none only where reading ends there, or all were aborted.
+        """Whole batches from the one that holds ``offset``; none if reading ends there, or all were aborted.
 
         Raises:
-            InvalidAnswer: What came is not that.
-            whatever the server refuses it with.
+            InvalidAnswer: The answer is not one to this fetch.
+            LogdbError: The server's refusal.
         """
         return self._checked(self._begin(offset, size_bytes_max, leader_epoch=leader_epoch).answer(), offset)
 
@@ -55,7 +54,7 @@ class Source:
         """Batches, uncompressed, from those of ``first`` on to ``end_offset``; each is borrowed until the next."""
         yield from self._uncompressed(first)
         offset = first.next_offset
-        if offset >= end_offset:  # whoever wanted only a record is content with this
+        if offset >= end_offset:  # a read of one record ends here
             return
         if self._connections.ahead.acquire(blocking=False):
             try:
@@ -70,7 +69,7 @@ class Source:
             del chunk
 
     def _ahead(self, offset: int, end_offset: int) -> Iterator[Buffer]:
-        """As ``chunks``; a chunk is asked for as soon as it is told where it begins, before the one that ends there has come."""
+        """As ``chunks``; a chunk is requested once its first offset is announced, before the chunk below it has come."""
         memory = bytearray(_MEMORY_SIZE_BYTES)
         exchange, following = self._begin(offset, SIZE_BYTES, memory), None
         try:
@@ -83,7 +82,7 @@ class Source:
                 offset = chunk.next_offset
                 if offset >= end_offset:
                     return
-                if following is not None and offset != next_offset:  # the answer broke off, and the second one was another
+                if following is not None and offset != next_offset:  # the answer broke off, and its retry has another end
                     following.abandon()
                     following = None
                 exchange, following = following or self._begin(offset, SIZE_BYTES, memory), None
@@ -93,7 +92,7 @@ class Source:
                 following.abandon()
 
     def _announced(self, exchange: Exchange) -> int:
-        """Where the chunk ends that is about to come; 0: nobody knows yet."""
+        """The announced end of the coming chunk; 0: unknown yet."""
         begun = exchange.begun()
         return 0 if begun is None else begun.number("Logdb-Next-Offset")
 
@@ -118,11 +117,11 @@ class Source:
             if chunk.batches:
                 yield chunk.batches
             return
-        for batch in split(chunk.batches, 1):  # one at a time: the bound is a batch's
+        for batch in split(chunk.batches, 1):  # one at a time: the bound is that of a batch
             yield convert.decompress_batches(batch, self._decompressed_size_bytes_max)
 
     def _checked(self, answer: "Answer", offset: int) -> Chunk:
-        """What an answer to a fetch from ``offset`` says, once its batches are found to be good and the right ones."""
+        """The chunk of an answer to a fetch from ``offset``; raises unless its batches are valid and the expected ones."""
         next_offset, end_offset = answer.number("Logdb-Next-Offset"), answer.number("Logdb-Readable-End-Offset")
         batches = memoryview(answer.body)
         if next_offset < offset or (next_offset == offset) != (offset >= end_offset):
@@ -138,7 +137,7 @@ class Source:
         return Chunk(batches, next_offset, end_offset, scanner.codecs)
 
     def _are_wanted(self, first: Header | None, end_offset: int, offset: int, next_offset: int) -> bool:
-        """Whether batches that end at ``end_offset`` are those of [``offset``, ``next_offset``), but for aborted ones."""
+        """Whether batches that end at ``end_offset`` are those of [``offset``, ``next_offset``) without aborted ones."""
         if first is None:
             return self._committed or offset == next_offset
         if first.base_offset < 0:

@@ -1,7 +1,7 @@
 """A session behind a URL: ``submit`` is an exchange with the server.
 
-A request is encoded and sent as it is (``requests.coding``); here is what a client keeps of answers, how long it waits for one, and what
-an error means that comes at the second try.
+A request is encoded and sent as it is (``requests.coding``).  This module has the cached answers, the timeouts, and the meaning of an
+error at a second try.
 """
 
 import operator
@@ -48,11 +48,11 @@ from logdb_http_api.remote.writing import Appended
 A = TypeVar("A")
 
 _JSON = {"Content-Type": "application/json"}
-_INFO_GOOD_S = 1.0  # how long it is believed what is known of a topic
-_ANSWER_WAIT_S = 2.0  # for a group's answer, or word that it waits for other members
-_LONG_MS = 3_600_000  # what a call may take that works through a whole topic
+_INFO_GOOD_S = 1.0  # how long the description of a topic is cached
+_ANSWER_WAIT_S = 2.0  # for a group's answer, or the report that it waits for other members
+_LONG_MS = 3_600_000  # the time for a request that works through a whole topic
 
-# What a request that is tried again fails with if the first try was carried out.
+# The error of a repeated request whose first try was carried out.
 _DONE_BEFORE: Mapping[type[Request[Any]], type[LogdbError]] = {
     topics.DeleteTopic: UnknownTopic,
     groups.DeleteGroup: UnknownGroup,
@@ -78,8 +78,8 @@ class RemoteSession(Session):
         self.ends = EndOffsets(connections, self.describe_topic)
         self.watching = Watching(self.ends)
         self._logs: dict[TopicPartition, RemoteLog] = {}
-        self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and until when to believe that
-        self._commits = Pool(1, "logdb-commit")  # one: none overtakes another
+        self._infos: dict[str, tuple[TopicInfo, float]] = {}  # a topic, and when the entry expires
+        self._commits = Pool(1, "logdb-commit")  # one thread keeps their order
 
     @property
     def closed(self) -> bool:
@@ -90,11 +90,11 @@ class RemoteSession(Session):
         self.watching.close()
         self._commits.shutdown(wait=False)
 
-    def check_open(self, *, writable: bool = False) -> None:  # noqa: ARG002 -- what may be written, the server says
+    def check_open(self, *, writable: bool = False) -> None:  # noqa: ARG002 -- the server refuses writes
         self.connections.check_open()
 
     def submit(self, request: Request[A]) -> A:
-        """Let the server carry a request out."""
+        """Let the server carry out a request."""
         self.check_open()
         answer: Any
         if request.local:
@@ -115,8 +115,8 @@ class RemoteSession(Session):
         """The server's answer.
 
         Args:
-            patience_ms: How long it may take, beside the time of a request.
-            on_waiting: Called when the server says that its answer waits for others.
+            patience_ms: Added to the time that a request may take.
+            on_waiting: Called when the server reports that its answer waits for other members.
         """
         body, safe = coding.encode(request), request.is_repeatable
         path = PATH + request.method
@@ -130,7 +130,7 @@ class RemoteSession(Session):
         return answer.decoded(request.answer)
 
     def _in_thread(self, request: Request[Any], patience_ms: int) -> "Future[Any]":
-        """A request that waits for other members, each in a thread of its own: one may wait for what another brings."""
+        """Send a request that waits for other members, in a thread of its own: it may wait for another request."""
         future: Future[Any] = Future()
         told = threading.Event()
         future.add_done_callback(lambda _: told.set())
@@ -138,11 +138,11 @@ class RemoteSession(Session):
         def run() -> None:
             try:
                 future.set_result(self._asked(request, patience_ms, told.set))
-            except BaseException as error:  # noqa: BLE001 -- whatever it is, it is the future's
+            except BaseException as error:  # noqa: BLE001 -- the future raises it
                 future.set_exception(error)
 
         started(f"logdb-{request.method}", run)
-        told.wait(_ANSWER_WAIT_S)  # as in a process, what needs no other member is done when this returns
+        told.wait(_ANSWER_WAIT_S)  # as in a local session, a request that needs no other member is done when this returns
         return future
 
     # ------------------------------------------------------------ topics
@@ -150,7 +150,7 @@ class RemoteSession(Session):
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, if_not_exists: bool = False
     ) -> TopicInfo:
-        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # none of them, but what the server was told
+        config = {**dict.fromkeys(SERVED_TOPIC_DEFAULTS), **(config or {})}  # None: the server's options apply instead
         info = super().create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists)
         self._learn(info)
         return info
@@ -165,7 +165,7 @@ class RemoteSession(Session):
         self._forget(name)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        if before_offset == -1:  # told to the server as an offset: a second try deletes no more than the first
+        if before_offset == -1:  # sent as an offset: a second try deletes no more than the first
             before_offset = self.log(topic, partition).end_offset
         start_offset = super().delete_records(topic, partition, before_offset)
         self.ends.appended()
@@ -180,7 +180,7 @@ class RemoteSession(Session):
         return self._info(topic).partition_count
 
     def _info(self, topic: str) -> TopicInfo:
-        """The topic as it is now, or was a moment ago."""
+        """The description of a topic, at most a moment old."""
         if not isinstance(topic, str):
             raise wrong_type("topic", topic, (str,))
         self.check_open()
@@ -195,7 +195,7 @@ class RemoteSession(Session):
         return info
 
     def _learn(self, info: TopicInfo) -> None:
-        """This is a topic as it is now."""
+        """Cache the description of a topic."""
         before, _ = self._infos.get(info.name, (None, 0.0))
         if before is not None and before.topic_id != info.topic_id:
             self._forget(info.name)
@@ -211,7 +211,7 @@ class RemoteSession(Session):
             info = self._info(topic)
             if not 0 <= partition < info.partition_count:
                 self._infos.pop(topic)
-                info = self._info(topic)  # perhaps some were added
+                info = self._info(topic)  # partitions may have been added
             if not 0 <= partition < info.partition_count:
                 raise UnknownPartition(topic, partition, info.partition_count)
             log = self._logs.setdefault(where, RemoteLog(self, topic, where.partition, info, self._batch_size))
@@ -224,7 +224,7 @@ class RemoteSession(Session):
         return [log for where, log in list(self._logs.items()) if where.topic == topic]
 
     def _forget(self, topic: str) -> None:
-        """It was deleted, and its logs with it; there may be another of its name."""
+        """Forget a deleted topic and its logs; another may have its name."""
         self._infos.pop(topic, None)
         for log in self._logs_of(topic):
             log.gone = True
@@ -277,7 +277,7 @@ class RemoteSession(Session):
         path = f"/logdb/v1/topics/{quote(topic, safe='')}/partitions/{partition}/batches"
         path = f"{path}?{urlencode({name: value for name, value in query.items() if value is not None})}"
         head = codec.header(batches)[1] if memoryview(batches) else None
-        safe = head is None or head.producer_id >= 0  # the log tells a producer's batches when they come again
+        safe = head is None or head.producer_id >= 0  # the log recognizes repeated batches of a producer
         said: Appended = self.connections.request("POST", path, batches, {"Content-Type": BATCHES}, safe=safe).decoded(Appended)
         self.ends.appended()
         return range(said.base_offset, said.next_offset)

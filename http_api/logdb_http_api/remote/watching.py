@@ -1,8 +1,6 @@
-"""Telling those who wait that partitions at a server have grown.
+"""Signals that partitions of a server have grown, by long polls.
 
-Knows events and long polls.  Does not know who waits, nor for what.
-
-Threading: any number of threads watch; one, which lives as long as somebody does, asks the server.
+Threading: any number of threads watch; one thread, which lives while there are watchers, polls the server.
 """
 
 import threading
@@ -15,12 +13,12 @@ from logdb.threads import renewed, started
 if TYPE_CHECKING:
     from logdb_http_api.remote.end_offsets import EndOffsets
 
-_POLL_MS = 250  # until those who came meanwhile are counted in
-_IDLE_S = 2.0  # a thread that ends with each look would cost more than it waits
+_POLL_MS = 250  # until watchers that came meanwhile are included
+_IDLE_S = 2.0  # a new thread for each poll would cost more than an idle one
 
 
 class Watching:
-    """The events of one session."""
+    """The signals of one session."""
 
     def __init__(self, ends: "EndOffsets") -> None:
         self._ends = ends
@@ -38,7 +36,7 @@ class Watching:
             self._changed.notify()
 
     def unwatch(self, partition: TopicPartition, grown: Signal) -> None:
-        """Take one ``watch`` back."""
+        """Undo one ``watch``."""
         with self._changed:
             left = [event for event in self._events.get(partition, ()) if event is not grown]
             if left:
@@ -47,7 +45,7 @@ class Watching:
                 self._events.pop(partition, None)
 
     def close(self) -> None:
-        """Wake all; there will be nothing more."""
+        """Set all signals, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -74,7 +72,7 @@ class Watching:
                 positions = {partition: known.get(partition, 0) for partition in watched}
                 ends = self._ends.ends(positions, 0 if new else _POLL_MS)
             except LogdbError:
-                self._set(watched)  # whoever looks is told what is wrong
+                self._set(watched)  # their next request gets the error
                 with self._changed:
                     self._changed.wait(_POLL_MS / 1000)
                 continue
@@ -82,7 +80,7 @@ class Watching:
             known = ends
 
     def _is_wanted(self) -> bool:
-        """Whether to go on; waits a while for somebody to come."""
+        """Whether to go on polling; waits a while for watchers."""
         with self._changed:
             if not self._events and not self._closed:
                 self._changed.wait(_IDLE_S)

@@ -1,9 +1,7 @@
-"""Records on their way into one partition at a server, each batch stamped so that a try again writes nothing twice.
+"""Appends to one partition of a server.  Each batch has a producer's sequence, so that a retry appends no record twice.
 
-Knows how records become batches, and requests of them.  Does not know where they lie when they are written.
-
-The log remembers the last five batches of a producer, so no more are under way, in two requests.  What it answered with
-an error that leaves open whether the batches are in the log ends the producer: the next one's sequences begin at 0 again.
+The log remembers the last five batches of a producer, so at most five are in flight, in two requests.  After an error that leaves open
+whether the batches are in the log, the producer is given up: the sequences of the next one begin at 0.
 """
 
 import re
@@ -22,14 +20,14 @@ from logdb_http_api.remote.connection import Connections, Exchange
 _REQUESTS_MAX = 2
 REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX
 _MEMORY_COUNT = _REQUESTS_MAX + 1
-_FOLLOWED_BYTES_MIN = 256 << 10  # what is smaller could come to the server together with the next, which is slower for both (``express``)
+_FOLLOWED_BYTES_MIN = 256 << 10  # a smaller request may reach the server together with the next, which is slower for both (``express``)
 _SEQUENCE_MASK = 2**31 - 1
 _HEADERS = {"Content-Type": BATCHES}
-_ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # to the letter, as our server writes it
+_ANSWER = re.compile(rb'\{"base_offset":([0-9]{1,18}),"next_offset":([0-9]{1,18})\}')  # exactly as logdb's server writes it
 
 
 class Appended(NamedTuple):
-    """The answer to batches: the offsets that they were given."""
+    """The answer to batches: their offsets."""
 
     base_offset: int
     next_offset: int
@@ -44,39 +42,39 @@ class Identity:
         self._sequence = 0
 
     def stamp(self, batches: memoryview, under_way_count: int) -> None:
-        """Make them the producer's next after the records that are under way; each counts once ``advance`` is called."""
+        """Give batches the sequences behind the records in flight; ``advance`` confirms them."""
         if self._producer is None:
             self._producer, self._sequence = self._make(), 0
         sequence = self._sequence + under_way_count & _SEQUENCE_MASK
         convert.stamp_producer(batches, self._producer, sequence, transactional=False)
 
     def advance(self, record_count: int) -> None:
-        """The log has taken them."""
+        """The log has appended them."""
         self._sequence = self._sequence + record_count & _SEQUENCE_MASK
 
     def end(self) -> None:
-        """Nobody knows what the log has: what comes next is another producer's."""
+        """Give up the producer: it is unknown which batches the log has; later batches have another producer."""
         self._producer = None
 
 
 class Memory:
-    """Where batches stay that are under way, for they may have to be sent again."""
+    """Copies of the batches in flight, which may have to be sent again."""
 
     def __init__(self) -> None:
         self._rooms = deque(bytearray() for _ in range(_MEMORY_COUNT))
 
     def copy(self, batches: memoryview) -> memoryview:
-        """A copy, which stays while two more are made."""
+        """A copy, valid until two more were made."""
         self._rooms.rotate()
         if len(self._rooms[0]) < len(batches):
-            self._rooms[0] = bytearray(len(batches))  # another one: an error that somebody keeps has a view of the one before
+            self._rooms[0] = bytearray(len(batches))  # a new one: the traceback of an error may have a view of the old one
         view = memoryview(self._rooms[0])[: len(batches)]
         view[:] = batches
         return view
 
 
 class UnderWay(NamedTuple):
-    """A request whose answer is still to come."""
+    """A request without an answer yet."""
 
     exchange: Exchange
     record_count: int
@@ -84,12 +82,12 @@ class UnderWay(NamedTuple):
 
 
 class Upload:
-    """The batches of one call: while the server works on some, the next ones are built, and sent behind them.
+    """The batches of one call: while the server appends some, the next ones are built, and sent behind them.
 
-    The first request is alone, for its answer says at which offsets the others have to come.
+    The first request is sent alone: its answer has the offset at which the others are expected.
 
     Attributes:
-        offsets: What was appended so far.
+        offsets: The offsets appended so far.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Upload:
         self.offsets: range | None = None
 
     def add(self, batches: memoryview, record_count: int) -> None:
-        """Send batches that were just built, in as many requests as it takes."""
+        """Send batches that were just built, in as many requests as needed."""
         for part, count in _parts(batches, record_count):
             copy = self._memory.copy(part)
             self._identity.stamp(copy, self._under_way_count)
@@ -122,11 +120,11 @@ class Upload:
 
     @property
     def _under_way_count(self) -> int:
-        """Of records."""
+        """The number of records in flight."""
         return sum(request.record_count for request in self._under_way)
 
     def _may_follow(self) -> bool:
-        """Whether a request may go out before what is under way is answered."""
+        """Whether a request may be sent before those in flight are answered."""
         last = self._under_way[-1]
         return self.offsets is not None and len(self._under_way) < _REQUESTS_MAX and len(last.body) >= _FOLLOWED_BYTES_MIN
 
@@ -135,7 +133,7 @@ class Upload:
         try:
             exchange = self._exchange(body, behind)
             self._under_way.append(UnderWay(exchange, record_count, body))
-        except BaseException:  # from outside (Ctrl-C): perhaps all of it was sent
+        except BaseException:  # from outside (Ctrl-C): all of it may have been sent
             self._identity.end()
             raise
 
@@ -148,16 +146,16 @@ class Upload:
         return Exchange(self._connections, "POST", path, body, _HEADERS, behind=behind)
 
     def finish(self) -> None:
-        """Wait until what was sent is acknowledged.
+        """Wait until all sent batches are acknowledged.
 
         Raises:
-            whatever the server refused it with.
+            LogdbError: The server's refusal.
         """
         while self._under_way:
             self._finish_one()
 
     def _finish_one(self) -> None:
-        exchange, record_count, body = self._under_way[0]  # it stays until it is known what became of it: see abandon
+        exchange, record_count, body = self._under_way[0]  # it stays until its result is known: see abandon
         try:
             try:
                 self._acknowledge(exchange, record_count)
@@ -166,7 +164,7 @@ class Upload:
                     raise
                 self._finish_apart(body)
         except UnexpectedOffset:
-            self._under_way.popleft()  # nothing of what was not acknowledged is in the log
+            self._under_way.popleft()  # the log has no unacknowledged batch of it
             raise
         self._under_way.popleft()
 
@@ -185,21 +183,21 @@ class Upload:
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)
 
     def note(self, error: LogdbError) -> None:
-        """Say in an error that ended the call what of it was appended before."""
+        """Add the offsets appended before to the error that ended the call."""
         vars(error).pop("offsets", None)
         if self.offsets is not None:
             vars(error)["offsets"] = self.offsets
             error.add_note(f"the first {len(self.offsets)} records of the call were appended: they have the offsets {self.offsets}")
 
     def abandon(self) -> None:
-        """The call has failed: wait for nothing more; nobody knows whether the log has what is under way."""
+        """The call has failed: drop the answers; it is unknown whether the log has the batches in flight."""
         while self._under_way:
             self._under_way.pop().exchange.abandon()
             self._identity.end()
 
 
 def _parts(batches: memoryview, record_count: int) -> Iterator[tuple[memoryview, int]]:
-    """Runs of as many batches as a request may have, and how many records each has."""
+    """Runs of batches, one for each request, and the number of records in each."""
     if record_count == 1:
         yield batches, 1
         return

@@ -23,10 +23,10 @@ from logdb.client.consumer.config import ConsumerConfig
 from logdb.client.consumer.consumer import Consumer
 from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
-from logdb_http_api.door.limits import Limits
-from logdb_http_api.door.request import owner_of
-from logdb_http_api.door.shares import Shares
-from logdb_http_api.errors import DRAINING, ApiError
+from logdb.serving.resources import owner_of
+from logdb.serving.shares import Shares
+from logdb_http_api.door.limits import HttpLimits
+from logdb_http_api.errors import DRAINING, REFUSALS, ApiError
 from logdb_http_api.v2.formats import Answer
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class Instance:
             await self._read(found, Deadline(timeout_ms), wake)
             await self._hold_back()
             return await finish()
-        except ApiError:
+        except REFUSALS:
             await self._give_back(found)
             raise
         except asyncio.CancelledError:
@@ -250,7 +250,7 @@ def not_found(which: str = "it") -> ApiError:
 class Instances:
     """All instances of a door.  Used on its loop."""
 
-    def __init__(self, limits: Limits, memory: Shares) -> None:
+    def __init__(self, limits: HttpLimits, memory: Shares) -> None:
         self._limits, self._memory = limits, memory
         self._all: dict[Id, Instance] = {}
         self._threads = Threads()

@@ -264,7 +264,7 @@ async def finished(request: Request, found: Answer) -> bytes:
     """Reserve the memory for the answer, for the time of the request.
 
     Raises:
-        ApiError: There is not enough; 503.
+        NoRoom: There is not enough.
     """
     body = found.body() if found.size_bytes < _OFF_LOOP_BYTES else await request.call(found.body)
     await request.take_memory(len(body))

@@ -27,6 +27,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.client.producer.partitioner import partition_for_key
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
 from logdb.requests.session import PartitionLog
+from logdb.serving.shares import NoRoom
 from logdb_http_api.door.json_stream import JsonStream
 from logdb_http_api.door.request import Request
 from logdb_http_api.door.routing import Routes
@@ -121,6 +122,8 @@ def _last_words(error: Exception) -> str:
     """The report on the error that ends a stream."""
     if isinstance(error, LogdbError):
         error = told(error)
+    if isinstance(error, NoRoom):
+        error = ApiError(503, 503, str(error))
     if not isinstance(error, ApiError):
         logger.error("a stream of records", exc_info=error)
         error = ApiError(500, 500, "internal error")

@@ -1,20 +1,17 @@
-"""What stands between doors and the broker: who somebody is, what they may do, what they did.
+"""Access control between doors and the broker: principals, ACLs, quotas, the audit log.
 
-Knows principals, ACLs, quotas, counters and the file that they are kept in.  Does not know how a door is told who asks, nor any
-protocol.
+    security.json  authentication
+    absent         off: every request is the anonymous principal's, and is authorized
+    present        on: what no ACL allows is denied
+    damaged        an access control cannot be made; a running one keeps what it read last (nothing read yet: it denies everything)
+    removed        a running access control keeps what it read last
 
-    file           authentication
-    none           off: whoever comes may do anything
-    there          on: who is allowed nothing may do nothing
-    damaged        no access control is made; one that is there goes on with what it read last (nothing: nobody may do anything)
-    removed        one that is there goes on with what it read last
+A damaged and a removed file are logged.
 
-The last two are said in the log.
+A change by ``security_file.change`` is in effect when the call returns; a file that was replaced otherwise, after ``LOOK_MS``.
 
-A change of the file counts once ``security_file.change`` returns; made otherwise, from ``LOOK_MS`` on.
-
-Threading: any number of threads.  ``authenticate_password`` hashes, and waits for others that do: call it off an event loop, in a
-few threads that nothing else needs, so that a flood of passwords holds up no one but those who log in.
+Threading: any number of threads.  ``authenticate_password`` hashes, and waits for other logins: call it off an event loop, in a few
+threads of its own, so that a flood of passwords delays only logins.
 """
 
 import logging
@@ -47,10 +44,10 @@ class AccessControl:
     """One for each broker, shared by all doors.
 
     Attributes:
-        metrics: What is counted.
-        quotas: What is charged.
-        change_count: How often users, tokens and ACLs were another set.
-        partitions: What may be made.
+        metrics: Counters of requests and refusals.
+        quotas: The token buckets of principals.
+        change_count: Number of changes of users, tokens and ACLs that this access control has read.
+        partitions: The limits on partitions that principals create.
     """
 
     def __init__(
@@ -64,19 +61,19 @@ class AccessControl:
         """Read ``security.json`` of the broker's directory, if it is there.
 
         Args:
-            super_users: May do anything, beside those that the file names.
-            authentication: On, even without the file (where certificates say who somebody is).
-            partition_limits: How many partitions may be made.
+            super_users: Principals that are super users, beside those that the file names.
+            authentication: On, even without the file (clients authenticate by certificates).
+            partition_limits: Bounds on the partitions that principals create.
 
         Raises:
-            CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read: nobody knows who may do what.
+            CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read.
         """
         self._broker, self._super_users, self._required = broker, frozenset(super_users), authentication
         self._file = security_file.Watched(broker.io, broker.directory, self._take)
         self._authentication = Authentication(broker.io)
         self._audit = Audit(broker.io.monotonic_ms)
-        self._authorizer: Authorizer | None = None  # None: whoever comes may do anything
-        self._trouble = ""  # why the file could not be read the last time; said once
+        self._authorizer: Authorizer | None = None  # None: authentication is off
+        self._trouble = ""  # why the file could not be read the last time; logged once
         self.change_count = 0
         self.metrics, self.quotas, self.partitions = Metrics(), Quotas(broker.io.monotonic_ms), Partitions(partition_limits)
         self._file.refresh()
@@ -84,7 +81,7 @@ class AccessControl:
             self._close_to_others()
 
     def _close_to_others(self) -> None:
-        """Make a directory its owner's only that was secured before changes of the file did so."""
+        """Make the directory readable by its owner only; older versions did not when they wrote the file."""
         io, directory = self._broker.io, self._broker.directory
         try:
             if not is_private(io, directory):
@@ -94,25 +91,30 @@ class AccessControl:
 
     @property
     def directory(self) -> str:
-        """Where the database is."""
+        """The directory of the database."""
         return self._broker.directory
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     @property
     def database_id(self) -> str:
-        """A UUID that the database has from its begin; doors name their cluster by it."""
+        """The UUID of the database; doors name their cluster by it."""
         return self._broker.database_id
 
     @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._broker.node_id
+
+    @property
     def topic_signals(self) -> Signals:
-        """What is set when something becomes of a topic; of which, a session says whose principal may know."""
+        """Signals that are set when a topic is created, altered or deleted; a session filters the topics by its principal."""
         return self._broker.events.signals
 
     def waits(self) -> Waits:
-        """What waits for records on the running event loop; whether somebody may read them, their session says."""
+        """The waits for records on the running event loop; a session authorizes the reads."""
         return self._broker.waits()
 
     def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
@@ -122,7 +124,7 @@ class AccessControl:
     # ------------------------------------------------------------ the file
 
     def _take(self, content: Security | None) -> None:
-        """Go by what the file holds now."""
+        """Take over what the file holds now."""
         self._trouble = ""
         if content is None and self._authorizer is not None:
             logger.error("%s was removed; what was read before still counts", self._file.path)
@@ -137,15 +139,15 @@ class AccessControl:
         self._authorizer = Authorizer(content.acls, super_users)
 
     def _refresh(self) -> None:
-        """Read the file again if it is another one."""
+        """Read the file again if it was replaced."""
         try:
             self._file.refresh()
         except LogdbError as error:
             if self._trouble == str(error):
-                return  # said already
+                return  # logged already
             self._trouble = str(error)
             if self._authorizer is None:
-                logger.error("%s; nobody may do anything", error)
+                logger.error("%s; every request is denied", error)
                 self.change_count += 1
                 self._authorizer = Authorizer(super_users=self._super_users)
             else:
@@ -155,18 +157,18 @@ class AccessControl:
 
     @property
     def authentication(self) -> bool:
-        """Whether somebody has to say who they are to be allowed anything."""
+        """Whether authentication is on."""
         self._refresh()
         return self._authorizer is not None
 
     def authenticate_password(self, user: str, password: str, host: str) -> Identity:
-        """Who has this name and password.  Hashes, unless they were right a moment ago, and may wait for others.
+        """Authenticate a user by password.  Hashes, unless the password was right a moment ago, and may wait for other logins.
 
         Args:
-            host: The address that it came from: each may try only so often.
+            host: The address of the client; failed tries of an address delay its next.
 
         Raises:
-            AuthenticationFailed: Nobody has, or the address has to wait.
+            AuthenticationFailed: No user has this name and password, or the address has to wait.
         """
         self._refresh()
         try:
@@ -176,20 +178,20 @@ class AccessControl:
             raise
 
     def remembered(self, user: str, password: str) -> Identity | None:
-        """Who has this name and password, if they were right a moment ago: for an event loop, before it has them hashed."""
+        """As ``authenticate_password``, without hashing; None unless the password was right a moment ago.  For an event loop."""
         self._refresh()
         return self._authentication.remembered(user, password)
 
     def owner(self, token: str) -> Identity | None:
-        """Whose token it is, if it is anybody's; nothing is noted of one that is not."""
+        """The owner of a token; None for an unknown or expired one, without a line in the audit log."""
         self._refresh()
         return self._authentication.owner(token)
 
     def authenticate_token(self, token: str, host: str) -> Identity:
-        """Whose token it is.
+        """The owner of a token.
 
         Raises:
-            AuthenticationFailed: Nobody's, or it has expired.
+            AuthenticationFailed: The token is unknown, or has expired.
         """
         self._refresh()
         try:
@@ -199,23 +201,23 @@ class AccessControl:
             raise
 
     def scram_credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
-        """What to check a user's proof against (RFC 5802); of a user that there is not, what no proof fits."""
+        """What to check a user's proof against (RFC 5802); for an unknown user, a credential that no proof fits."""
         self._refresh()
         return self._authentication.credential(user, mechanism)
 
     def not_authenticated(self, host: str, user: str | None, error: AuthenticationFailed) -> None:
-        """Note that somebody could not show who they are; ``user`` is None where they did not even say."""
+        """Audit a failed authentication; ``user`` is None where the client gave no name (a token)."""
         self.metrics.failed_authentication()
         self._audit.not_authenticated(host, user, str(error))
 
     # ------------------------------------------------------------ what
 
     def session(self, principal: Principal, host: str, credential: Credential | None = None) -> AuthorizedSession:
-        """The broker, as far as ``principal`` may use it: for one request of a door, which is counted.
+        """A session of ``principal``, for one request of a door, which is counted.
 
         Args:
-            host: The address that it calls from.
-            credential: By which it was authenticated, and which has to stay valid; None: it cannot become invalid.
+            host: The address of the client.
+            credential: The credential that authenticated it, and must stay valid; None: it cannot become invalid.
         """
         self._refresh()
         self.metrics.request()
@@ -229,30 +231,30 @@ class AccessControl:
         return self._authentication.is_valid(principal, credential)
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether a principal that calls from an address may do something with a resource."""
+        """Whether a principal, from the address ``host``, may do an operation on a resource."""
         self._refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.allows(principal, host, operation, resource_type, name)
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether it may do something with some resource of a type."""
+        """Whether it may do the operation on at least one resource of a type."""
         self._refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.allows_some(principal, host, operation, resource_type)
 
     def is_super_user(self, principal: Principal) -> bool:
-        """Whether a principal may do anything, whatever the ACLs say."""
+        """Whether a principal is a super user: ACLs do not bind it."""
         self._refresh()
         authorizer = self._authorizer
         return authorizer is None or authorizer.is_super_user(principal)
 
     def changed(self, principal: Principal, host: str, change: str, of: str) -> None:
-        """Note that somebody changed who there is, or what somebody may do."""
+        """Audit a change of users, tokens, ACLs or quotas."""
         self._audit.changed(principal, host, change, of)
 
     def refused(
         self, principal: Principal, host: str, operation: Operation, resource_type: "ResourceType | Literal['User']", name: str
     ) -> None:
-        """Note that somebody was not allowed to do something."""
+        """Audit a denied operation."""
         self.metrics.refused()
         self._audit.refused(principal, host, operation, resource_type, name)

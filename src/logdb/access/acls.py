@@ -1,7 +1,4 @@
-"""Who may do what: Kafka's ACLs.
-
-Knows operations, resources, patterns, and which of several ACLs counts.  Does not know where they are kept
-(``security_file``), nor which operation a request needs (``requests``).
+"""Kafka's ACLs: operations, resources, patterns, and which of several ACLs decides.
 
 An ACL allows or denies one operation on the resources of a pattern to a principal from a host.  In this order:
 
@@ -12,7 +9,7 @@ An ACL allows or denies one operation on the resources of a pattern to a princip
 
     Read, Write, Delete, Alter  imply  Describe            AlterConfigs  implies  DescribeConfigs
 
-What implies something does so only when it allows: who is denied Read may still have Describe.
+Only an allowed operation implies another: a principal that is denied Read may still have Describe.
 
 Source: Kafka's ``AclAuthorizer`` and ``StandardAuthorizer``; KIP-11, KIP-290 (prefixes), KIP-679 (any resource of a type).
 """
@@ -28,7 +25,7 @@ Permission: TypeAlias = Literal["Allow", "Deny"]
 PatternType: TypeAlias = Literal["Literal", "Prefixed"]
 
 ANY = "*"
-"""The name, or the host, of an ACL that is for all."""
+"""As the name or the host of an ACL: all of them."""
 
 
 def spelled(name: str) -> str:
@@ -44,7 +41,7 @@ _DECISION_COUNT_MAX, _NAME_LENGTH_MAX = 10_000, 249
 
 
 class Acl(NamedTuple):
-    """One ACL; ``host`` is an address or ``*``, ``name`` a resource's, the begin of one (``Prefixed``), or ``*``."""
+    """One ACL; ``host`` is an address or ``*``, ``name`` a resource's name, a prefix of one (``Prefixed``), or ``*``."""
 
     principal: Principal
     host: str
@@ -55,12 +52,12 @@ class Acl(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """``Allow User:alice@* Read Topic 'orders'``; three dots follow a name that is the begin of others."""
+        """``Allow User:alice@* Read Topic 'orders'``; three dots follow a prefix."""
         more = "…" if self.pattern_type == "Prefixed" else ""
         return f"{self.permission} {self.principal}@{self.host} {self.operation} {self.resource_type} {self.name!r}{more}"
 
     def check(self) -> "Acl":
-        """Return the ACL if it can be one.
+        """Return the ACL if it is valid.
 
         Raises:
             ValueError: names the field and what is allowed.
@@ -81,20 +78,20 @@ class Acl(NamedTuple):
         return self
 
     def is_for(self, principal: Principal, host: str) -> bool:
-        """Whether it says something of a principal that calls from a host."""
+        """Whether the ACL applies to a principal that calls from a host."""
         return self.principal in (principal, EVERYBODY) and self.host in (host, ANY)
 
     def covers(self, name: str) -> bool:
-        """Whether it says something of the resource of that name."""
+        """Whether the ACL applies to the resource of that name."""
         if self.pattern_type == "Prefixed":
             return name.startswith(self.name)
         return self.name in (name, ANY)
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant, to list or to remove them; None: all.
+    """Selects ACLs to list or to delete; a field that is None selects all.
 
-    ``match`` is as Kafka's pattern type ``Match``: a ``name`` finds whatever ACL would be asked about that resource.
+    ``match`` is as Kafka's pattern type ``Match``: a ``name`` finds every ACL that applies to that resource.
     """
 
     principal: Principal | None = None
@@ -107,7 +104,7 @@ class AclFilter(NamedTuple):
     match: bool = False
 
     def finds(self, acl: Acl) -> bool:
-        """Whether an ACL is one of them."""
+        """Whether the filter selects an ACL."""
         fields = ("principal", "host", "operation", "permission", "resource_type", "pattern_type")
         if any(getattr(self, field) not in (None, getattr(acl, field)) for field in fields):
             return False
@@ -115,7 +112,7 @@ class AclFilter(NamedTuple):
 
 
 class Authorizer:
-    """What a set of ACLs allows.  It does not change: another set is another authorizer.
+    """What a set of ACLs allows; immutable.
 
     Threading: any number of threads.
     """
@@ -134,11 +131,11 @@ class Authorizer:
         self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str | None], bool] = {}
 
     def is_super_user(self, principal: Principal) -> bool:
-        """Whether a principal may do anything, whatever the ACLs say."""
+        """Whether a principal is a super user: ACLs do not bind it."""
         return principal in self._super_users
 
     def allows(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether a principal that calls from an address may do something with one resource."""
+        """Whether a principal, from the address ``host``, may do an operation on one resource."""
         known = self._decisions.get((principal, host, operation, resource_type, name))
         if known is None:
             known = self._decide(principal, host, operation, resource_type, name)
@@ -173,9 +170,9 @@ class Authorizer:
             yield from self._acls.get((resource_type, "Prefixed", name[:length]), ())
 
     def allows_some(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of that type with which the principal may do it.
+        """Whether the principal may do the operation on some resource of a type, existing or not.
 
-        That is so if an ACL allows it, and no single other one denies all that this one covers.
+        It may if an ACL allows it, and no single other ACL denies every resource that this one covers.
 
         Source: KIP-679, ``authorizeByResourceType``.
         """
@@ -197,7 +194,7 @@ class Authorizer:
 
 
 def _address(host: str) -> str:
-    """One way to write an address; what is none is left as it is."""
+    """The canonical form of an address; text that is no address stays as it is."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,11 +1,9 @@
 """How often an address may try a password.
 
-Knows addresses, failures and how many tries are under way.  Does not know passwords.
-
-A try costs milliseconds of a processor, which is what makes guessing slow, and a flood of tries expensive for the server.  So
-only some are under way at once, over all and from one address, and an address that failed ``FREE_COUNT`` times in a row waits,
-twice as long with each failure.  While it waits it is refused at once, right or wrong.  An IPv6 address stands for its /64, and the
-loopback is one address: whoever is on this machine has all of 127.0.0.0/8.
+A try costs milliseconds of a processor.  That makes guessing slow, and a flood of tries expensive for the server.  So few tries
+run at once, in all and for one address, and an address that failed ``FREE_COUNT`` times in a row waits, twice as long after each
+failure.  While it waits it is refused at once, even with the right password.  An IPv6 address stands for its /64.  The loopback is
+one address: a process on this machine can use all of 127.0.0.0/8.
 """
 
 import contextlib
@@ -48,7 +46,7 @@ class Attempts:
 
     @contextlib.contextmanager
     def trying(self, host: str) -> Iterator[Callable[[bool], None]]:
-        """Try once; yields what is to be told whether it was right.  Waits for tries that are under way.
+        """Try once; yields a function that takes whether the password was right.  Waits while too many tries run.
 
         Raises:
             AuthenticationFailed: The address has to wait; the message says how long.
@@ -58,7 +56,7 @@ class Attempts:
         if not address.under_way.acquire(timeout=_WAIT_S):
             raise AuthenticationFailed(f"too many logins from {host} are under way: try again later")
         try:
-            self._check(address, host)  # those before it may have failed
+            self._check(address, host)  # earlier tries may have failed meanwhile
             with self._all:
                 yield lambda good: self._note(address, good)
         finally:
@@ -95,7 +93,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(1024)
 def network(host: str) -> str:
-    """What is counted as one address: an IPv6 /64, an IPv4 address however it is written; whatever is none stands for itself."""
+    """The network that counts as one client: an IPv6 /64, or one IPv4 address; text that is no address stands for itself."""
     address = _address(host)
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))
@@ -103,12 +101,12 @@ def network(host: str) -> str:
 
 
 def machine(host: str) -> str:
-    """As ``network``, where one machine has many addresses of its own: those of the loopback are one."""
+    """As ``network``; all addresses of the loopback count as one."""
     return "loopback" if is_loopback(host) else network(host)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address; an IPv4 one that is mapped into IPv6 is what it is in IPv4."""
+    """An address; an IPv4 address that is mapped into IPv6 becomes IPv4."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

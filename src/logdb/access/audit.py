@@ -1,14 +1,13 @@
-"""A line in the log for each call that was refused, and for each change of who may do what.
+"""The audit log: a line for each denied request, each failed authentication, and each change of users, tokens, ACLs and quotas.
 
-Knows the line, and how many refusals are written in a second at most; of changes all are.  Does not know what a call was to do: no
-payload, no password and no token ever comes here.
+At most ``LINE_COUNT_MAX`` refusals are written in a second; every change is.  No payload, password or token reaches this module.
 
     logdb.audit: principal=User:eve host=10.0.0.7 operation=Write resource=Topic:'orders' allowed=no
     logdb.audit: host=10.0.0.7 user='eve' authenticated=no reason='wrong password'
     logdb.audit: principal=User:root host=10.0.0.7 change=add_acls of="Allow User:alice@* Read Topic 'orders'"
     logdb.audit: 1250 more refusals in the last 1000 ms
 
-Names are quoted, so that one with a line break makes no second line.
+Names are quoted, so that a line break in a name begins no second line.
 """
 
 import logging
@@ -38,19 +37,19 @@ class Audit:
         self._since_ms, self._count = monotonic_ms(), 0
 
     def refused(self, principal: Principal, host: str, operation: str, resource_type: str, name: str) -> None:
-        """A principal was not allowed to do something."""
+        """An operation was denied to a principal."""
         if self._may_write():
             resource = f"{resource_type}:{_quoted(name)}"
             logger.warning("principal=%s host=%s operation=%s resource=%s allowed=no", _plain(str(principal)), host, operation, resource)
 
     def not_authenticated(self, host: str, user: str | None, reason: str) -> None:
-        """Somebody could not show who they are; ``user`` is None where they did not even say (a token)."""
+        """An authentication failed; ``user`` is None where the client gave no name (a token)."""
         if self._may_write():
             who = "" if user is None else f" user={_quoted(user)}"
             logger.warning("host=%s%s authenticated=no reason=%s", host, who, _quoted(reason))
 
     def changed(self, principal: Principal, host: str, change: str, of: str) -> None:
-        """A principal changed who there is, or what somebody may do."""
+        """A principal changed users, tokens, ACLs or quotas."""
         logger.warning("principal=%s host=%s change=%s of=%s", _plain(str(principal)), host, change, _quoted(of))
 
     def _may_write(self) -> bool:
@@ -66,7 +65,7 @@ class Audit:
 
 
 def _plain(text: str) -> str:
-    """A name as it is where it holds nothing that could be taken for another field."""
+    """A name as it is, unless a part of it could be taken for another field."""
     return text if text.isascii() and text.isprintable() and " " not in text and len(text) <= _LENGTH_MAX else _quoted(text)
 
 

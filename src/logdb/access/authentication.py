@@ -1,17 +1,13 @@
 """Authentication of principals, by a password or a token.
 
-Knows which users and tokens there are, which passwords were right a moment ago, and how often an address may try.  Does not
-know files, nor how a door is given a password.
-
     a password that was right within the last minute    one HMAC            remembered under a key of this process, never as it is
-    any other                                           PBKDF2, bounded     ``attempts``
-    a user that there is not                            PBKDF2, bounded     against a credential that nobody has
+    any other password                                  PBKDF2, bounded     ``attempts``
+    an unknown user                                     PBKDF2, bounded     against a random credential
     a token                                             one SHA-256
 
-A session keeps the credential by which its principal was authenticated, and looks at it again: see ``Authentication.is_valid``.
+A session keeps the credential that authenticated its principal, and checks it again: see ``Authentication.is_valid``.
 
-Every refusal says the same, whatever was wrong, and every password that is hashed costs the same: as much as that of the user
-whose own costs most.
+All refusals have the same text, and all hashed passwords cost the same time: that of the user with the most iterations.
 """
 
 import hashlib
@@ -41,7 +37,7 @@ from logdb.threads import renewed
 
 REMEMBERED_MS = 60_000
 _REMEMBERED_COUNT_MAX = 10_000
-_PASSWORD_LENGTH_MAX = 1_024  # characters; more is no password, but work
+_PASSWORD_LENGTH_MAX = 1_024  # characters; a longer one would only cost time
 _REFUSED = "unknown user, or wrong password"
 
 
@@ -56,11 +52,11 @@ class AuthenticationOff(NamedTuple):
 
 
 Credential: TypeAlias = ScramCredential | Token | ClientCertificate | AuthenticationOff
-"""By what a principal was authenticated."""
+"""What authenticated a principal."""
 
 
 class Identity(NamedTuple):
-    """A principal, and the credential by which it was authenticated; None: it cannot become invalid."""
+    """A principal, and the credential that authenticated it; None: it cannot become invalid."""
 
     principal: Principal
     credential: Credential | None
@@ -73,17 +69,17 @@ class Authentication:
     """
 
     def __init__(self, io: IO) -> None:
-        """With nobody in it: see ``configure``."""
+        """Without users and tokens: see ``configure``."""
         self._io = io
         self._attempts = Attempts(io.monotonic_ms)
-        self._key = secrets.token_bytes(32)  # of this process: what is remembered is of no use to another
+        self._key = secrets.token_bytes(32)  # of this process: another process cannot use what is remembered
         self._lock = renewed(threading.Lock())
         self._remembered: OrderedDict[bytes, tuple[ScramCredential, int]] = OrderedDict()  # and until when
         self._trying: dict[bytes, threading.Lock] = {}
         self.configure(Security())
 
     def configure(self, content: Security) -> None:
-        """Take users and tokens as they are now."""
+        """Replace users and tokens."""
         self._users: Mapping[str, Mapping[Mechanism, ScramCredential]] = content.users
         self._tokens: Mapping[str, Token] = {token.sha256: token for token in content.tokens}
         kept: dict[Mechanism, list[int]] = {mechanism: [] for mechanism in MECHANISMS}
@@ -92,14 +88,14 @@ class Authentication:
                 kept[mechanism].append(credential.iterations)
         self._iterations = {mechanism: sorted(counts) or [ITERATION_COUNT] for mechanism, counts in kept.items()}  # of all users
         checked = {_preferred(known) for known in (*content.users.values(), {})}
-        self._work = {mechanism: self._iterations[mechanism][-1] for mechanism in checked}  # that a login takes, whoever logs in
+        self._work = {mechanism: self._iterations[mechanism][-1] for mechanism in checked}  # iterations of a login of any user
 
     # ------------------------------------------------------------ passwords
 
     def credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
-        """What is kept of a user's password; of a user that there is not, something that no password fits, always the same.
+        """The stored credential of a user; of an unknown user, one that no password fits, the same at every call.
 
-        A door that speaks SCRAM shows salt and iterations to whoever asks: they must not tell who there is.
+        A door that speaks SCRAM shows salt and iterations before authentication: they must not tell which users exist.
         """
         known = self._users.get(user, {}).get(mechanism)
         if known is not None:
@@ -111,13 +107,13 @@ class Authentication:
         return ScramCredential(seed[:SALT_SIZE_BYTES], iterations, seed[:size_bytes], seed[-size_bytes:])
 
     def password(self, user: str, password: str, host: str) -> Identity:
-        """Who has this name and password.  May take as long as hashing takes, and wait for others.
+        """Authenticate a user by password.  May take as long as hashing takes, and wait for other logins.
 
         Args:
-            host: The address that it came from.
+            host: The address of the client.
 
         Raises:
-            AuthenticationFailed: Nobody, or the address has to wait.
+            AuthenticationFailed: No user has this name and password, or the address has to wait.
         """
         fingerprint = self._fingerprint(user, password)
         if fingerprint is None:
@@ -128,14 +124,14 @@ class Authentication:
         return Identity(Principal("User", user), credential)
 
     def remembered(self, user: str, password: str) -> Identity | None:
-        """Who has this name and password, if they were right a moment ago.  Takes microseconds, and waits for nobody."""
+        """As ``password``, without hashing or waiting; None unless the password was right a moment ago."""
         fingerprint = self._fingerprint(user, password)
         if fingerprint is None or not self._is_remembered(fingerprint, credential := self._preferred(user)[1]):
             return None
         return Identity(Principal("User", user), credential)
 
     def _fingerprint(self, user: str, password: str) -> bytes | None:
-        """What a name and a password are remembered by; None where nobody can have them."""
+        """The key under which a name and a password are remembered; None if no user can have them."""
         if max(len(user), len(password)) > _PASSWORD_LENGTH_MAX or "\0" in user + password:
             return None
         try:
@@ -148,7 +144,7 @@ class Authentication:
         return mechanism, self.credential(user, mechanism)
 
     def _try(self, fingerprint: bytes, mechanism: Mechanism, credential: ScramCredential, password: str, host: str) -> None:
-        """Hash, once for all who come with the same at the same time."""
+        """Hash, once for all threads that try the same name and password at the same time."""
         with self._lock:
             trying = self._trying.setdefault(fingerprint, threading.Lock())
         try:
@@ -167,7 +163,7 @@ class Authentication:
                 self._trying.pop(fingerprint, None)
 
     def _work_on(self, mechanism: Mechanism, credential: ScramCredential, password: str) -> None:
-        """Hash until a login has cost what that of any user does: the time tells nobody who there is."""
+        """Hash until a login has cost as much as any user's: its time must not tell which users exist."""
         for one, iterations in self._work.items():
             left = iterations - (credential.iterations if one == mechanism else 0)
             if left > 0:
@@ -189,10 +185,10 @@ class Authentication:
     # ------------------------------------------------------------ tokens
 
     def token(self, token: str) -> Identity:
-        """Whose token it is.
+        """The owner of a token.
 
         Raises:
-            AuthenticationFailed: Nobody's, or it has expired.
+            AuthenticationFailed: The token is unknown, or has expired.
         """
         owner = self.owner(token)
         if owner is None:
@@ -200,7 +196,7 @@ class Authentication:
         return owner
 
     def owner(self, token: str) -> Identity | None:
-        """Whose token it is; None: nobody's, or it has expired."""
+        """The owner of a token; None: it is unknown, or has expired."""
         try:
             known = self._tokens.get(token_hash(token)) if len(token) <= _PASSWORD_LENGTH_MAX else None
         except UnicodeEncodeError:
@@ -222,5 +218,5 @@ class Authentication:
 
 
 def _preferred(known: Mapping[Mechanism, ScramCredential]) -> Mechanism:
-    """By which of its mechanisms a user's password is checked."""
+    """The mechanism that checks a user's password."""
     return "SCRAM-SHA-512" if "SCRAM-SHA-512" in known or not known else "SCRAM-SHA-256"

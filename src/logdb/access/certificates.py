@@ -1,7 +1,6 @@
-"""Who somebody is by the certificate that they show.
+"""The principal of a client certificate, by one of two rules.
 
-Knows subjects, as the standard library's ``ssl`` gives them, and the two rules by which one becomes a principal.  Does not know
-whether a certificate is to be believed: whoever shakes hands checks that.
+The TLS handshake has verified the certificate before it comes here.
 
     rule    subject C=DE, O=Acme, OU=ops, CN=alice
     cn      User:alice
@@ -42,7 +41,7 @@ def principal_of(certificate: Mapping[str, Any], rule: PrincipalRule) -> Princip
         certificate: What ``SSLSocket.getpeercert`` returns.
 
     Raises:
-        AuthenticationFailed: Its subject has no common name, or several, where that is who it is; or it is empty.
+        AuthenticationFailed: By rule ``cn`` its subject has no common name, or several; by rule ``dn`` it is empty.
     """
     subject = certificate.get("subject", ())
     if rule == "dn":
@@ -56,7 +55,7 @@ def principal_of(certificate: Mapping[str, Any], rule: PrincipalRule) -> Princip
 
 
 def expires_ms(certificate: Mapping[str, Any]) -> int:
-    """When a certificate expires, ms since 1970; of what ``SSLSocket.getpeercert`` returns."""
+    """When a certificate expires, in ms since 1970; ``certificate`` as ``SSLSocket.getpeercert`` returns it."""
     return _milliseconds(certificate["notAfter"])
 
 

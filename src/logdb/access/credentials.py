@@ -1,10 +1,7 @@
-"""What is kept of a password or a token, and how somebody shows that they have it.
+"""Credentials: what is stored of a password (SCRAM-SHA-256, SCRAM-SHA-512) or a token, and how a client's proof is checked.
 
-Knows SCRAM-SHA-256 and SCRAM-SHA-512, and random tokens.  Does not know where credentials are kept (``security_file``), nor how
-often somebody may try (``authentication``).
-
-Neither a password nor a token is kept: of a password, salted and iterated keys that cannot be turned back; of a token, which has
-256 random bits, the SHA-256.
+Neither a password nor a token is stored: of a password, salted and iterated keys, from which it cannot be computed; of a token,
+which has 256 random bits, the SHA-256.
 
     SaltedPassword = PBKDF2-HMAC(password, salt, iterations)      ClientKey = HMAC(SaltedPassword, "Client Key")
     StoredKey      = H(ClientKey)                                 ServerKey = HMAC(SaltedPassword, "Server Key")
@@ -26,12 +23,12 @@ Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS: Mapping[Mechanism, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""
 ITERATION_COUNT, ITERATION_COUNT_MIN, ITERATION_COUNT_MAX = 8_192, 4_096, 1_000_000
-TOKEN_PREFIX = "logdb_"  # noqa: S105 -- by which a token is known where it should not be
+TOKEN_PREFIX = "logdb_"  # noqa: S105 -- scanners for leaked secrets find tokens by it
 SALT_SIZE_BYTES, _TOKEN_SIZE_BYTES = 24, 32
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of one password for one mechanism."""
+    """What a server stores of one password for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -53,14 +50,14 @@ def stored_key(mechanism: Mechanism, salted: bytes) -> bytes:
 def scram_credential(
     mechanism: Mechanism, password: str, *, iterations: int = ITERATION_COUNT, salt: bytes | None = None
 ) -> ScramCredential:
-    """What to keep of a password.
+    """The credential to store of a password.
 
     Args:
         iterations: 4,096 to 1,000,000: the cost of one try, for an attacker and for each login.
         salt: None: a random one.
 
     Raises:
-        ValueError: An empty password, one with a NUL (HMAC takes a key and the same with zeroes behind it for one), or
+        ValueError: An empty password, one with a NUL (HMAC pads keys with zeroes: a trailing NUL would change nothing), or
             ``iterations`` out of range.
     """
     if not password or "\0" in password:
@@ -74,13 +71,13 @@ def scram_credential(
 
 
 def is_password(mechanism: Mechanism, credential: ScramCredential, password: str) -> bool:
-    """Whether it is the password; takes as long either way."""
+    """Whether it is the password, in constant time."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(stored_key(mechanism, salted), credential.stored_key)
 
 
 def is_proof(mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes) -> bool:
-    """Whether a client's proof shows that it has the password (RFC 5802 §3); takes as long either way."""
+    """Whether a client's proof shows that it has the password (RFC 5802 §3), in constant time."""
     hash_name = MECHANISMS[mechanism]
     signature = hmac.digest(credential.stored_key, auth_message, hash_name)
     if len(proof) != len(signature):
@@ -90,7 +87,7 @@ def is_proof(mechanism: Mechanism, credential: ScramCredential, auth_message: by
 
 
 def server_signature(mechanism: Mechanism, credential: ScramCredential, auth_message: bytes) -> bytes:
-    """What shows a client that the server has its credential."""
+    """The proof to the client that the server has its credential."""
     return hmac.digest(credential.server_key, auth_message, MECHANISMS[mechanism])
 
 
@@ -98,10 +95,10 @@ def server_signature(mechanism: Mechanism, credential: ScramCredential, auth_mes
 
 
 def new_token() -> str:
-    """A token that nobody can guess: 256 random bits."""
+    """A token of 256 random bits."""
     return TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_SIZE_BYTES)
 
 
 def token_hash(token: str) -> str:
-    """What is kept of a token: SHA-256, hexadecimal.  It needs no salt: no two tokens are alike, and none is in a dictionary."""
+    """What is stored of a token: SHA-256, hexadecimal.  Tokens are random, so the hash needs no salt."""
     return hashlib.sha256(token.encode()).hexdigest()

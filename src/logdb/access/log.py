@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from logdb.codec import Record, RecordIterator, arrow, convert, split
 from logdb.codec.batch import BATCH_SIZE_BYTES_MAX, CODEC_MASK
 from logdb.errors import InvalidTopic
+from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
 from logdb.store.protocols import ReplicaLog
@@ -72,6 +73,15 @@ class AuthorizedLog:
 
     def epoch_at(self, offset: int) -> int:
         return self._log.epoch_at(offset)
+
+    def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
+        return self._log.record_since(timestamp_ms)
+
+    def latest_record(self) -> tuple[int, int] | None:
+        return self._log.latest_record()
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
+        return self._log.epoch_end(epoch, current_epoch=current_epoch)
 
     def watch(self, grown: Signal) -> None:
         self._log.watch(grown)

@@ -1,12 +1,12 @@
-"""How many partitions may be made through servers: each is a directory and files for good.
+"""Bounds on the partitions that are created through a server: each is a directory with files, until its topic is deleted.
 
-Knows three bounds, and who made what since the server was started.  Does not know how partitions are made.
+    bound of      counts
+    a request     the partitions that it adds
+    a principal   those that it has added since the server was started, to topics that still exist; not for super users, and not
+                  while authentication is off
+    a server      all partitions of the directory but those of internal topics
 
-    a request     what it adds
-    a principal   what it has added to topics that are still there; super users, and who comes where authentication is off, are not bounded
-    a server      all partitions there are, however they were made, but for those of internal topics
-
-What the application makes itself is bounded by ``model.PARTITION_COUNT_MAX`` alone.
+The application itself is bounded by ``model.PARTITION_COUNT_MAX`` alone.
 
 Threading: any number of threads.
 """
@@ -22,18 +22,18 @@ from logdb.errors import InvalidPartitions
 from logdb.threads import renewed
 
 Counts: TypeAlias = Callable[[], Mapping[str, int]]
-"""Says how many partitions each topic has."""
+"""Returns the number of partitions of each topic."""
 
 
 class PartitionLimits(NamedTuple):
-    """How many there may be; each is an option of ``logdb.serve``."""
+    """The three bounds; each is an option of ``logdb.serve``."""
 
     partitions_per_request_max: int = 1_000
     partitions_per_principal_max: int = 5_000
     partitions_max: int = 20_000
 
     def check(self) -> "PartitionLimits":
-        """Return the limits if they can be ones; ValueError otherwise."""
+        """Return the limits if they are valid; raises ValueError."""
         for name, value in self._asdict().items():
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name}={value!r}: wanted is a whole number from 1 on")
@@ -41,19 +41,19 @@ class PartitionLimits(NamedTuple):
 
 
 class Partitions:
-    """What was made, and what is being made."""
+    """The partitions that principals have created, and those that are being created."""
 
     def __init__(self, limits: PartitionLimits) -> None:
         self._limits, self._lock = limits.check(), renewed(threading.Lock())
-        self._made: dict[tuple[str, Principal], int] = {}  # by topic and who made them
+        self._made: dict[tuple[str, Principal], int] = {}  # by topic and creator
         self._coming: Counter[Principal] = Counter()
 
     @contextlib.contextmanager
     def adding(self, principal: Principal, topic: str, count: int, counts: Counts, *, bounded: bool) -> Iterator[None]:
-        """While a topic comes to have ``count`` partitions.
+        """Reserve room while a topic is created with, or grows to, ``count`` partitions.
 
         Args:
-            bounded: Whether the principal may make only so many.
+            bounded: Whether the principal's bound applies.
 
         Raises:
             InvalidPartitions: They are too many.
@@ -68,7 +68,7 @@ class Partitions:
         finally:
             with self._lock:
                 self._coming[principal] -= added
-                self._coming += Counter()  # without who adds none now
+                self._coming += Counter()  # removes entries that are zero
 
     def check(self, principal: Principal, topic: str, count: int, counts: Counts, *, bounded: bool) -> None:
         """Raise what ``adding`` would."""
@@ -76,7 +76,7 @@ class Partitions:
             self._added(principal, topic, count, counts(), bounded=bounded)
 
     def _added(self, principal: Principal, topic: str, count: int, counts: Mapping[str, int], *, bounded: bool) -> int:
-        """How many partitions are added."""
+        """The number of partitions that are added; raises where a bound is exceeded."""
         of_request, of_principal, of_server = self._limits
         added = max(0, count - counts.get(topic, 0))
         if added > of_request:

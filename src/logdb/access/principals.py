@@ -1,13 +1,10 @@
-"""Who asks.
-
-Knows names.  Does not know how somebody shows who they are (``credentials``, and the doors), nor what they may do (``acls``).
-"""
+"""Principals: the authenticated users of requests."""
 
 from typing import NamedTuple
 
 
 class Principal(NamedTuple):
-    """Somebody, by kind and name, as Kafka writes it: ``User:alice``."""
+    """A principal by kind and name, as Kafka writes it: ``User:alice``."""
 
     kind: str
     name: str
@@ -17,7 +14,7 @@ class Principal(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "Principal":
-        """The principal that ``str`` was given.
+        """The inverse of ``str``.
 
         Raises:
             ValueError: It is not ``kind:name``, or one of the two is empty.
@@ -29,6 +26,6 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
-"""Whoever did not say, where nobody has to."""
+"""The principal of every request while authentication is off."""
 EVERYBODY = Principal("User", "*")
-"""In an ACL: whoever it is.  Source: Kafka's ``AclEntry.WildcardPrincipal``."""
+"""In an ACL: every principal.  Source: Kafka's ``AclEntry.WildcardPrincipal``."""

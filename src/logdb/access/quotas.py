@@ -1,11 +1,9 @@
-"""How much a principal may do in a second, and how long it is to wait when that was more.
+"""Quotas: how much a principal may do in a second, and how long its answers are delayed when it did more.
 
-Knows rates and token buckets.  Does not know who waits, nor where quotas are kept (``security_file``).
+The default quota does not apply to super users: a principal that may set it need not be a super user.
 
-The quota for all without one of their own does not hold for super users: whoever may set it need not be one.
-
-Nothing is refused: what was done is charged, a bucket may go below zero, and the answer is held back until it is at zero
-again.  A bucket holds what may come in one second at once.
+A quota refuses no request: a request is charged, its bucket may go below zero, and its answer is delayed until the bucket is at
+zero again.  A bucket holds the burst of one second.
 
 Source: Kafka's client quotas (KIP-13, KIP-124), which throttle in the same way.
 """
@@ -24,14 +22,14 @@ _PRINCIPAL_COUNT_MAX = 10_000
 
 
 class Quota(NamedTuple):
-    """What one principal may do in a second; None: as much as it likes."""
+    """What one principal may do in a second; None: unlimited."""
 
     produce_bytes: int | None = None
     fetch_bytes: int | None = None
     requests: int | None = None
 
     def check(self) -> "Quota":
-        """Return the quota if it can be one.
+        """Return the quota if it is valid.
 
         Raises:
             ValueError: A rate is not at least 1 a second.
@@ -47,7 +45,7 @@ _PLACES: Mapping[Resource, int] = {"produce": 0, "fetch": 1, "request": 2}
 
 
 class TokenBucket:
-    """A rate, and how much of it is left."""
+    """A rate, and the tokens that are left."""
 
     def __init__(self, rate: int, now_ms: int) -> None:
         self._rate, self._tokens, self._then_ms = rate, float(rate), now_ms
@@ -73,18 +71,18 @@ class Quotas:
         self._buckets: dict[tuple[Principal, Resource], TokenBucket] = {}
 
     def configure(self, quotas: Mapping[Principal | None, Quota], super_users: Collection[Principal] = ()) -> None:
-        """Set what each principal may do; that of None is for all others but super users.  Where one changed, buckets begin full."""
+        """Set the quotas; None is the default quota, which super users lack.  A changed quota begins with full buckets."""
         with self._lock:
             self._super_users = super_users
             if quotas != self._quotas:
                 self._quotas, self._buckets = quotas, {}
 
     def limits(self, principal: Principal) -> bool:
-        """Whether a principal may do only so much of something."""
+        """Whether a principal has a quota."""
         return bool(self._quotas) and self._of(principal) != _NO_QUOTA
 
     def charge(self, principal: Principal, resource: Resource, amount: int) -> int:
-        """Count what a principal did; returns for how many ms its answer is to be held back."""
+        """Charge a principal; returns the delay of its answer in ms."""
         if not self._quotas:
             return 0
         with self._lock:

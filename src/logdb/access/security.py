@@ -1,10 +1,9 @@
-"""Users, tokens, ACLs and quotas as whoever administrates them sees them: what there is, without its secrets, and what may be changed.
+"""Users, tokens, ACLs and quotas as an administrator sees and changes them, without secrets.
 
-Knows each change of a ``Security``, and when it cannot be.  Does not know who may make it (``security_changes``), nor how the file
-is written (``security_file``).
+Who may make a change is the rule of ``security_changes``.
 
-No password and no token ever comes here: of a password what does is its SCRAM credentials, of a token its hash.  Whoever makes one
-derives them, and keeps it to themselves.  Adding what is there already, exactly so, is no error: it was asked for twice.
+No password and no token reaches this module: the caller derives SCRAM credentials of a password, and the hash of a token.  An
+addition of what exists already, exactly so, succeeds: it is a repeated request.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ _SALT_SIZE_BYTES_MIN, _SALT_SIZE_BYTES_MAX = 8, 64
 
 
 class UserInfo(NamedTuple):
-    """One user, or whoever else has a quota or is a super user; ``mechanisms`` are those of the password, none: there is none."""
+    """A user, or another principal that has a quota or is a super user; ``mechanisms`` are those of the password, if it has one."""
 
     name: str
     mechanisms: tuple[Mechanism, ...]
@@ -38,7 +37,7 @@ class UserInfo(NamedTuple):
 
 
 class Users(NamedTuple):
-    """All users by name; ``default_quota`` is for all without one of their own."""
+    """All users by name; ``default_quota`` applies to users without one of their own."""
 
     authentication: bool
     users: tuple[UserInfo, ...]
@@ -46,7 +45,7 @@ class Users(NamedTuple):
 
 
 class TokenInfo(NamedTuple):
-    """One token, without what it is; times are ms since 1970, ``expires_ms`` None: never."""
+    """One token, without its secret; times are ms since 1970, ``expires_ms`` None: never."""
 
     name: str
     owner: Principal
@@ -59,21 +58,21 @@ class TokenInfo(NamedTuple):
 
 
 class CredentialStore(Protocol):
-    """Who keeps users, tokens, ACLs and quotas: a file, or a server.
+    """Users, tokens, ACLs and quotas, in a file or behind a server.
 
-    Raises, each call, NotAuthorized or SecurityDisabled where it is a server, and what ``security_file.change`` does.
+    Behind a server, each call raises NotAuthorized or SecurityDisabled, too; each change raises what ``security_file.change`` does.
     """
 
     def users(self) -> Users:
-        """All users, and whoever else has a quota or is a super user."""
+        """All users, and the other principals that have a quota or are super users."""
 
     def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
         """Add a user.
 
         Args:
             name: 1 to 249 printable characters without a colon.
-            credentials: Of the password; none: it shows a certificate or a token instead.
-            super_user: May do anything, whatever the ACLs say.
+            credentials: Of the password; none: the user authenticates by a certificate or a token.
+            super_user: ACLs do not bind it.
 
         Raises:
             CredentialExists, InvalidSecurity: Nothing was changed.
@@ -86,9 +85,9 @@ class CredentialStore(Protocol):
         """Change quotas, or who is a super user.
 
         Args:
-            name: None: the quota of all without one of their own.  It need not be a user's.
-            quota: Rates by the names of ``Quota``, None: as much as they like; what is not named stays.
-            super_user: None: stays.
+            name: A user, or another principal; None: the default quota.
+            quota: Rates by the names of ``Quota``, None: unlimited; a name that is absent keeps its rate.
+            super_user: None: unchanged.
 
         Raises:
             InvalidSecurity: Nothing was changed.
@@ -104,7 +103,7 @@ class CredentialStore(Protocol):
         """Add a token.
 
         Args:
-            owner: The user as whom it acts, who need not have a password.
+            owner: The user that it authenticates; a password is not needed.
             sha256: Of the token, hexadecimal; see ``credentials.token_hash``.
             expires_in_ms: 0 to a hundred years; None: until it is revoked.
 
@@ -113,26 +112,26 @@ class CredentialStore(Protocol):
         """
 
     def revoke_tokens(self, names: Sequence[str]) -> None:
-        """Let tokens be of no use any more.  Raises UnknownCredential."""
+        """Revoke tokens.  Raises UnknownCredential."""
 
     def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        """The ACLs that one of the filters finds; without filters, all."""
+        """The ACLs that at least one filter selects; without filters, all."""
 
     def add_acls(self, acls: Sequence[Acl]) -> None:
         """Add ACLs.  Raises InvalidSecurity: none was added."""
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete the ACLs that one of the filters finds; returns them."""
+        """Delete the ACLs that at least one filter selects; returns them."""
 
 
 class FileCredentialStore:
-    """What is kept in a directory, beside a server that runs, too.
+    """The credential store of a directory; a server may run on it meanwhile.
 
     Threading: any number of threads, and of processes.
     """
 
     def __init__(self, io: IO, directory: str, vet: Callable[[Security], object] = lambda _: None) -> None:
-        """Of the database in ``directory``; ``vet`` is shown what is there before it is changed, and may raise."""
+        """Of the database in ``directory``; ``vet`` gets the content before each change, and may raise."""
         self._io, self._directory, self._vet = io, directory, vet
 
     def _content(self) -> Security:
@@ -280,11 +279,11 @@ def _found(acls: Iterable[Acl], filters: Sequence[AclFilter]) -> Iterable[Acl]:
     return (acl for acl in acls if any(one.finds(acl) for one in filters))
 
 
-# ---------------------------------------------------------------- what can be
+# ---------------------------------------------------------------- checks
 
 
 def _check_name(kind: str, name: str) -> None:
-    """Raise unless a login can carry the name: a colon stands between it and the password, and `*` is everybody."""
+    """Raise unless a login can carry the name: a colon separates it from the password, and `*` means every user."""
     if not name or not name.isprintable() or ":" in name or len(name) > _NAME_LENGTH_MAX or name == "*":
         raise InvalidSecurity(
             f"the name of a {kind} is {name[:_NAME_LENGTH_MAX]!r}: allowed are 1 to {_NAME_LENGTH_MAX} printable characters"
@@ -300,7 +299,7 @@ def _check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _check_credentials(credentials: Credentials) -> None:
-    """Raise unless somebody could log in by them; they may come from a client."""
+    """Raise unless a login by them can succeed; they may come from a client."""
     for mechanism, one in credentials.items():
         size_bytes = hashlib.new(MECHANISMS[mechanism]).digest_size
         if not ITERATION_COUNT_MIN <= one.iterations <= ITERATION_COUNT_MAX:

@@ -1,8 +1,8 @@
 """What a session does for a request about users, tokens, ACLs and quotas: the rule of super users, the change, the audit log.
 
-That the principal may alter the cluster is authorized already; super users are changed, or made, by super users alone: a principal that
-may alter the cluster may allow itself anything, but cannot become a super user, nor act as one.  While authentication is off, it begins
-only with a super user that has a password: after any other change nobody could change anything but where the files are.
+The session has authorized Alter on the cluster.  Only a super user changes or makes super users: another principal that may alter the
+cluster may grant itself any ACL, but cannot become a super user, nor act as one.  Authentication is switched on only by adding a super
+user with a password: after any other first change, only a process on the server's machine could change anything more.
 
 Source: Kafka's ``KafkaApis`` for ACLs and SCRAM credentials; KIP-554.
 """
@@ -31,7 +31,7 @@ class SecurityChanges:
         self._session, self._access = session, access
 
     def carry_out(self, request: Request[A]) -> A:
-        """The method of the request's name, with its fields as arguments."""
+        """Call the method of the request's name with its fields."""
         answer: A = getattr(self, request.method)(**request.arguments())
         return answer
 
@@ -46,10 +46,10 @@ class SecurityChanges:
         """The store that makes a change.
 
         Args:
-            users: The users that it concerns.
+            users: The users that the change concerns.
             tokens: The tokens whose owners it concerns.
-            super_user: It makes a super user.
-            first: Authentication may begin with it.
+            super_user: The change makes a super user.
+            first: The change may switch authentication on.
         """
         self._session.check_open(writable=True)
         if not (first or self._access.authentication):

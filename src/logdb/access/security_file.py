@@ -1,14 +1,11 @@
 """``security.json``: users, tokens, ACLs and quotas of a database.
 
-Knows the file, how it is changed, and how a change is noticed.  Does not know what it means: ``acls``, ``credentials`` and
-``quotas`` do.
+The file is one line of compact JSON with its CRC (``store.json_line``; docs/format.md has an example), readable by its owner only, as
+all of the directory is from the first change on.  A change replaces the whole file, synced, so a crash leaves the old or the new one.
+A process that changes it holds the lock of ``security.lock``; readers need no lock.  While the file exists, authentication is on.  A
+damaged file is an error; it is never taken for an empty one.
 
-One line of compact JSON with its CRC (``store.json_line``; docs/format.md has an example), readable by its owner only, as all
-of the directory is from the first change on.  It is
-replaced as a whole, synced, so there is the old one or the new one.  Whoever changes it holds the lock of ``security.lock``, in
-whatever process; readers need none.  Where it is there, authentication is on.  What is damaged is an error, never taken for empty.
-
-Who goes by it looks at it every ``LOOK_MS`` at most; who changes it waits for as long before saying that it is changed.
+A reader looks at the file every ``LOOK_MS``; ``change`` waits for as long before it returns.
 """
 
 import base64
@@ -34,13 +31,13 @@ from logdb.threads import renewed
 LOOK_MS = 10
 _LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.005
 _UNREAD = (-1,)  # the version of no file
-_DEFAULT = "default"  # whose quota is for all without one of their own
+_DEFAULT = "default"  # the default quota's
 
 T = TypeVar("T")
 
 
 class Token(NamedTuple):
-    """One token, without what it is: ``sha256`` is hexadecimal; times are ms since 1970, ``expires_ms`` None: never."""
+    """One token, without its secret: ``sha256`` is hexadecimal; times are ms since 1970, ``expires_ms`` None: never."""
 
     name: str
     owner: Principal
@@ -50,7 +47,7 @@ class Token(NamedTuple):
 
 
 class Security(NamedTuple):
-    """The content of one ``security.json``; the quota of None is for all without one of their own."""
+    """The content of one ``security.json``; the quota of None is the default quota."""
 
     users: Mapping[str, Mapping[Mechanism, ScramCredential]] = {}
     super_users: frozenset[Principal] = frozenset()
@@ -87,7 +84,7 @@ def decode(data: bytes, path: str) -> Security:
     """Parse a ``security.json``.
 
     Raises:
-        CorruptionError: It is not exactly what ``encode`` writes.
+        CorruptionError: The bytes are not exactly those that ``encode`` writes.
         UnsupportedFormat: A newer logdb wrote it.
     """
     fields = json_line.decode_security(data, path)
@@ -143,15 +140,15 @@ def load(io: IO, directory: str) -> Security | None:
 
 
 def change(io: IO, directory: str, edit: "Callable[[Security], tuple[Security, T]]") -> T:
-    """Change the file, and make it where there is none; when this returns it is durable, and counts for whoever goes by it.
+    """Change the file, or create it; when this returns the change is durable, and in effect in every process.
 
     Args:
-        edit: Given what the file holds; returns what it is to hold, and what ``change`` returns.  What it raises changes nothing.
+        edit: Takes the content; returns the new content, and what ``change`` returns.  If it raises, the file is unchanged.
 
     Raises:
-        DirectoryLocked: Somebody else is changing it for ten seconds.
-        InvalidSecurity: It would be larger than any reader takes.
-        CorruptionError, UnsupportedFormat, DiskFull, WriteFailed, SyncFailed: It is as it was.
+        DirectoryLocked: Another process has held the lock for ten seconds.
+        InvalidSecurity: The new content is larger than readers accept.
+        CorruptionError, UnsupportedFormat, DiskFull, WriteFailed, SyncFailed: The file is unchanged.
     """
     path = os.path.join(directory, SECURITY_FILE_NAME)
     with _locked(io, os.path.join(directory, SECURITY_LOCK_NAME)):
@@ -185,9 +182,9 @@ def _locked(io: IO, path: str) -> Iterator[None]:
 
 
 class Watched:
-    """The file as it was ``LOOK_MS`` ago, or later; read again whenever it is another one.
+    """The file as it was at most ``LOOK_MS`` ago; read again whenever it was replaced.
 
-    It stays open, so that no other file can have its number, and a look at the name tells whether it was replaced.
+    The file stays open, so that no other file gets its inode number: a stat of the name tells whether it was replaced.
 
     Threading: any number of threads.
     """
@@ -196,7 +193,7 @@ class Watched:
         """Nothing is read yet.
 
         Args:
-            take: Called with what the file holds; None: there is none.
+            take: Called with the content; None: the file is absent.
         """
         self._io, self.path, self._take = io, os.path.join(directory, SECURITY_FILE_NAME), take
         self._lock = renewed(threading.Lock())
@@ -205,11 +202,11 @@ class Watched:
         self._looked_ms = -LOOK_MS
 
     def refresh(self) -> None:
-        """Hand over what the file holds, if it is time to look and that was not done.
+        """Call ``take`` if the file was replaced; looks once in ``LOOK_MS``.
 
         Raises:
-            CorruptionError, UnsupportedFormat: It is damaged; read again when it is another one.
-            ReadFailed: It cannot be read; tried again at the next look.
+            CorruptionError, UnsupportedFormat: The file is damaged; it is read again when it was replaced.
+            ReadFailed: The file cannot be read; the next look tries again.
         """
         now_ms = self._io.monotonic_ms()
         if now_ms - self._looked_ms < LOOK_MS:
@@ -224,14 +221,14 @@ class Watched:
             except ReadFailed:
                 raise
             except LogdbError:
-                self._version = version  # it stays as bad as it is
+                self._version = version  # a damaged file is not read twice
                 raise
             finally:
                 self._looked_ms = now_ms
 
     @property
     def is_there(self) -> bool:
-        """Whether there was a file when it was looked for."""
+        """Whether the file existed at the last look."""
         return self._file is not None
 
     def _read(self) -> Security | None:
@@ -248,6 +245,6 @@ class Watched:
             file.close()
 
     def close(self) -> None:
-        """Close the file; nothing is handed over any more."""
+        """Close the file; ``take`` is not called any more."""
         with self._lock:
             self._let_go()

@@ -1,10 +1,10 @@
 """Waiting on an event loop until one of several logs has more: any number of waits, and no thread for any of them.
 
-Each log that is waited for has one bell, however many wait.  Whoever appends rings it, which costs a look at a flag unless it
-is the first ring since the loop looked last; then the loop compares where the log ends with what is waited for.
+Each awaited log has one bell for all its waits.  An appending thread rings it.  The first ring since the loop last looked schedules
+a look; a later one only tests a flag.  The look compares the end of the log with the awaited offsets.
 
-Knows that a log of this process rings, and that one of another process has to be asked.  Does not know who waits, nor for what.
-What ``broker.waiting`` says of records that wait in memory is so here, too.
+A log of this process rings; a log that another process writes is polled.  Records that linger in memory are seen as in
+``broker.waiting``.
 
 Threading: one event loop; only ``_Bell.set`` is called by other threads.
 """
@@ -22,21 +22,21 @@ from logdb.store.protocols import ReplicaLog
 
 
 class _Key(NamedTuple):
-    """What has one bell."""
+    """The waits with one key share one bell."""
 
     log: ReplicaLog
     isolation_level: IsolationLevel
 
 
 class _Bell:
-    """What a log rings when it has grown, or was closed."""
+    """Rung by a log when it has grown, or is closed."""
 
     __slots__ = ("_loop", "_rung", "key", "waiting")
 
     def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop) -> None:
         self.key, self._loop = key, loop
         self._rung = False
-        self.waiting: dict[asyncio.Future[bool], int] = {}  # who waits, for a record at which offset
+        self.waiting: dict[asyncio.Future[bool], int] = {}  # the awaited offset of each wait
 
     def set(self) -> None:
         """Ring; from any thread."""
@@ -50,7 +50,7 @@ class _Bell:
         self.wake(_end_of(self.key))
 
     def wake(self, end_offset: int) -> None:
-        """Wake those who wait for a record below ``end_offset``."""
+        """End the waits for a record below ``end_offset``."""
         for woken, position in self.waiting.items():
             if position < end_offset and not woken.done():
                 woken.set_result(True)
@@ -60,11 +60,11 @@ class Waits:
     """All waits of one event loop; made by ``AccessControl.waits``."""
 
     def __init__(self, find: Callable[[str, int], ReplicaLog], *, lingers_ms: int | None) -> None:
-        """Nobody waits yet.
+        """Begin without waits.
 
         Args:
-            find: The log of a partition; raises if there is none any more.
-            lingers_ms: How long a record may wait to be written; None: in another process, which rings no bell.
+            find: Returns the log of a partition; raises if it was deleted.
+            lingers_ms: How long a record may linger in memory; None: another process writes the logs.
         """
         self._find, self._elsewhere = find, lingers_ms is None
         self._asks = lingers_ms is None or lingers_ms > POLL_MS_MAX
@@ -79,7 +79,7 @@ class Waits:
             Whether one has.
 
         Raises:
-            UnknownTopic, UnknownPartition, Closed: as they say.
+            UnknownTopic, UnknownPartition, Closed: A log was deleted or closed.
         """
         wanted = [(_Key(self._log(partition), isolation_level), position) for partition, position in positions.items()]
         ends = await self._ends([key for key, _ in wanted])
@@ -107,10 +107,10 @@ class Waits:
         try:
             return self._find(*partition)
         except UnknownTopic as error:
-            raise UnknownTopic(error.topic) from None  # whoever waits need not be one who may know the others
+            raise UnknownTopic(error.topic) from None  # the caller need not be authorized for the other topics
 
     def release(self) -> None:
-        """Let all who wait go, as if their time were over, and everybody who comes."""
+        """End all waits as if their timeout were over, and later ones at once."""
         self._released = True
         for bell in self._bells.values():
             for woken in bell.waiting:
@@ -122,7 +122,7 @@ class Waits:
             bell = self._bells[key] = _Bell(key, loop)
             key.log.watch(bell)
         bell.waiting[woken] = position
-        if not self._elsewhere and position < _end_of(key) and not woken.done():  # it came before the bell hung there
+        if not self._elsewhere and position < _end_of(key) and not woken.done():  # the record came before the bell
             woken.set_result(True)
         if self._asks and self._asking is None:
             self._asking = loop.create_task(self._ask())
@@ -133,10 +133,10 @@ class Waits:
             del self._bells[key]
             key.log.unwatch(bell)
 
-    # ------------------------------------------------------------ logs that ring no bell, or late
+    # ------------------------------------------------------------ logs without a bell, or with a late one
 
     async def _ask(self) -> None:
-        """Look at the logs now and then, as long as somebody waits."""
+        """Poll the logs while there are waits."""
         poll_ms = POLL_MS_MIN if self._elsewhere else POLL_MS_MAX
         while self._bells:
             await asyncio.sleep(poll_ms / 1000)
@@ -147,7 +147,7 @@ class Waits:
         self._asking = None
 
     async def _ends(self, keys: Sequence[_Key]) -> list[int]:
-        """Where logs end; in another process's directory that is a look at its files."""
+        """The ends of logs; in a directory of another process this reads its files."""
         if self._elsewhere:
             return await asyncio.to_thread(_ends, keys)
         return _ends(keys)
@@ -158,7 +158,7 @@ def _ends(keys: Sequence[_Key]) -> list[int]:
 
 
 def _end_of(key: _Key) -> int:
-    """Where a log ends; beyond all offsets if there is none any more, so that whoever waits finds that out."""
+    """The end of a log; beyond all offsets if the log was deleted, so that its waits end."""
     try:
         return OFFSET_MAX if key.log.closed else end_of(*key)
     except LogdbError:

@@ -1,10 +1,10 @@
-"""What a local session is: the calls of clients, carried out on a store.
+"""The broker: the local session, which carries out requests on a store.
 
-Knows which shard keeps what, and what of a call goes to the log.  Does not know clients, nor the rules of groups and
-transactions.
+It routes a request to the shard of its group or transactional id, or to a log.  The rules of groups and transactions are the
+coordinators'.
 
-Threading: all methods, from any thread.  An event is handled in the thread that brings it; timers have one of their own,
-which is started when the first is set.
+Threading: all methods, from any thread.  An event is handled in the thread that brings it; timers have a thread of their own,
+which starts with the first timer.
 """
 
 import os
@@ -86,13 +86,13 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 _OFFSETS, _TRANSACTIONS = INTERNAL_TOPICS
 _LOOK_INTERVAL_MS = 100
-_PRODUCER_ID_COUNT = 1_000  # taken at once; what is left of them at the end is lost
+_PRODUCER_ID_COUNT = 1_000  # reserved at once; a close loses those that are left
 
 
 class Broker:
     """The local session on a store; ``requests.session.Session`` says what each call does.
 
-    The method that carries a request out has the request's name, and its fields as arguments.
+    The method that carries out a request has the request's name, and its fields as arguments.
 
     ==================== ================== ====================== ==========================================================
     field                changed by         under                  to be trusted
@@ -132,15 +132,15 @@ class Broker:
             self._transaction_coordinator,
             timers=self._timers,
             execute=self._execute,
-            while_appending=lambda: storage.transaction_gate.shared(),  # noqa: PLW0108  # a child that was forked has another gate
+            while_appending=lambda: storage.transaction_lock.shared(),  # noqa: PLW0108  # a child that was forked has another lock
         )
         peers = LocalPeers(storage, self._groups, self._transactions)
         self._peers: TransactionPeers = peers
         self._markers = peers.markers
         self._dangling = DanglingTransactions(storage, peers, self._markers)
-        storage.settle_by(self._settle)
-        self._served_defaults: Mapping[str, object] = {}  # of topics that are created through it, and don't say otherwise
-        self._told_defaults: Mapping[str, object] = {}  # of those, what the server was told
+        storage.complete_transactions_by(self._complete_transactions)
+        self._served_defaults: Mapping[str, object] = {}  # configs that topics created through a server get unless their request sets them
+        self._told_defaults: Mapping[str, object] = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
         if storage.mode == "a":
@@ -149,23 +149,23 @@ class Broker:
         else:
             self.events = PolledEvents(metadata.change_number, lambda: metadata.topics(internal=True))
 
-    def settle_leftovers(self) -> None:
-        """After an unclean stop: end the transactions that it left open, in the background."""
+    def end_dangling_transactions(self) -> None:
+        """After an unclean stop: end the transactions that it left open, in a thread of their own; raises ThreadUnavailable."""
         self._dangling.start()
 
-    def _settle(self) -> None:
-        """What the logs hold is to be whole: end what an earlier process left open, and write what could wait.
+    def _complete_transactions(self) -> None:
+        """End dangling transactions, and write the markers of those that are decided.
 
         Raises:
             LogdbError, OSError: A transaction that is open cannot be ended.
         """
-        self._dangling.settle_all()
+        self._dangling.end_all()
         self._transactions.finish()
 
     def close(self) -> None:
-        """End the threads and answer whoever waits; the store is closed by its owner afterwards."""
+        """End the threads and answer the waiting requests; the store's owner closes the store afterwards."""
         if os.getpid() != self._owner:
-            return  # in a child that was forked there is neither a thread nor anybody who waits
+            return  # a forked child has neither the threads nor waiting requests
         self.events.close()
         self._groups.stop_waiting()
         self._transactions.stop_waiting()
@@ -177,7 +177,7 @@ class Broker:
         self._markers.close()
 
     def submit(self, request: "Request[A]", **caller: Any) -> A:
-        """Carry a request out; ``caller`` is what its method takes beside its fields, of who has made it."""
+        """Carry out a request; ``caller`` holds the arguments that its method takes beside the fields, about the caller."""
         answer: A = getattr(self, request.method)(**request.arguments() | caller)
         return answer
 
@@ -185,7 +185,7 @@ class Broker:
 
     @property
     def directory(self) -> str:
-        """Where the store is."""
+        """The directory of the store."""
         return self._store.path
 
     def reports(self) -> tuple[str, ...]:
@@ -201,8 +201,13 @@ class Broker:
 
     @property
     def database_id(self) -> str:
-        """A UUID that the database has from its begin."""
+        """The UUID of the database."""
         return self._metadata.database_id
+
+    @property
+    def node_id(self) -> int:
+        """Of this node."""
+        return self._metadata.node_id
 
     @property
     def io(self) -> IO:
@@ -218,7 +223,7 @@ class Broker:
 
     @property
     def look_interval_ms_max(self) -> int:
-        """See ``Session``; a look costs microseconds here."""
+        """See ``Session``; here a look costs microseconds."""
         return _LOOK_INTERVAL_MS
 
     def check_open(self, *, writable: bool = False) -> None:
@@ -237,20 +242,20 @@ class Broker:
         return self._metadata.create_topic(name, partitions=partitions, config=config, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
-        """What ``create_topic`` would make, or raise, without doing it."""
+        """The topic that ``create_topic`` would create; raises what it would raise."""
         return self._metadata.check_new_topic(name, partitions=partitions, config=self._of_new(config))
 
     def serve_topics(self, told: Mapping[str, object]) -> None:
-        """Be a server's: topics that don't say otherwise get ``told``, and ``SERVED_TOPIC_DEFAULTS`` where that is silent."""
+        """Serve: a created topic gets its configs from its request, else from ``told``, else from ``SERVED_TOPIC_DEFAULTS``."""
         self._served_defaults, self._told_defaults = {**SERVED_TOPIC_DEFAULTS, **told}, told
 
     def _of_new(self, config: Mapping[str, object] | None) -> Mapping[str, object]:
-        """The configs of a topic that is created with ``config``, where None asks for what the server was told, or else nothing."""
+        """The configs of a topic that is created with ``config``; a value of None asks for the server's option, or for no config."""
         given = config or {}
         return {**self._served_defaults, **given, **{key: self._told_defaults.get(key) for key, value in given.items() if value is None}}
 
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
-        """Raise what ``alter_topic`` would, without doing it."""
+        """Raise what ``alter_topic`` would raise; alters nothing."""
         self._metadata.check_topic_configs(name, config)
 
     def alter_topic(
@@ -288,7 +293,7 @@ class Broker:
         return self._store.describe_topic(name)
 
     def describe_configs(self, name: str) -> Mapping[str, ConfigValue]:
-        """The configs of a topic that were set."""
+        """The configs that were set of a topic."""
         return self._store.describe_topic(name).config
 
     def partition_count(self, topic: str) -> int:
@@ -297,15 +302,15 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> ReplicaLog:
         log = self._store.log(topic, partition)
         if self._store.mode == "a":
-            self._dangling.settle(log)
+            self._dangling.end(log)
         return log
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and what groups have committed of it."""
+        """Delete a topic, and the committed offsets of its partitions."""
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(name, "logdb keeps its groups and transactions in it")
-        self._transactions.finish()  # else, after a crash, a new topic of that name would get the markers of this one
-        self._groups.for_each(Shard.load)  # one that cannot be told yet keeps the topic from being deleted
+        self._transactions.finish()  # else a new topic of that name could get the markers of this one after a crash
+        self._groups.for_each(Shard.load)  # a shard that cannot be loaded prevents the deletion
         self._metadata.delete_topic(name)
         self._groups.for_each(lambda shard: shard.handle(TopicsDeleted(topics=frozenset((name,)))))
 
@@ -327,15 +332,15 @@ class Broker:
         return self.events.wait(position, timeout_ms, count_max=count_max, io=self._store.io)
 
     def waits(self) -> Waits:
-        """What waits for records on the running event loop, without a thread for each wait."""
+        """The waits for records on the running event loop; a wait holds no thread."""
         return Waits(self.log, lingers_ms=self._store.linger_ms if self._store.mode == "a" else None)
 
     # ------------------------------------------------------------ producing
 
     def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
-        """Whether an append at that level, None: the topic's, waits for no disk: the log is in use, and the level is below fsync."""
+        """Whether an append at that level, None: the topic's, waits for no disk: the log is open, and the level is below fsync."""
         if self._store.mode != "a":
-            return False  # a log beside its writer takes no append
+            return False  # the log of a reader takes no append
         log = self._store.log_in_use(topic, partition)
         return log is not None and (durability or log.durability) != "fsync" and not log.fsync_only
 
@@ -419,8 +424,12 @@ class Broker:
             )
         )
 
-    def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
-        event = EndTransaction(ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit)
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump_epoch: bool = True
+    ) -> ProducerIdAndEpoch:
+        event = EndTransaction(
+            ticket=next(tickets), transactional_id=transactional_id, producer=producer, commit=commit, bump_epoch=bump_epoch
+        )
         following: ProducerIdAndEpoch = self._transactions.of(transactional_id).call(event)
         return following
 
@@ -428,7 +437,7 @@ class Broker:
         """Execute an action of a coordinator.
 
         Raises:
-            LogdbError: A part of it failed; the rest was done.
+            LogdbError: A part of it failed; the rest was carried out.
         """
         match action:
             case SyncPartitions():
@@ -452,6 +461,7 @@ class Broker:
         protocols: Sequence[tuple[str, bytes]],
         client_id: str = "",
         client_host: str = "",
+        require_member_id: bool = False,
     ) -> "Future[JoinResult]":
         return _future(
             self._groups.of(group_id),
@@ -466,6 +476,7 @@ class Broker:
                 protocol_type=protocol_type,
                 client_id=client_id,
                 client_host=client_host,
+                require_member_id=require_member_id,
             ),
         )
 
@@ -477,6 +488,8 @@ class Broker:
         member_id: str,
         group_instance_id: str | None = None,
         assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> "Future[SyncResult]":
         return _future(
             self._groups.of(group_id),
@@ -487,6 +500,8 @@ class Broker:
                 member_id=member_id,
                 group_instance_id=group_instance_id,
                 assignments=assignments,
+                protocol_type=protocol_type,
+                protocol=protocol,
             ),
         )
 
@@ -529,9 +544,9 @@ class Broker:
     def _present(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], LogdbError | None]:
-        """Offsets of partitions that there are, and what is wrong with the first of the others.
+        """Offsets of existing partitions, and the error of the first that does not exist.
 
-        A topic that was deleted would leave its offsets to the next one of its name.
+        Offsets of a deleted topic would belong to the next topic of its name.
         """
         present: dict[TopicPartition, OffsetAndMetadata] = {}
         absence: LogdbError | None = None
@@ -539,7 +554,7 @@ class Broker:
             try:
                 self._check_partition(partition)
             except UnknownTopic:
-                absence = absence or UnknownTopic(partition.topic)  # a future tells nobody which topics there are
+                absence = absence or UnknownTopic(partition.topic)  # the error of a future names no other topics
             except UnknownPartition as error:
                 absence = absence or error
             else:
@@ -561,7 +576,7 @@ class Broker:
         shard = self._groups.find(group_id)
         if shard is None:
             return {}
-        self.log(_OFFSETS, shard.log.partition)  # which settles what an earlier process left pending
+        self.log(_OFFSETS, shard.log.partition)  # which ends its dangling transactions
         return shard.query(lambda coordinator: coordinator.fetch_offsets(group_id, wanted, require_stable=require_stable))
 
     # ------------------------------------------------------------ administration
@@ -626,7 +641,7 @@ def _fire(key: Any) -> None:
 
 
 def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
-    """The answer to a request, which may come later; what is known at once is done already."""
+    """A future of the answer to a request; done already if the answer is known at once."""
     answer = shard.submit(event)
     if isinstance(answer, Reply):
         future: Future[Any] = Future()
@@ -639,7 +654,7 @@ def _future(shard: Shard[Any], event: Any) -> "Future[Any]":
 
 
 def _failing(future: "Future[Any]", error: LogdbError) -> "Future[Any]":
-    """A future that fails once another one is done: as that does, or else with ``error``."""
+    """A future that fails once ``future`` is done: with its error, or else with ``error``."""
     failing: Future[Any] = Future()
     future.add_done_callback(lambda done: failing.set_exception(done.exception() or error))
     return failing

@@ -1,10 +1,10 @@
 """Dangling transactions, which an earlier process left open in a log: each is ended before the log is read.
 
 A coordinator that is loaded completes the prepared transactions and aborts the ongoing ones.  Transactions that no coordinator
-knows are ended here: at level ``interval`` a power cut may keep a transaction's records and lose the record that it has begun,
+has are ended here: at level ``interval`` a power cut may keep a transaction's records and lose the record that it has begun,
 or lose its marker and keep the record that it is complete.
 
-    opened ──► first use of a log: its open transactions ──► their coordinators are loaded ──► unknown to them: ended as
+    opened ──► first use of a log: its open transactions ──► their coordinators are loaded ──► not in them:     ended as
           │                                                                                    decided, else aborted
           ├──► after an unclean stop: a thread does so with every log, and a close waits for it
           └──► a snapshot, a compaction of ``__transaction_state``: every log first
@@ -27,80 +27,80 @@ logger = logging.getLogger(__name__)
 
 
 class DanglingTransactions:
-    """Settles logs before their first use, before a snapshot, and before decisions are compacted.
+    """Ends the dangling transactions of a log before its first use, before a snapshot, and before decisions are compacted.
 
     ================ =============== ========== ===========================================================
     field            changed by      under      to be trusted
     ================ =============== ========== ===========================================================
-    ``_settled``     settle          ``_lock``  a log in it has no dangling transaction, and never will
-    ``_all_settled`` settle_all      no lock    once True
+    ``_ended``       end             ``_lock``  a log in it has no dangling transaction, and never will
+    ``_all_ended``   end_all         no lock    once True
     ================ =============== ========== ===========================================================
     """
 
     def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
         self._storage, self._peers, self._markers = storage, peers, markers
-        self._settled: set[TopicPartition] = set()
-        self._all_settled = False
+        self._ended: set[TopicPartition] = set()
+        self._all_ended = False
         self._lock = renewed(threading.RLock())
         self._thread: threading.Thread | None = None
 
-    def settle(self, log: ReplicaLog) -> None:
+    def end(self, log: ReplicaLog) -> None:
         """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read."""
         name = TopicPartition(log.topic, log.partition)
-        if name in self._settled or log.read_only_reason is not None:
+        if name in self._ended or log.read_only_reason is not None:
             return
         with self._lock:
-            if name in self._settled:
+            if name in self._ended:
                 return
             for left in log.open_transactions():
-                self._end(name, log, left)
-            self._settled.add(name)
+                self._end_transaction(name, log, left)
+            self._ended.add(name)
 
-    def _end(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
+    def _end_transaction(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
         if not self._peers.will_end(producer, partition) and left in log.open_transactions():
             self._markers.end_as_decided(partition, log, producer)
 
-    def settle_all(self) -> None:
-        """The same for all logs; they are opened for that, the first time.
+    def end_all(self) -> None:
+        """End the dangling transactions of all logs; the first call opens the logs.
 
         Raises:
-            LogdbError, OSError: What one of them failed with; the others were seen to.
+            LogdbError, OSError: What one of them failed with; those of the other logs are ended.
             ReadOnly: One is damaged, and has a transaction open.
         """
-        if self._all_settled:
+        if self._all_ended:
             return
         failure: LogdbError | OSError | None = None
         for name in self._storage.logs_with_producers():
             try:
-                self._settle_named(name)
+                self._end_named(name)
             except (LogdbError, OSError) as error:  # one log does not keep the others waiting
-                logger.error("what was left open in %s: %s", name, error)
+                logger.error("the transactions that a crash left open in %s: %s", name, error)
                 failure = failure or error
         if failure is not None:
             raise failure
-        self._all_settled = True
+        self._all_ended = True
 
-    def _settle_named(self, name: TopicPartition) -> None:
+    def _end_named(self, name: TopicPartition) -> None:
         try:
             log = self._storage.log(*name)
-            self.settle(log)
+            self.end(log)
         except (UnknownTopic, UnknownPartition):
             return  # deleted meanwhile
-        if name not in self._settled and log.open_transactions():
+        if name not in self._ended and log.open_transactions():
             raise ReadOnly(f"{name} has a transaction open that cannot be ended: {log.read_only_reason}; run logdb repair")
 
     # ------------------------------------------------------------ after an unclean stop
 
     def start(self) -> None:
-        """Settle all logs, in a thread; raises ThreadUnavailable."""
-        self._thread = started("logdb-leftovers", self._run)
+        """End them in all logs, in a thread; raises ThreadUnavailable."""
+        self._thread = started("logdb-dangling", self._run)
 
     def stop(self) -> None:
-        """Wait until they are: what is closed has nothing left."""
+        """Wait until they are ended."""
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(LogdbError, OSError):  # it was logged; whatever needs it settled tries again
-            self.settle_all()
+        with contextlib.suppress(LogdbError, OSError):  # it was logged; the first use of the log tries again
+            self.end_all()

@@ -3,7 +3,7 @@
 The decision of a transaction has the epoch after that of its records (KIP-890).
 
 A decision is durable before any marker is written, and stays in the log until all of its markers are durable: the
-partition is not compacted before everything else is synced (``store.writer``).  It counts above the high watermark, too: the next
+partition is not compacted before everything else is synced (``store.writer``).  It is in force above the high watermark, too: the next
 coordinator completes it.
 """
 
@@ -26,10 +26,10 @@ class _Record(Protocol):
 
 
 def find(partitions: Iterable[tuple[int, Iterable[_Record]]], producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
-    """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none.
+    """The decision on what ``producer`` has written to ``partition`` under its epoch; without a decision, an abort.
 
-    Where several transactions could be meant, as with clients whose epoch stays, there is none to be found: their
-    markers are synced before the next transaction begins.
+    A client whose epoch stays has several transactions in one epoch.  Their decisions are never looked up: the markers of one are
+    synced before the next begins.
 
     Args:
         partitions: Of ``__transaction_state``: the leader epoch of each, and its records up to the log end.

@@ -17,7 +17,7 @@ from logdb.store.protocols import Storage
 
 
 class LocalPeers:
-    """``TransactionPeers`` within one broker.  ``markers``: writes those of the partitions that this node leads."""
+    """``TransactionPeers`` within one broker.  ``markers`` writes the markers of the partitions that this node leads."""
 
     def __init__(self, storage: Storage, groups: Shards[GroupCoordinator], transactions: Shards[TransactionCoordinator]) -> None:
         self._groups, self._transactions = groups, transactions
@@ -40,10 +40,10 @@ class LocalPeers:
         return decisions.find(((log.leader_epoch, records(log)) for log in logs), producer, partition)
 
     def _all_transactions(self) -> Iterator[Shard[TransactionCoordinator]]:
-        """All shards of transactions, one after the other: what is found in one is true without the others.
+        """The shards of transactions, one after the other; a transaction that is found in one needs no look at the others.
 
         Raises:
-            NotCoordinator: In the end, where this node does not coordinate all of them: what was not found may be there.
+            NotCoordinator: At the end, if this node does not coordinate all of them: another node's may have the transaction.
         """
         absent: NotCoordinator | None = None
         for number in self._transactions.partitions():

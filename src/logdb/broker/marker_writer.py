@@ -1,6 +1,6 @@
 """Syncs the partitions of a transaction that this node leads, and writes their markers.
 
-Responsible for partitions, one by one; states are ``coordinator.transactions``'.
+The states of transactions are those of ``coordinator.transactions``.
 
 Markers are synced only where the next transaction may have the same epoch.  Otherwise a power cut may take a marker, and
 leave the record that the transaction is complete: an open transaction in a partition is then ended by its decision, before
@@ -28,18 +28,18 @@ from logdb.threads import renewed
 logger = logging.getLogger(__name__)
 
 _SYNC_THREADS = 4
-_SLOW_SYNC_S = 0.0005  # a longer sync is worth a hand-over to another thread
+_SLOW_SYNC_S = 0.0005  # a slower sync is worth another thread
 _OFFSETS = INTERNAL_TOPICS[0]
 
 
 class MarkerWriter:
-    """The partitions of this node as parties of transactions.  A partition that was deleted counts as done."""
+    """The partitions of this node as parties of transactions.  A deleted partition counts as done."""
 
     def __init__(self, storage: Storage, peers: TransactionPeers) -> None:
-        """Begin.
+        """Start no thread yet.
 
         Args:
-            peers: Asked for earlier decisions, and for the group coordinators of this node.
+            peers: Have earlier decisions, and the group coordinators of this node.
         """
         self._storage, self._peers = storage, peers
         self._last_sync_s = 0.0
@@ -68,15 +68,15 @@ class MarkerWriter:
         self._last_sync_s = time.perf_counter() - began
 
     def close(self) -> None:
-        """End the threads; later syncs are made by the callers' own."""
+        """End the threads; later syncs run in the callers' threads."""
         with self._lock:
             self._closed = True
         if self._pool is not None:
             self._pool.shutdown()
 
     def write(self, markers: WriteMarkers) -> None:
-        """As ``TransactionPeers.write_markers``.  A snapshot has the markers of a transaction all, or none."""
-        with self._storage.transaction_gate.shared():
+        """As ``TransactionPeers.write_markers``.  A snapshot has all markers of a transaction, or none."""
+        with self._storage.transaction_lock.shared():
             _raise_first([partial(self._write, where, markers) for where in sorted(markers.partitions)])
 
     def _write(self, where: TopicPartition, markers: WriteMarkers) -> None:
@@ -89,7 +89,7 @@ class MarkerWriter:
                     continue
                 if left.producer_epoch > markers.last_epoch:
                     return  # the producer's next transaction: this marker was written before a crash
-                if left.producer_epoch < producer.producer_epoch - 1:  # an earlier one, whose marker a power cut has taken
+                if left.producer_epoch < producer.producer_epoch - 1:  # an earlier transaction, whose marker a power cut has taken
                     self.end_as_decided(where, log, ProducerIdAndEpoch(left.producer_id, left.producer_epoch))
             self._end(where, log, Decision(producer, markers.commit, markers.coordinator_epoch))
         except ProducerFenced:
@@ -99,11 +99,13 @@ class MarkerWriter:
                 raise
 
     def end_as_decided(self, where: TopicPartition, log: ReplicaLog, producer: ProducerIdAndEpoch) -> None:
-        """Write the marker of a transaction that its coordinator has forgotten: an abort where nothing was decided."""
+        """Write the marker of a transaction that its coordinator has no more; without a decision, an abort."""
         decision = self._peers.decision(producer, where)
         known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer.producer_id)
         decision = decision._replace(coordinator_epoch=max((decision.coordinator_epoch, *known)))  # the states may be lost, and made anew
-        logger.info("%s: what producer %d left open is %s", where, producer.producer_id, "committed" if decision.commit else "aborted")
+        logger.info(
+            "%s: the dangling transaction of producer %d is %s", where, producer.producer_id, "committed" if decision.commit else "aborted"
+        )
         self._end(where, log, decision)
 
     def _end(self, where: TopicPartition, log: ReplicaLog, decision: Decision) -> None:
@@ -123,7 +125,7 @@ class MarkerWriter:
             return None
 
     def _handed_over(self, sync: Callable[[], None]) -> Callable[[], None]:
-        """Begin a call in another thread, and return what waits for it; the very call where no thread can be had."""
+        """Begin a call in another thread, and return a function that waits for it; without a thread, the call itself."""
         try:
             with self._lock:
                 if self._closed:

@@ -1,6 +1,4 @@
-"""What is counted, and what is looked up when somebody asks.
-
-Knows counters of topics and calls, and the gauges of a broker, as plain data.  Does not know how a scraper wants them written.
+"""Metrics as plain data: counters of topics and calls, and gauges of a broker, read on request.
 
 Threading: any number of threads; counters are exact.
 """
@@ -19,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TopicCounts(NamedTuple):
-    """Since the server was started: what went into a topic and came out of it through doors.
+    """Records written to and read from a topic through doors since the server was started.
 
-    ``bytes_in`` and ``bytes_out`` are those of record batches as they are stored, or of keys and values where records came one by
-    one; ``messages_in`` counts offsets.
+    ``bytes_in`` and ``bytes_out`` count stored record batches, or keys and values where records came one by one; ``messages_in``
+    counts offsets.
     """
 
     messages_in: int
@@ -31,7 +29,7 @@ class TopicCounts(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """All counters; ``calls`` by the name of the session's, ``refusals`` those that the principal was not allowed."""
+    """All counters; ``calls`` by the name of the session's, ``refusals`` those that were denied."""
 
     topics: Mapping[str, TopicCounts]
     requests: int
@@ -42,7 +40,7 @@ class Counts(NamedTuple):
 
 
 class GroupGauges(NamedTuple):
-    """One group.  ``lag`` has no entry for a partition that is gone."""
+    """One group.  ``lag`` has no entry for a deleted partition."""
 
     group_id: str
     state: str
@@ -52,7 +50,7 @@ class GroupGauges(NamedTuple):
 
 
 class Gauges(NamedTuple):
-    """A broker as it is: partitions by topic (the internal ones, too), groups."""
+    """The gauges of a broker: partitions by topic (also internal ones), groups."""
 
     topics: Mapping[str, tuple[PartitionInfo, ...]]
     groups: tuple[GroupGauges, ...]
@@ -110,7 +108,7 @@ class Metrics:
 
 
 def gauges(broker: "Broker") -> Gauges:
-    """Look at all topics and groups; what vanishes meanwhile is left out."""
+    """Read all topics and groups; those that are deleted meanwhile are left out."""
     topics: dict[str, tuple[PartitionInfo, ...]] = {}
     for topic in broker.topics(internal=True):
         with contextlib.suppress(UnknownTopic):

@@ -1,7 +1,6 @@
 """Reads a partition of an internal topic back into its coordinator.
 
-Knows batches, control records and what a coordinator's ``apply`` wants to be told of them.  Does not know what the
-records mean, but that the topic is compacted: of plain records the last of each key is enough, in the order of the last ones.
+The topic is compacted: of plain records, ``apply`` gets the last of each key, in the order of these last records.
 
 Transactional batches, whose producer matters, and control batches are applied one by one, between those before and
 after them.
@@ -24,12 +23,12 @@ _DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20
 
 
 def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
-    """Apply everything that is written from ``offset`` on, above the high watermark too; returns where it ended.
+    """Apply all written records from ``offset`` on, also above the high watermark; returns the offset after the last.
 
-    A coordinator appends behind all of it, so its state must hold all of it.
+    A coordinator appends behind all of them, so its state must include all of them.
 
     Raises:
-        CorruptionError: The partition is damaged, or a record in it is none of its topic's.
+        CorruptionError: The partition is damaged, or a record has not the format of its topic.
     """
     latest: dict[bytes, Record] = {}
     end_offset = offset
@@ -53,13 +52,13 @@ def replay(log: ReplicaLog, coordinator: Coordinator, offset: int) -> int:
 
 
 def records(log: ReplicaLog) -> Iterator[Record]:
-    """All records that are written, above the high watermark too."""
+    """All written records, also above the high watermark."""
     for batches, start, _ in _written(log, log.start_offset):
         yield from _records(log, batches, start)
 
 
 def _written(log: ReplicaLog, offset: int) -> Iterator[tuple[memoryview, int, int]]:
-    """Batches from ``offset`` to where the written log ends, with the offset that each read begins and ends at."""
+    """Batches from ``offset`` to the written end, with the offsets at which each read begins and ends."""
     while offset < log.end_offset:
         batches, next_offset = log.read_batches(offset, replica=True)
         if not batches:
@@ -69,7 +68,7 @@ def _written(log: ReplicaLog, offset: int) -> Iterator[tuple[memoryview, int, in
 
 
 def _runs(batches: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Runs of plain batches, and each special batch on its own, with its attributes."""
+    """Runs of plain batches, and each transactional or control batch alone, with its attributes."""
     start, at, size_bytes = 0, 0, len(batches)
     while at < size_bytes:
         after = at + size_at(batches, at)

@@ -70,7 +70,8 @@ class Shard(Generic[C]):
     ``_replayed_offset`` load, query of a reader        ``_lock``               always; -1: nothing is replayed
     ``_accepted_offset`` accept                         ``_lock``               at any time a lower bound: answers wait for it
     ``_waiting``         submit, answers, cancel        pop is atomic           a ticket is answered by the thread that pops it
-    ``_appending``       append, ``_settle``            ``_lock``               None: every record of the log is accepted
+    ``_appending``       append,                        ``_lock``               None: every record of the log is accepted
+                         ``_finish_failed_write``
     ``_deferred``        accept, append                 ``_lock``               always; accepted records that the log lacks
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_failed``          a sync that failed             no lock                 final
@@ -97,7 +98,7 @@ class Shard(Generic[C]):
         Args:
             epoch: Leader epoch of the partition in which this node coordinates.
             clock: Time of day, in ms since 1970.
-            execute: Executes an action, or raises the reason why not.
+            execute: Executes an action; raises why it failed.
             while_appending: Entered while records are appended.
             follows: Another process writes the partition: read on before each query, and handle no events.
             loads_in_background: A request that comes while another thread loads is refused instead of waiting.
@@ -141,7 +142,7 @@ class Shard(Generic[C]):
         if self._recovered:  # by another thread meanwhile, or by this one, which carries the recovery out
             return
         with self._lock:
-            self._settle()
+            self._finish_failed_write()
             if self._replayed_offset < 0:
                 offset = replay(self.log, self._coordinator, self.log.start_offset)
                 if not self._follows and offset < self.log.end_offset:  # an earlier coordinator has left a write that failed
@@ -212,7 +213,7 @@ class Shard(Generic[C]):
             if not self._timers.claim((self, key)):
                 return
             try:
-                self._settle()
+                self._finish_failed_write()
                 if key is _DEFERRED:
                     self._write_deferred()
                 effects = Effects() if key in (_RETRY, _DEFERRED) else self._step(TimerFired(key))
@@ -229,14 +230,14 @@ class Shard(Generic[C]):
         """End a producer's transaction on this very partition, and in the state behind it."""
         self.load()
         with self._lock:
-            self._settle()
+            self._finish_failed_write()
             self.log.append_marker(producer, commit=commit, coordinator_epoch=coordinator_epoch)
             self._coordinator.apply_marker(producer.producer_id, commit=commit)
 
     def finish(self) -> None:
         """Append the deferred records; where that fails they stay deferred."""
         with self._lock, contextlib.suppress(LogdbError):
-            self._settle()
+            self._finish_failed_write()
             self._write_deferred()
 
     def stop_waiting(self, error: LogdbError) -> None:
@@ -271,14 +272,14 @@ class Shard(Generic[C]):
     # ------------------------------------------------------------ under the lock
 
     def _step(self, event: Any) -> Effects:
-        """Let the coordinator handle an event; append and accept what it returns.
+        """Let the coordinator handle an event; append and accept the effects.
 
         Raises:
-            LogdbError: It could not be written; the requests that it would have answered get this error.
+            LogdbError: The records could not be written; the requests that the effects answer get this error.
         """
         with self._lock:
             if self._ended is not None or self._failed is not None or self._appending is not None:
-                self._settle()
+                self._finish_failed_write()
             return self._append_and_accept(self._coordinator.handle(event, self._clock()))
 
     def _append_and_accept(self, effects: Effects) -> Effects:
@@ -309,7 +310,7 @@ class Shard(Generic[C]):
             self._write(Effects())
 
     def _appended(self, effects: Effects, offset: int) -> None:
-        """In this order: after an interruption at any place ``_settle`` does the rest, and nothing is written twice."""
+        """Keep this order: after an interruption anywhere ``_finish_failed_write`` does the rest, and writes no record twice."""
         self._deferred.clear()
         self._accepted_offset = offset + len(effects.records)
         self._accept(effects, offset)
@@ -332,11 +333,11 @@ class Shard(Generic[C]):
             batches = transactional_batches(values, keys, effects.producer, self._clock())
             self.log.append_batches(batches, durability=level, internal=True)
 
-    def _settle(self) -> None:
+    def _finish_failed_write(self) -> None:
         """Finish a failed write before anything new: effects whose records the log has kept are accepted after all.
 
         Raises:
-            LogdbError: It still cannot be written; or what was accepted can never be synced; or the shard has ended.
+            LogdbError: The write fails again; or accepted records can never be synced; or the shard has ended.
         """
         self._check_not_ended()
         if self._failed is not None:
@@ -351,12 +352,12 @@ class Shard(Generic[C]):
     # ------------------------------------------------------------ without the lock
 
     def _finish(self, effects: Effects) -> None:
-        """Answer what was accepted once it is committed, carry out its actions, and so on with the events in which these end.
+        """Answer accepted effects once they are committed, carry out their actions, and so on with the events in which these end.
 
         Actions that an interrupted thread has left are carried out, too.
 
         Raises:
-            LogdbError: What was accepted is not committed; its requests were answered with this.
+            LogdbError: The effects are not committed; their requests were answered with this error.
         """
         actions = self._publish(effects)
         try:
@@ -369,7 +370,7 @@ class Shard(Generic[C]):
             raise
 
     def _publish(self, effects: Effects) -> deque[Action]:
-        """Answer what was accepted once it is committed; returns the actions that may begin now."""
+        """Answer accepted effects once they are committed; returns the actions that may begin now."""
         pending = self._take_pending() if self._pending else []
         try:
             sync, actions = effects.sync, deque[Action]()
@@ -394,7 +395,7 @@ class Shard(Generic[C]):
         return taken
 
     def _carry_out(self, action: Action) -> deque[Action]:
-        """Carry out an action and handle the event in which it ends; returns the actions that follow from that."""
+        """Carry out an action and handle the event in which it ends; returns the actions that follow from this event."""
         try:
             self._execute(action)
             return self._publish(self._step(ActionDone(action)))
@@ -416,7 +417,7 @@ class Shard(Generic[C]):
             self._timers.set((self, _RETRY), RETRY_MS)
 
     def _answer(self, effects: Effects, error: LogdbError | None = None) -> None:
-        """Give replies to the requests that wait in a future."""
+        """Give replies to the futures of waiting requests."""
         for ticket, result in effects.replies:
             future = self._waiting.pop(ticket, None)
             if future is None:

@@ -25,7 +25,7 @@ C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
 
 PARTITION_COUNT = 4
-_SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics: what an opening replays is not much more
+_SEGMENT_SIZE_BYTES = 100 << 20  # Kafka's, for both topics; it bounds what an opening replays
 _CONFIG: Mapping[str, object] = {"cleanup.policy": "compact", "compression.type": "none", "segment.bytes": _SEGMENT_SIZE_BYTES}
 
 
@@ -54,10 +54,10 @@ class Shards(Generic[C]):
         execute: Callable[[Action], None],
         while_appending: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """Begin with none open.
+        """Begin without shards.
 
         Args:
-            make: Makes the coordinator of a partition in a leader epoch.
+            make: Creates the coordinator of a partition in a leader epoch.
             execute: Executes the actions of all shards.
             while_appending: Entered while a shard appends records.
         """
@@ -72,23 +72,23 @@ class Shards(Generic[C]):
         self._lock = renewed(threading.Lock())
 
     def of(self, name: str) -> Shard[C]:
-        """The shard that keeps ``name``, to change something; makes the topic where there is none yet.
+        """The shard that keeps ``name``, to change its state; creates the topic at its first use.
 
         Raises:
-            Closed, Forked, ReadOnly, SyncFailed: Nothing can be changed.
+            Closed, Forked, ReadOnly, SyncFailed: The database takes no changes.
         """
         partition = self.partition_of(name)
         return self._open.get(partition) or self._first_use(partition)
 
     def partition_of(self, name: str) -> int:
-        """The number of the partition that keeps ``name``; otherwise as ``of``."""
+        """The partition that keeps ``name``; creates the topic and raises as ``of``."""
         self._storage.check_open(writable=True)
         if not self._partition_count:
             self._find(create=True)
         return partition_of(name, self._partition_count)
 
     def find(self, name: str) -> Shard[C] | None:
-        """The shard that keeps ``name``, to look at; None where the topic does not exist."""
+        """The shard that keeps ``name``, to read its state; None if the topic does not exist."""
         self._storage.check_open()
         if not self._partition_count:
             self._find(create=False)
@@ -104,7 +104,7 @@ class Shards(Generic[C]):
         return self._first_use(partition) if shard is None else shard
 
     def _first_use(self, partition: int) -> Shard[C]:
-        """Load a shard without being told to: the partition's leader epoch is that of the metadata."""
+        """Load a shard in the leader epoch of the metadata."""
         with self._lock:
             if (shard := self._open.get(partition)) is not None:
                 return shard
@@ -127,7 +127,7 @@ class Shards(Generic[C]):
         Requests that come meanwhile are refused with CoordinatorLoading.
 
         Returns:
-            Whether it does; False: a later epoch, or the same, was here.
+            True: the shard is loaded.  False: this epoch, or a later one, was given before.
 
         Raises:
             LogdbError: The partition could not be opened or read; the next request tries again.
@@ -187,7 +187,7 @@ class Shards(Generic[C]):
         return range(self._partition_count)
 
     def for_each(self, function: Callable[[Shard[C]], T]) -> list[T]:
-        """What ``function`` returns for each shard that this node coordinates; the other nodes answer for theirs."""
+        """The results of ``function`` for the shards that this node coordinates."""
         results = []
         for partition in self.partitions():
             with contextlib.suppress(NotCoordinator):  # also where it resigns meanwhile
@@ -200,12 +200,12 @@ class Shards(Generic[C]):
             shard.stop_waiting(Closed(f"the database {self._storage.path} is closed"))
 
     def finish(self) -> None:
-        """Append what could wait."""
+        """Append deferred records."""
         for shard in list(self._open.values()):
             shard.finish()
 
     def end(self) -> None:
-        """Let nobody wait for an answer any more: the database is closed."""
+        """Answer all waiting requests, and later ones, with Closed."""
         error = Closed(f"the database {self._storage.path} is closed")
         with self._lock:
             self._ended = error

@@ -1,11 +1,11 @@
-"""Timers: one thread that calls back what is due.
+"""Timers: one thread calls ``fire`` with each key that is due.
 
-Knows when.  Does not know what for.  The thread is started before the first timer, and sleeps until the next one is due.
-Each key has one place in the heap that counts.  Setting a timer later, as every heartbeat does, or cancelling it costs a
-dictionary entry: its place is mended when it comes up.
+The thread is started before the first timer, and sleeps until the next one is due.  Each key has at most one valid entry in the heap.
+Setting a timer later, as every heartbeat does, or cancelling it only changes a dictionary: the entry in the heap is corrected when it
+reaches the top.
 
-Threading: all methods, from any thread.  ``fire`` is called in the timer thread, for one key at a time, with no lock
-held; whoever handles it then takes the lock under which it sets the key's timer, and asks ``claim``.
+Threading: all methods, from any thread.  ``fire`` is called in the timer thread, for one key at a time, with no lock held.  It takes
+the lock under which the key's timer is set, and then asks ``claim``.
 """
 
 import heapq
@@ -18,16 +18,16 @@ from logdb.threads import renewed, started
 
 logger = logging.getLogger(__name__)
 
-_WAIT_MS_MAX = 3_600_000  # a later one is looked at again; a wait of years is more than a lock can be told
+_WAIT_MS_MAX = 3_600_000  # a longer wait is split: a lock takes no timeout of years
 
 
 class Timers:
-    """Calls ``fire(key)`` when a key's time has come."""
+    """Calls ``fire(key)`` when a key is due."""
 
     def __init__(self, io: IO, fire: Callable[[Hashable], None]) -> None:
         self._io, self._fire = io, fire
         self._due_ms: dict[Hashable, int] = {}
-        self._queued_ms: dict[Hashable, int] = {}  # the place of a key that counts: never later than its due time
+        self._queued_ms: dict[Hashable, int] = {}  # the valid entry of each key: never later than its due time
         self._heap: list[tuple[int, int, Hashable]] = []  # (queued, number, key)
         self._number = 0
         self._changed = renewed(threading.Condition(threading.Lock()))
@@ -35,17 +35,17 @@ class Timers:
         self._stopped = False
 
     def start(self) -> None:
-        """Have the thread, before something is done that a timer has to follow on.
+        """Start the thread, before a step that a timer has to follow.
 
         Raises:
-            ThreadUnavailable: There is none; the next call tries again.
+            ThreadUnavailable: The thread could not be started; the next call tries again.
         """
         with self._changed:
             if self._thread is None and not self._stopped:
                 self._thread = started("logdb-timers", self._loop)
 
     def set(self, key: Hashable, delay_ms: int | None) -> None:
-        """Let ``key`` fire in ``delay_ms``, in place of what it was set to; None: not at all."""
+        """Let ``key`` fire in ``delay_ms``, instead of its earlier setting; None: cancel."""
         with self._changed:
             if delay_ms is None or self._stopped:
                 self._due_ms.pop(key, None)
@@ -58,7 +58,7 @@ class Timers:
                     self._changed.notify()
 
     def claim(self, key: Hashable) -> bool:
-        """Whether ``key`` is due still: it was not set anew or cancelled since it fired.  It is set no more."""
+        """Whether ``key`` is still due: it was neither set again nor cancelled since it fired.  Cancels it."""
         with self._changed:
             due_ms = self._due_ms.get(key)
             if due_ms is None or due_ms > self._io.monotonic_ms():
@@ -67,7 +67,7 @@ class Timers:
             return True
 
     def forget(self, belongs: Callable[[Hashable], bool]) -> None:
-        """Drop the timers that belong to what is no more; one that is just firing finds itself unset."""
+        """Cancel the timers whose key satisfies ``belongs``; ``claim`` of one that is just firing is then False."""
         with self._changed:
             for key in [key for key in self._due_ms if belongs(key)]:
                 del self._due_ms[key]
@@ -77,7 +77,7 @@ class Timers:
             heapq.heapify(self._heap)
 
     def fire_due(self) -> None:
-        """Call back what is due now; the thread does nothing else."""
+        """Fire all keys that are due now, as the thread does."""
         for key in self._take_due():
             try:
                 self._fire(key)
@@ -85,7 +85,7 @@ class Timers:
                 logger.exception("a timer")
 
     def stop(self) -> None:
-        """End the thread, after what it is at; nothing fires from then on."""
+        """End the thread after its current call; no key fires afterwards."""
         with self._changed:
             self._stopped = True
             self._due_ms.clear()
@@ -104,10 +104,10 @@ class Timers:
             while self._heap and self._heap[0][0] <= now_ms:
                 queued_ms, _, key = heapq.heappop(self._heap)
                 if self._queued_ms.get(key) != queued_ms:
-                    continue  # it has an earlier place
+                    continue  # an earlier entry is valid
                 del self._queued_ms[key]
                 due_ms = self._due_ms.get(key)
-                if due_ms is not None and due_ms > now_ms:  # set later since
+                if due_ms is not None and due_ms > now_ms:  # set to a later time since
                     self._queue(due_ms, key)
                 elif due_ms is not None:
                     due.append(key)

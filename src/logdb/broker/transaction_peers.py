@@ -1,4 +1,4 @@
-"""How the parties of a transaction reach one another: one interface, on this node or on others.
+"""How the parties of a transaction call one another, on this node or on others.
 
     coordinator of a transaction ──► leaders of its partitions              sync, write_markers
     leader of a partition ──► coordinators of transactions                  will_end, decision
@@ -23,13 +23,13 @@ class Decision(NamedTuple):
 
 
 class TransactionPeers(Protocol):
-    """Every call may go to another node: one call for all partitions, and errors of either node.
+    """A call may go to other nodes: it covers all partitions, and raises errors of any of these nodes.
 
     Threading: any thread.
     """
 
     def sync(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make durable what these partitions hold now, but for those of level ``os``; see ``effects.SyncPartitions``.
+        """Make durable what these partitions hold now, except those of level ``os``; see ``effects.SyncPartitions``.
 
         Raises:
             LogdbError: Some of them could not be synced; the others were.
@@ -46,10 +46,10 @@ class TransactionPeers(Protocol):
         """Write the marker of one partition of ``__consumer_offsets``, and end the transaction in its group coordinator."""
 
     def will_end(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
-        """Whether a coordinator knows an open transaction of ``producer`` on ``partition``, and will write its marker.
+        """Whether a coordinator has an open transaction of ``producer`` on ``partition``, and will write its marker.
 
         The coordinators are loaded first, which may end the transaction.
         """
 
     def decision(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> Decision:
-        """The decision on what ``producer`` has written to ``partition`` under its epoch: an abort where there was none."""
+        """The decision on what ``producer`` has written to ``partition`` under its epoch; without a decision, an abort."""

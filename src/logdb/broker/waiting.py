@@ -1,9 +1,9 @@
-"""Waiting until one of several logs has more.
+"""Waiting until one of several logs has more records.
 
-Knows that a log of this process tells when it has grown, and that one of another process has to be asked.
+A log of this process signals its growth; a log that another process writes is polled.
 
-A record that waits in memory to be written counts as there: reading it writes it.  One that comes while somebody waits is
-seen when it is written, after ``linger_ms``; a log that lingers long is therefore asked now and then.
+A record that lingers in memory counts: reading it writes it.  A record that is appended during a wait is seen when it is written,
+after ``linger_ms``; a log with a long linger is therefore polled, too.
 """
 
 import threading
@@ -28,8 +28,8 @@ def wait_for_any(
     """Wait until a log has a record at its position; False where none has within ``timeout_ms``.
 
     Args:
-        lingers_ms: How long a record may wait to be written; None: in another process, which tells nothing.
-        check: Raises once there is nothing to wait for any more.
+        lingers_ms: How long a record may linger in memory; None: another process writes the log.
+        check: Raises to end the wait early.
     """
     until_ms = io.monotonic_ms() + timeout_ms
     grown = threading.Event()
@@ -58,5 +58,5 @@ def wait_for_any(
 
 
 def end_of(log: ReplicaLog, isolation_level: IsolationLevel) -> int:
-    """Below which offset a log has records for a reader at that level."""
+    """The end offset of a log for a reader at that isolation level."""
     return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark

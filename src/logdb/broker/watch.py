@@ -1,12 +1,10 @@
-"""What became of topics, for whoever wants to know.
-
-Knows the last changes and their numbers, and that a writer in this process tells of each while one in another has to be asked.
-Does not know who wants to know, nor what they may.
+"""Changes of topics: created, altered, deleted.  A watcher reads those after its position.
 
     changes     … 7  8  9  10         the last 1,024 are kept
-    positions           ^9            between two of them; in words: run of the process - number of changes before it
+    positions           ^9            between two changes; as text: run of the process - number of changes before it
 
-Nobody who wants to know is waited for: who is too slow finds a position that is not known any more.
+No change waits for a watcher.  A slow watcher loses its place; the next read tells it so.  A writer in this process reports each
+change; a directory that another process writes to is polled.
 
 Threading: any number of threads.
 """
@@ -27,10 +25,10 @@ POLL_MS = 50
 
 
 class Signals:
-    """What is set whenever there is something new.
+    """Events that are set at each change.
 
     Attributes:
-        poll_ms: How often whoever waits has to look all the same; None: never.
+        poll_ms: Interval at which a watcher must look even if no signal is set; None: never.
     """
 
     def __init__(self, poll_ms: int | None = None) -> None:
@@ -52,7 +50,7 @@ class Signals:
 
 
 class Events:
-    """The changes of topics in a directory that this process writes to: ``add`` is what the store tells.
+    """The changes of topics in a directory that this process writes to; the store calls ``add``.
 
     Attributes:
         signals: Set when there is a change, and when the broker closes.
@@ -66,7 +64,7 @@ class Events:
         self._lock = renewed(threading.Lock())
 
     def close(self) -> None:
-        """Wake whoever waits: there will be nothing more."""
+        """Wake all watchers: no more changes come."""
         self._closed = True
         self.signals.set()
 
@@ -77,10 +75,10 @@ class Events:
         self.signals.set()
 
     def since(self, position: str | None, count_max: int = CHANGE_COUNT_MAX) -> Changes:
-        """What has become of topics since ``position``, at most so many changes; None: nothing, but where to go on from.
+        """The changes since ``position``, at most ``count_max``; None: no changes, only the position from which to go on.
 
         Raises:
-            Closed: The broker is.
+            Closed: The broker is closed.
         """
         if self._closed:
             raise Closed("the database is closed")
@@ -95,13 +93,13 @@ class Events:
             return Changes(events, f"{self._run}-{number + len(events)}")
 
     def _number(self, position: str) -> int:
-        """How many changes there were before a position; more than there are if it is none of this run."""
+        """The number of changes before a position; one past all changes if the position is of another run."""
         run, _, number = position.partition("-")
         known = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if known else self._count + 1
 
     def wait(self, position: str | None, timeout_ms: int, *, count_max: int = CHANGE_COUNT_MAX, io: IO) -> Changes:
-        """The same, but wait for a change, for ``timeout_ms`` at most."""
+        """As ``since``, but wait for a change, for ``timeout_ms`` at most."""
         until_ms = io.monotonic_ms() + timeout_ms
         changed = threading.Event()
         self.signals.add(changed)
@@ -118,13 +116,13 @@ class Events:
 
 
 class PolledEvents(Events):
-    """The changes in a directory that another process may write to; what came and went between two looks was never there."""
+    """The changes in a directory that another process may write to; a topic that is created and deleted between two looks is missed."""
 
     def __init__(self, version: Callable[[], int], topics: Callable[[], Iterable[TopicInfo]]) -> None:
         """Look for the first time.
 
         Args:
-            version: A number that grows whenever anything changes; it is asked at each look.
+            version: Returns a number that grows with each change; called at each look.
             topics: All topics.
         """
         super().__init__()
@@ -149,7 +147,7 @@ def by_name(topics: Iterable[TopicInfo]) -> dict[str, TopicInfo]:
 
 
 def differences(former: Mapping[str, TopicInfo], now: Mapping[str, TopicInfo]) -> list[TopicEvent]:
-    """What must have happened, by topic, for topics to be as they are now."""
+    """The changes between two sets of topics, by topic."""
     events = []
     for name in sorted(former.keys() | now.keys()):
         before, after = former.get(name), now.get(name)

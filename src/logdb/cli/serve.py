@@ -7,25 +7,26 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
 import logdb
+from logdb.access.partition_limits import PartitionLimits
 from logdb.cli import logs, settings
 from logdb.cli.output import emit
 from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
-from logdb.client.serving import make_server
+from logdb.client.serving import HTTP, make_server
 from logdb.errors import InvalidCertificate
-from logdb.serving.server import Server, check_address
+from logdb.serving.server import Server, check_address, options_of
 
 logger = logging.getLogger(__name__)
 
-HTTP = "127.0.0.1:8080"
 _AUTHORITIES = "SSL_CERT_FILE"
+_OF_THE_SERVER = frozenset(("insecure", "drain_ms", "authentication", "super_users", *PartitionLimits._fields))
 _OF_THE_DATABASE = ("durability", "linger_ms", "retention_check_interval_ms", "cleaner_bytes_per_second")
 
 
@@ -36,7 +37,7 @@ def _refuse_half(_: click.Context, __: click.Parameter, given: str | None) -> No
         raise click.UsageError(f"give the address in one option: --http {given if ':' in given else f'{host}:{port}'}")
 
 
-@click.command(short_help="Serve a database over HTTP.")
+@click.command(short_help="Serve a database over HTTP and Kafka's protocol.")
 @click.argument("directory", metavar="[DIR]", required=False)
 @click.option(
     "--config",
@@ -73,7 +74,7 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
     if not path:
         raise click.UsageError(f"name a database: give DIR, or set {DATA_DIR_VARIABLE}.")
     checked_directory(path)
-    doors = {"http": given.pop("http", HTTP)}
+    doors: dict[str, str] = {name: given.pop(name) for name in ("http", "kafka") if name in given} or {"http": HTTP}
     try:
         secure = "tls_cert" in given  # whether authentication is on is known only when the database is open
         for address in doors.values():
@@ -89,10 +90,20 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
         assert isinstance(db, LocalDatabase)
         try:
             with _without_authorities():
+                _leave_out_idle(doors, given)
                 server = make_server(db, doors, topic_config=topics, **given)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         session.exit_code = asyncio.run(_run(server, as_json=session.as_json))
+
+
+def _leave_out_idle(doors: Iterable[str], given: dict[str, Any]) -> None:
+    """Leave out settings of doors that are not opened: a file may have them all."""
+    idle = sorted(given.keys() - options_of(doors) - _OF_THE_SERVER)
+    for name in idle:
+        del given[name]
+    if idle:
+        logger.warning("no effect without the door that takes it: %s", ", ".join(idle))
 
 
 def _take_descriptors() -> None:

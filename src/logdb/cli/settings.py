@@ -20,6 +20,7 @@ CONFIG_VARIABLE, CONFIG_NAME = "LOGDB_CONFIG", "logdb.toml"
 TOPIC_VARIABLE = "LOGDB_TOPIC_CONFIG"
 TOPIC_TABLE = "topic"
 
+_ADDRESSES = ("http", "kafka", "kafka_advertised")
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -72,7 +73,13 @@ def _is_size(name: str) -> bool:
 
 SETTINGS = {
     "data_dir": Setting("directory of the database", str),
-    "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default: 127.0.0.1:8080]", str),
+    "http": Setting("address of the HTTP door, HOST:PORT; port 0: any that is free  [default without --kafka: 127.0.0.1:8080]", str),
+    "kafka": Setting("address of the Kafka door, HOST:PORT; port 0: any that is free", str, "listeners"),
+    "kafka_advertised": Setting(
+        "address that Kafka clients are told to connect to  [default: the one that they have reached]", str, "advertised.listeners"
+    ),
+    "auto_create_topics": Setting("Kafka clients that name an unknown topic create it", bool, "auto.create.topics.enable"),
+    "num_partitions": Setting("partitions of topics that Kafka clients create without a number  [default: 1]", int, "num.partitions"),
     "insecure": Setting("serve addresses other than loopback without TLS and authentication", bool),
     "tls_cert": Setting("the server's certificate with its chain: a PEM file, read again on SIGHUP", str),
     "tls_key": Setting("its key: a PEM file  [default: it is in the certificate's]", str),
@@ -86,8 +93,11 @@ SETTINGS = {
     "cleaner_bytes_per_second": Setting("limit of compaction's reads and writes", int, "log.cleaner.io.max.bytes.per.second"),
     "drain_ms": Setting("how long a shutdown waits for running requests  [default: 10000]", int),
     "access_log": Setting("write a line of JSON for each request to stderr", bool),
-    "body_bytes_max": Setting("the largest body of a request  [default: 67108864]", int, "socket.request.max.bytes"),
-    "call_bytes_max": Setting("the largest JSON body without records  [default: 1048576]", int),
+    "body_bytes_max": Setting(
+        "the largest body of a request  [default: 67108864, of the Kafka door 104857600]", int, "socket.request.max.bytes"
+    ),
+    "call_bytes_max": Setting("the largest body without records  [default: 1048576]", int),
+    "fetch_bytes_max": Setting("records of an answer to a Kafka client  [default: 16777216]", int, "fetch.max.bytes"),
     "json_bytes_max": Setting("the largest JSON body of records  [default: 8388608]", int),
     "memory_bytes_max": Setting("memory of all bodies and answers together  [default: 268435456]", int, "queued.max.request.bytes"),
     "connections_max": Setting("connections  [default: 10000]", int, "max.connections"),
@@ -96,7 +106,9 @@ SETTINGS = {
     "header_timeout_ms": Setting("how long the headers of a request, the first byte, or a TLS handshake may take  [default: 10000]", int),
     "body_timeout_ms": Setting("how long 64 KiB of a body may take to arrive  [default: 30000]", int),
     "write_timeout_ms": Setting("how long 256 KiB of an answer may take to be sent  [default: 30000]", int),
-    "keep_alive_ms": Setting("how long a connection may be idle  [default: 75000]", int, "connections.max.idle.ms"),
+    "keep_alive_ms": Setting(
+        "how long a connection may be idle  [default: 75000, of the Kafka door 600000]", int, "connections.max.idle.ms"
+    ),
     "wait_ms_max": Setting("how long a request may wait for records  [default: 300000]", int),
     "partitions_per_request_max": Setting("partitions that one request may add  [default: 1000]", int),
     "partitions_per_principal_max": Setting("partitions that one principal may create, except super users  [default: 5000]", int),
@@ -163,6 +175,9 @@ def _properties(path: str, text: str) -> File:
         key, equals, value = line.strip().partition("=")
         if equals and not key.startswith(("#", "!")):
             pairs[key.strip()] = value.strip()
+    for key in ("listeners", "advertised.listeners"):
+        if key in pairs:
+            pairs[key] = _address_of_clients(pairs[key])
     settings: dict[str, Any] = {}
     if "log.dirs" in pairs or "log.dir" in pairs:
         settings["data_dir"] = (pairs.pop("log.dirs", "") or pairs.pop("log.dir", "")).split(",")[0]
@@ -175,6 +190,13 @@ def _properties(path: str, text: str) -> File:
             value = pairs.pop(key)
             topic.setdefault(name, int(value) * factor if factor > 1 and value.isdigit() else value)
     return File(settings, _check_topic(path, topic), tuple(sorted(pairs)))
+
+
+def _address_of_clients(listeners: str) -> str:
+    """``HOST:PORT`` of the first of Kafka's listeners that clients use; without a host it listens at all addresses."""
+    names = [listener.strip().partition("://") for listener in listeners.split(",")]
+    address = next((address for name, _, address in names if name != "CONTROLLER"), listeners)
+    return f"0.0.0.0{address}" if address.startswith(":") else address  # noqa: S104 -- as Kafka has it; such an address is refused unless it is secure
 
 
 def read_variables(environment: Mapping[str, str]) -> File:
@@ -230,6 +252,6 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
         else:
             kind = click.Choice(setting.allowed) if setting.allowed else str
             function = click.option(
-                flag, name, type=kind, metavar=None if setting.allowed else "HOST:PORT" if name == "http" else "TEXT", help=meaning
+                flag, name, type=kind, metavar=None if setting.allowed else "HOST:PORT" if name in _ADDRESSES else "TEXT", help=meaning
             )(function)
     return function

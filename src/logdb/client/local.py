@@ -43,7 +43,7 @@ class LocalDatabase(Database):
             session = self._session  # without it, compaction deletes no transaction's decision
             if not store.was_closed:
                 try:
-                    session.settle_leftovers()
+                    session.end_dangling_transactions()
                 except BaseException:
                     self.close()
                     raise

@@ -12,6 +12,9 @@ from logdb.errors import LocalOnly
 from logdb.model import check_config
 from logdb.serving.server import DRAIN_MS, Server
 
+HTTP = "127.0.0.1:8080"
+"""Where a server listens that is not told."""
+
 
 def make_server(
     database: LocalDatabase,
@@ -34,7 +37,8 @@ def make_server(
 def serve(
     database: Database,
     *,
-    http: str = "127.0.0.1:8080",
+    http: str | None = None,
+    kafka: str | None = None,
     topic_config: Mapping[str, object] | None = None,
     insecure: bool = False,
     drain_ms: int = DRAIN_MS,
@@ -46,7 +50,8 @@ def serve(
 
     Args:
         database: The result of ``logdb.open`` for a directory, to write or to read.
-        http: Address of the HTTP door, ``host:port``; port 0: any free one.
+        http: Address of the HTTP door, ``host:port``; port 0: any free one.  Without it and ``kafka``: ``127.0.0.1:8080``.
+        kafka: Address of the door for Kafka's clients.
         topic_config: Default configs of topics that are created through the server.  Without ``retention.ms`` it is seven days for
             topics created by Kafka's APIs or a plain call, and unlimited for those created by ``logdb.open(url)``.
         insecure: Serve addresses other than loopback without TLS and authentication.
@@ -54,7 +59,7 @@ def serve(
         authentication: Clients need credentials even while the database has no users, tokens or ACLs; ``tls_client_ca`` implies it.
         super_users: Principals without restrictions, such as ``"User:admin"``.
         options: ``tls_cert``, ``tls_key``, ``tls_client_ca``, ``tls_principal``: see ``docs/security.md``; the others: see
-            ``docs/http.md``.
+            ``docs/http.md`` and ``docs/kafka.md``.
 
     Returns:
         The server; a context manager that closes itself.  ``addresses``: where it listens.
@@ -73,7 +78,7 @@ def serve(
         raise TypeError(f"database={database!r}: wanted is what logdb.open returned for a directory")
     server = make_server(
         database,
-        {"http": http},
+        {name: address for name, address in (("http", http), ("kafka", kafka)) if address is not None} or {"http": HTTP},
         topic_config=topic_config,
         authentication=authentication,
         super_users=super_users,

@@ -1,6 +1,6 @@
 """Log compaction over buffers of batches: which record of a key is the latest, and a copy without the others.
 
-The core has the rules (``_native/compact.h``); the caller gives a ``Verdict`` for each batch, by the state of its transaction.
+The core has the rules (``_native/compact.h``); the caller gives a ``BatchRetention`` for each batch, by the state of its transaction.
 
 Threading: a KeyMap or a Copy is used by one thread at a time; the GIL is released while the core works.
 """
@@ -21,7 +21,7 @@ _SLOT_SIZE_BYTES = 8
 _SIZE_BYTES_A_SLOT = 32  # of a map: at three quarters full, with keys of 16 bytes, both of its parts are full
 
 
-class Verdict(IntFlag):
+class BatchRetention(IntFlag):
     """The treatment of a batch; the numbers are compact.h's."""
 
     PLAIN = 0
@@ -78,11 +78,11 @@ class KeyMap:
         found = int(lib.logdb_keys_find(self._map, key, len(key)))
         return None if found < 0 else found
 
-    def add(self, batches: memoryview, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int) -> tuple[int, bool]:
+    def add(self, batches: memoryview, retentions: Sequence[int] | None = None, *, decompressed_size_bytes_max: int) -> tuple[int, bool]:
         """Add the records at or past ``first_offset`` of checked batches of any codec.
 
         Args:
-            verdicts: One per batch; None: all are plain.
+            retentions: One per batch; None: all are plain.
             decompressed_size_bytes_max: Limit of the decompressed records of one batch.
 
         Returns:
@@ -94,22 +94,22 @@ class KeyMap:
             CodecMissing: The package of a batch's codec is not installed.
         """
         if not _has_codecs(batches):
-            status, used = self._add(batches, bytes(verdicts) if verdicts is not None else ffi.NULL)
+            status, used = self._add(batches, bytes(retentions) if retentions is not None else ffi.NULL)
             return used, _is_full(status, batches, used)
         used = 0
         for slot, batch in enumerate(split(batches, 1)):
-            verdict = verdicts[slot] if verdicts is not None else 0
-            image = batch if verdict & Verdict.DISCARD else convert.decompress_batches(batch, decompressed_size_bytes_max)
-            status, _ = self._add(image, bytes((verdict,)))
+            retention = retentions[slot] if retentions is not None else 0
+            image = batch if retention & BatchRetention.DISCARD else convert.decompress_batches(batch, decompressed_size_bytes_max)
+            status, _ = self._add(image, bytes((retention,)))
             if _is_full(status, batch, 0):
                 return used, True
             used += len(batch)
         return used, False
 
-    def _add(self, batches: Buffer, verdicts: Any) -> tuple[Status, int]:
+    def _add(self, batches: Buffer, retentions: Any) -> tuple[Status, int]:
         used = ffi.new("int64_t *")
         data = ffi.from_buffer(batches)
-        status = Status(lib.logdb_keys_add(data, len(data), verdicts, self._map, used))
+        status = Status(lib.logdb_keys_add(data, len(data), retentions, self._map, used))
         return status, used[0]
 
 
@@ -166,12 +166,12 @@ class Copy:
         return None if found == OFFSET_MAX else found
 
     def feed(
-        self, batches: memoryview, verdicts: Sequence[int] | None = None, *, decompressed_size_bytes_max: int
+        self, batches: memoryview, retentions: Sequence[int] | None = None, *, decompressed_size_bytes_max: int
     ) -> Iterator[tuple[memoryview, int]]:
         """Copy checked batches of any codec, contiguous with those before; compressed ones are compressed again.
 
         Args:
-            verdicts, decompressed_size_bytes_max: As for ``KeyMap.add``.
+            retentions, decompressed_size_bytes_max: As for ``KeyMap.add``.
 
         Yields:
             Batches, in memory that the next step reuses, and the offset after them.
@@ -180,16 +180,16 @@ class Copy:
             InvalidBatch, CodecMissing: As ``KeyMap.add``.
         """
         if not _has_codecs(batches):
-            yield from self._feed(batches, bytes(verdicts) if verdicts is not None else b"")
+            yield from self._feed(batches, bytes(retentions) if retentions is not None else b"")
             return
         for slot, batch in enumerate(split(batches, 1)):
-            verdict = verdicts[slot] if verdicts is not None else 0
+            retention = retentions[slot] if retentions is not None else 0
             codec = attributes_at(batch, 0) & CODEC_MASK
-            if not codec or verdict & Verdict.DISCARD or int.from_bytes(batch[:8], "big") >= self._end_offset:
-                yield from self._feed(batch, bytes((verdict,)))
+            if not codec or retention & BatchRetention.DISCARD or int.from_bytes(batch[:8], "big") >= self._end_offset:
+                yield from self._feed(batch, bytes((retention,)))
                 continue
             image = memoryview(convert.decompress_batches(batch, decompressed_size_bytes_max))
-            for copied, next_offset in self._feed(image, bytes((verdict,))):
+            for copied, next_offset in self._feed(image, bytes((retention,))):
                 filler = copied[: len(copied) - self._state.last_size_bytes]
                 rest = copied[len(filler) :]
                 again = convert.compress_batches(rest, codec) if self._state.changed_count else batch if rest else b""
@@ -200,18 +200,18 @@ class Copy:
         out = bytearray(HEADER_SIZE_BYTES)
         return bytes(out[: lib.logdb_copy_finish(self._state, ffi.from_buffer(out, require_writable=True))])
 
-    def _feed(self, batches: memoryview, verdicts: bytes) -> Iterator[tuple[memoryview, int]]:
+    def _feed(self, batches: memoryview, retentions: bytes) -> Iterator[tuple[memoryview, int]]:
         state, used = self._state, 0
         data = ffi.from_buffer(batches)
         first, size = ffi.cast("uint8_t *", data), len(data)
         while used < size:
             out = ffi.from_buffer(self._out, require_writable=True)
             status = Status(
-                lib.logdb_copy_batches(first + used, size - used, verdicts or ffi.NULL, self._key_map._map, state, out, len(out))
+                lib.logdb_copy_batches(first + used, size - used, retentions or ffi.NULL, self._key_map._map, state, out, len(out))
             )
             del out
             used += state.used
-            verdicts = verdicts[state.batch_count :]
+            retentions = retentions[state.batch_count :]
             self.record_count += state.record_count
             self.changed = self.changed or state.changed_count > 0
             if state.size_bytes:

@@ -25,15 +25,16 @@ from logdb.errors import InvalidMessage
 from logdb.model import Buffer
 
 Write: TypeAlias = Callable[[bytearray, Any], None]
+_ANY_NUMBER = 1 << 62
 
 
 class Reader:
     """A position in unchecked bytes."""
 
-    __slots__ = ("data", "position")
+    __slots__ = ("data", "elements_left", "position")
 
-    def __init__(self, data: Buffer, position: int = 0) -> None:
-        self.data, self.position = memoryview(data), position
+    def __init__(self, data: Buffer, position: int = 0, elements_max: int = _ANY_NUMBER) -> None:
+        self.data, self.position, self.elements_left = memoryview(data), position, elements_max
 
     @property
     def left(self) -> int:
@@ -71,6 +72,30 @@ def write_uvarint(out: bytearray, number: int) -> None:
         out.append(number & 127 | 128)
         number >>= 7
     out.append(number)
+
+
+class Scattered(bytearray):
+    """What is written, but for ``RECORDS``: they are borrowed, and come between the bytes that lie here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._borrowed: list[tuple[int, Buffer]] = []
+
+    def borrow(self, data: Buffer) -> None:
+        if data:
+            self._borrowed.append((len(self), data))
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self) + sum(len(data) for _, data in self._borrowed)
+
+    def buffers(self) -> list[Buffer]:
+        """All bytes in their order; nothing may be written afterwards."""
+        own, begin, found = memoryview(self), 0, list[Buffer]()
+        for end, data in self._borrowed:
+            found += own[begin:end], data
+            begin = end
+        return [*found, own[begin:]] if begin < len(own) else found
 
 
 # ---------------------------------------------------------------- types
@@ -189,7 +214,10 @@ class _Bytes:
 
         def write(out: bytearray, value: Buffer | None) -> None:
             write_length(out, None if value is None else len(value))
-            out += value or b""
+            if borrowed and isinstance(out, Scattered):
+                out.borrow(value or b"")
+            else:
+                out += value or b""
 
         def read(reader: Reader) -> Buffer | None:
             length = read_length(reader)
@@ -207,7 +235,7 @@ UUID = _Fixed("16s", bytes(16))
 STRING = _String()
 BYTES = _Bytes()
 RECORDS = _Bytes(borrowed=True)
-"""Bytes as a memoryview of the decoded buffer."""
+"""Bytes as a memoryview of the decoded buffer; ``Scattered`` borrows them in its turn."""
 
 
 class Array:
@@ -237,7 +265,12 @@ class Array:
 
         def read(reader: Reader) -> list[Any] | None:
             length = read_length(reader)
-            return None if length < 0 else [read_element(reader) for _ in range(length)]
+            if length < 0:
+                return None
+            reader.elements_left -= length
+            if reader.elements_left < 0:
+                raise InvalidMessage(reader.position, f"an array of {length} elements where {reader.elements_left + length} are allowed")
+            return [read_element(reader) for _ in range(length)]
 
         return write, read
 
@@ -323,6 +356,11 @@ class Struct:
         return _nullable(write, read) if nullable else (write, read)
 
 
+def structs(*fields: Field) -> Array:
+    """An array of structs."""
+    return Array(Struct(*fields))
+
+
 class _Run(NamedTuple):
     """Fields that are written at once: consecutive numbers (``pack``), or one field of another type (``write``)."""
 
@@ -374,7 +412,7 @@ def _write_tagged(out: bytearray, tagged: _Tagged, packs: Mapping[int, Callable[
     count, fields = 0, bytearray()
     for tag, (name, default, write, _) in tagged.items():
         value = values.get(name, default)
-        if value == default:
+        if value == default or (default == () and value == []):
             continue
         count += 1
         if (pack := packs[tag]) is not None:
@@ -401,10 +439,11 @@ def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> Non
             raise InvalidMessage(begin, f"the tagged field {tag} follows {last}")
         last = tag
         begin = reader.position
-        field = Reader(reader.take(reader.uvarint()))
+        field = Reader(reader.take(reader.uvarint()), elements_max=reader.elements_left)
         if tag in tagged:  # newer writers may have others
             name, _, _, read_field = tagged[tag]
             values[name] = read_field(field)
+            reader.elements_left = field.elements_left
             if field.left:
                 raise InvalidMessage(begin, f"{field.left} bytes follow the value of the tagged field {tag}")
 
@@ -429,6 +468,9 @@ class Message:
             raise InvalidMessage(0, f"{self.name} has versions {self.versions[0]} to {self.versions[-1]}, not {version}")
         return self._struct.codec(Form(version, version in self._flexible))
 
+    def is_flexible(self, version: int) -> bool:
+        return version in self._flexible
+
     def encode(self, values: Mapping[str, Any], version: int, *, prefix: bytes = b"") -> bytes:
         """The message as bytes, behind ``prefix``.
 
@@ -436,17 +478,24 @@ class Message:
             InvalidMessage: An unknown version, a value out of the field's range, or None where the version does not allow it.
         """
         out = bytearray(prefix)
+        self.write(out, values, version)
+        return bytes(out)
+
+    def write(self, out: bytearray, values: Mapping[str, Any], version: int) -> None:
+        """Append the message to ``out``; raises as ``encode`` does."""
         try:
             self._codec(version)[0](out, values)
         except struct.error as error:
             raise InvalidMessage(len(out), f"{self.name}: {error}") from None
-        return bytes(out)
 
-    def decode(self, data: Buffer, version: int, position: int = 0) -> tuple[dict[str, Any], int]:
+    def decode(self, data: Buffer, version: int, position: int = 0, *, elements_max: int = _ANY_NUMBER) -> tuple[dict[str, Any], int]:
         """The message at ``position`` of ``data``, and the position after it.
 
+        Args:
+            elements_max: Limit of the elements of all arrays together: an element may take a byte here, and 200 times that in memory.
+
         Raises:
-            InvalidMessage: An unknown version, or invalid bytes.
+            InvalidMessage: An unknown version, invalid bytes, or more elements.
         """
-        reader = Reader(data, position)
+        reader = Reader(data, position, elements_max)
         return self._codec(version)[1](reader), reader.position

@@ -1,9 +1,8 @@
-"""What members of a group of consumers tell their leader, and what it answers: subscriptions and assignments.
+"""Subscriptions and assignments: the bytes inside JoinGroup and SyncGroup of the protocol type "consumer".
 
-Knows the bytes inside JoinGroup and SyncGroup of the protocol type "consumer".  Does not know who reads them: the
-coordinator passes them on, and looks only for the topics that a group subscribes to.
+The coordinator passes these bytes on between members; of a subscription it reads only the topics.
 
-Later versions only add fields at the end, so newer bytes are read as the newest version known here and the rest is left.
+Later versions only add fields at the end: newer bytes are read as the newest version known here, and their rest is skipped.
 
 Source: Kafka's ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json (versions 0 to 3).
 """
@@ -39,7 +38,7 @@ _ASSIGNMENT = Message(
 
 
 class Subscription(NamedTuple):
-    """What a member wants, and what it holds from ``generation`` (-1: none)."""
+    """The topics that a member subscribes to, and the partitions that it owns since ``generation`` (-1: none)."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -48,7 +47,7 @@ class Subscription(NamedTuple):
     rack_id: str | None = None
 
     def encode(self, version: int = VERSION) -> bytes:
-        """As bytes; what ``version`` lacks is left out."""
+        """As bytes, without the fields that ``version`` lacks."""
         values = self._asdict() | {"owned_partitions": _by_topic(self.owned_partitions)}
         return _encode(_SUBSCRIPTION, values, version)
 
@@ -57,7 +56,7 @@ class Subscription(NamedTuple):
         """From a member's bytes.
 
         Raises:
-            InvalidMessage: They are not a subscription.
+            InvalidMessage: The bytes are not a subscription.
         """
         values = _decode(_SUBSCRIPTION, data)
         owned = _partitions(values.pop("owned_partitions"))
@@ -65,7 +64,7 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a member is to read."""
+    """The partitions that a member reads."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -76,10 +75,10 @@ class Assignment(NamedTuple):
 
     @staticmethod
     def decode(data: Buffer) -> "Assignment":
-        """From the leader's bytes; none at all are an empty assignment.
+        """From the leader's bytes; zero bytes are an empty assignment.
 
         Raises:
-            InvalidMessage: They are not an assignment.
+            InvalidMessage: The bytes are not an assignment.
         """
         if not data:
             return Assignment(())

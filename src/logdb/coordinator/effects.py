@@ -1,6 +1,4 @@
-"""What a coordinator asks its runner to do, and the order in which the runner does it.
-
-Knows the shapes that pass between a coordinator and its runner.  Does not know groups or transactions.
+"""Effects: what a coordinator asks of its runner, and the order in which the runner carries it out.
 
 A coordinator is one shard: the state behind one partition of an internal topic.  ``handle`` changes nothing; the runner
 carries out what it returns, under the shard's lock, in this order:
@@ -13,15 +11,15 @@ carries out what it returns, under the shard's lock, in this order:
 2. ``accept(effects, offset of the first record)``: now the coordinator's state is the new one.  It is called for every
    Effects, also for one without records.
 3. ``timers`` are set and cancelled.
-4. Once the records are acknowledged at the log's level (``sync``: once they are synced, at the levels `interval` and
-   `fsync`), and everything applied before them too, the ``replies`` go out and the ``actions`` begin.
+4. Once these records and all earlier ones are acknowledged at the log's level (``sync``: once they are synced, at the levels
+   `interval` and `fsync`), the ``replies`` go out and the ``actions`` begin.
 5. Each action ends in an event for ``handle``: ActionDone or ActionFailed.
 
-The lock is not held while waiting in 4; the next event may be handled meanwhile.  A reply to a ticket that is no longer
-waited for is dropped.
+The runner releases the lock while it waits in step 4; the next event may be handled meanwhile.  A reply to a ticket whose request
+has ended is dropped.
 
 A shard that is loaded is replayed through ``apply`` and ``apply_marker``; then the runner carries out ``recover``.  A shard that
-resigns is dropped with its state: the coordinator that another load makes knows what the partition says.
+resigns is dropped with its state; a later load replays the partition into a new coordinator.
 """
 
 from collections.abc import Mapping
@@ -32,7 +30,7 @@ from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 
 RETRY_MS = 1_000
-"""After how long something that failed is tried again."""
+"""The delay before a failed step is tried again."""
 
 
 class StateRecord(NamedTuple):
@@ -53,9 +51,9 @@ TimerKey: TypeAlias = tuple[str, ...]
 
 
 class Timer(NamedTuple):
-    """Set the timer ``key`` to fire in ``delay_ms``, in place of what it was set to; None cancels it.
+    """Set the timer ``key`` to fire in ``delay_ms``, instead of its earlier setting; None cancels it.
 
-    When it fires, the runner handles TimerFired(key).  A timer that was set anew or cancelled before that event was handled
+    When it fires, the runner handles TimerFired(key).  A timer that is set again or cancelled before this event is handled
     does not fire.  Delays are of the monotonic clock.
     """
 
@@ -70,7 +68,7 @@ class TimerFired(NamedTuple):
 
 
 class SyncPartitions(NamedTuple):
-    """Action: fdatasync these partitions up to where they end now, but for those of level `os`.
+    """Action: fdatasync these partitions up to their current ends, except those of level `os`.
 
     A partition that does not exist (any more) counts as done.
     """
@@ -84,12 +82,12 @@ class WriteMarkers(NamedTuple):
     """Action: end the producer's transaction on each of these partitions with a control batch.
 
     It is synced (levels as above) where ``last_epoch`` is the producer's: the next transaction may then have the same
-    epoch.  Otherwise the runner finds by the epoch how a transaction was decided whose marker was lost.
+    epoch.  Otherwise the runner finds the decision by the epoch if the marker is lost.
 
-    The marker is written whether or not the partition holds records of the transaction: its epoch fences what comes late.
+    The marker is written whether or not the partition holds records of the transaction: its epoch fences late batches.
     In ``__consumer_offsets`` the group coordinator's ``apply_marker`` follows the append.
 
-    The action may come again after a crash, when the producer's next transaction has begun already.  So these count as
+    After a crash the action may be repeated while the producer's next transaction is open.  So these count as
     done: a partition that does not exist (any more), one where the producer's open transaction has an epoch above
     ``last_epoch``, and one that answers ProducerFenced.
     """
@@ -106,7 +104,7 @@ Action: TypeAlias = SyncPartitions | WriteMarkers
 
 
 class ActionDone(NamedTuple):
-    """Event: the action was carried out wholly."""
+    """Event: the action was carried out."""
 
     action: Action
 
@@ -114,7 +112,7 @@ class ActionDone(NamedTuple):
 class ActionFailed(NamedTuple):
     """Event: the action, or a part of it, could not be carried out.
 
-    Who waits is told the error; markers are asked for again later, by a timer.
+    The waiting requests get the error; a timer repeats the markers.
     """
 
     action: Action
@@ -122,7 +120,7 @@ class ActionFailed(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What one event leads to; see the module for the order."""
+    """The effects of one event; see the module for their order."""
 
     records: tuple[StateRecord, ...] = ()
     producer: ProducerIdAndEpoch | None = None
@@ -131,8 +129,8 @@ class Effects(NamedTuple):
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
     actions: tuple[Action, ...] = ()
-    parsed: tuple[Any, ...] = ()  # the coordinator's own: what a replay would parse the records into; empty: accept parses them
-    changes: Mapping[str, Any] = MappingProxyType({})  # the coordinator's own: what accept makes current
+    parsed: tuple[Any, ...] = ()  # the coordinator's own: the parsed records; empty: accept parses them
+    changes: Mapping[str, Any] = MappingProxyType({})  # the coordinator's own: its state after accept
 
 
 class Coordinator(Protocol):
@@ -142,25 +140,25 @@ class Coordinator(Protocol):
     """
 
     def handle(self, event: Any, now_ms: int) -> Effects:
-        """What the event leads to.  Nothing changes yet.
+        """The effects of an event; the state stays as it is.
 
         Args:
             event: One of those that the coordinator's class names.
-            now_ms: Time of day, for what is written and must outlive a restart.
+            now_ms: Time of day, for times in records.
         """
 
     def accept(self, effects: Effects, offset: int) -> None:
-        """Make what ``handle`` returned current; ``offset`` is the first record's (any number where there is none)."""
+        """Change the state by ``effects``; ``offset`` is that of the first record (any number without records)."""
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, producer_id: int = -1) -> None:
         """Replay one record of the partition; ``producer_id`` is that of its batch if the batch is transactional, else -1.
 
         Raises:
-            InvalidRecord: The bytes are not one of Kafka's records for this topic (a newer key version is passed over).
+            InvalidRecord: The bytes are not one of Kafka's records for this topic (newer key versions are skipped).
         """
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
-        """A control batch of the partition: replayed, or just written."""
+        """A control batch of the partition is replayed, or was just written."""
 
     def recover(self, now_ms: int) -> Effects:
-        """Call once after the replay: timers of what lives, actions of what was prepared.  Carried out like an event's effects."""
+        """Called once after the replay: timers of live members, actions of prepared transactions; carried out like an event's effects."""

@@ -1,7 +1,7 @@
-"""What coordinators are asked, and what they answer.
+"""Events of coordinators, and their answers.
 
-Knows only shapes.  A request carries a ``ticket``, any number by which its runner finds who waits; the reply may come
-with the effects of a later event.  The docstring of an event names the type of its result.
+A request carries a ``ticket``, a number by which its runner finds the waiting caller; the reply may come with the effects of a later
+event.  The docstring of an event names the type of its result.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncGroup:
-    """A member asks for its assignment; the leader brings everybody's.  Replies SyncResult once the leader has.
+    """A member asks for its assignment; the leader brings those of all members.  Replies SyncResult once the leader has synced.
 
     ``protocol_type`` and ``protocol`` are checked where they are given (KIP-559).
 
@@ -74,7 +74,7 @@ class Heartbeat:
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves: a dynamic member by its id, a static one by its instance (then the member id may be empty)."""
+    """A leaving member: a dynamic one by its id, a static one by its instance (then the member id may be empty)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -91,7 +91,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitOffsets:
-    """Set a group's positions.  Replies None.
+    """Commit offsets of a group.  Replies None.
 
     Without a member (generation -1, member id "") only while the group has none: it is then a plain store of offsets.
 
@@ -113,7 +113,7 @@ class CommitTransactionOffsets:
     """Like CommitOffsets, as a part of the producer's transaction: pending until its marker.  Replies None.
 
     The group's partition is part of the transaction already (AddPartitions).  Without a member (older clients) the group
-    may have members all the same.
+    may have members.
     """
 
     ticket: int
@@ -150,7 +150,7 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicsDeleted:
-    """These topics are gone: so are all offsets of theirs.  No reply."""
+    """These topics were deleted: all of their offsets are forgotten.  No reply."""
 
     topics: frozenset[str]
 
@@ -170,7 +170,7 @@ class JoinResult(NamedTuple):
     """The new generation; ``members`` is empty for all but the leader.
 
     ``skip_assignment``: the leader has been here before and nothing changed (KIP-814): it syncs without assignments.  Clients
-    that don't know this (JoinGroup before version 9) must not take themselves for the leader then: a door names them another.
+    before version 9 of JoinGroup lack this field: a door names them another leader, so that they assign nothing.
     """
 
     generation: int
@@ -183,7 +183,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """What the member is assigned, as its protocol writes it (``records.Assignment`` for consumers)."""
+    """The member's assignment, as its protocol writes it (``records.Assignment`` for consumers)."""
 
     protocol: str
     assignment: bytes
@@ -229,9 +229,9 @@ class InitProducerId:
     """Take over a transactional id: older instances are fenced, an open transaction of theirs is aborted first.
 
     Replies ProducerIdAndEpoch, after that abort is complete.  ``producer`` (KIP-360) is the one that the caller had, to
-    go on with a higher epoch after an error; it is refused if someone else has taken over.
+    go on with a higher epoch after an error; it is refused if another producer has taken over.
 
-    Producers without a transactional id don't come here: they get a new producer id and epoch 0.
+    Producers without a transactional id need no coordinator: they get a new producer id and epoch 0.
 
     Raises:
         InvalidTransactionTimeout, ProducerFenced, InvalidProducer.
@@ -267,8 +267,8 @@ class EndTransaction:
     repeated call whose first answer was lost gets the same answer.
 
     Raises:
-        InvalidProducer, ProducerFenced, ConcurrentTransactions, InvalidTransactionState; or what kept the runner from
-        writing the markers (the transaction is ended all the same, and the call may be repeated).
+        InvalidProducer, ProducerFenced, ConcurrentTransactions, InvalidTransactionState; or the error
+        of writing the markers (the transaction is decided nevertheless, and the call may be repeated).
     """
 
     ticket: int
@@ -280,7 +280,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AbortTransaction:
-    """An administrator ends the open transaction of somebody, who is fenced.  Replies None.
+    """An administrator aborts the open transaction of a producer, and fences it.  Replies None.
 
     Raises:
         InvalidTransactionState: None is open, or the id is unknown.

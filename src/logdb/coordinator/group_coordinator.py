@@ -1,10 +1,9 @@
-"""One shard of groups: what is asked of it, what it answers, what it writes down.
+"""The group coordinator of one shard: the groups and offsets of one partition of ``__consumer_offsets``.
 
-Knows the groups and offsets of one partition of ``__consumer_offsets``, and which calls they allow.  Does not know who
-calls, logs or clocks (see ``effects``); what a rebalance does is ``groups``'.
+It checks whether a group's state allows a call; rebalances are in ``groups``.
 
-A group is there while it has members, offsets or a recorded generation.  One with offsets alone (committed without a member)
-is a plain store of offsets, in the state Empty.
+A group exists while it has members, offsets or a recorded generation.  A group with offsets alone (committed without a member) is a
+plain store of offsets, in the state Empty.
 """
 
 from collections.abc import Callable, Iterable
@@ -65,7 +64,7 @@ class GroupCoordinator:
 
     Args:
         config: Limits and waits.
-        new_id: Gives a string that it never gave before (a UUID), of which member ids are made.
+        new_id: Returns a new unique string (a UUID) for a member id.
 
     Threading: none; see ``effects``.
     """
@@ -90,7 +89,7 @@ class GroupCoordinator:
     # ------------------------------------------------------------ the contract
 
     def handle(self, event: Any, now_ms: int) -> Effects:
-        """What the event leads to; see ``effects.Coordinator``."""
+        """The effects of an event; see ``effects.Coordinator``."""
         try:
             return self._handlers[type(event)](event, now_ms)
         except LogdbError as error:
@@ -122,11 +121,11 @@ class GroupCoordinator:
                 self._offsets.put(parsed, parse_offset_value(value), offset=offset, producer_id=producer_id)
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
-        """A transaction ended: its offsets are committed, or were never there."""
+        """A transaction ended: its offsets are committed, or dropped."""
         self._offsets.end_transaction(producer_id, commit=commit)
 
     def recover(self, now_ms: int) -> Effects:
-        """Sessions begin anew; members that lived in a process that is gone are gone, unless they are static."""
+        """Sessions begin anew; dynamic members of a process that has ended are removed."""
         steps = []
         for group in self._groups.values():
             step = Step(group, self._config, now_ms)
@@ -136,7 +135,7 @@ class GroupCoordinator:
             for member in gone:
                 step.remove(member)
             if gone:
-                step.settle()
+                step.rebalance_after_departure()
             steps.append(step.effects())
         return _together(steps, Timer(_SWEEP, self._config.sweep_interval_ms))
 
@@ -176,7 +175,7 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of a group, of those partitions that have one; None asks for all of them.
+        """The committed offsets of a group, of the partitions that have one; None asks for all.
 
         Raises:
             UnstableOffsets: ``require_stable``, and a transaction that may change one of them has not ended yet.
@@ -215,7 +214,7 @@ class GroupCoordinator:
             allowed = f"[{config.session_timeout_ms_min}, {config.session_timeout_ms_max}]"
             raise InvalidGroup(f"session_timeout_ms={event.session_timeout_ms} is outside of {allowed}")
         if event.member_id and event.member_id not in group.members and event.member_id not in group.invited:
-            group.member(event.member_id, event.group_instance_id)  # says which error it is
+            group.member(event.member_id, event.group_instance_id)  # raises the fitting error
         full = len(group.members) >= config.member_count_max
         replaces = event.group_instance_id is not None and group.holder(event.group_instance_id) is not None
         if full and event.member_id not in group.members and not replaces:
@@ -267,7 +266,7 @@ class GroupCoordinator:
         step.reply(event.ticket, answers)
         if None not in answers:
             return Effects(replies=step.effects().replies)
-        step.settle()
+        step.rebalance_after_departure()
         return step.effects()
 
     def _timer(self, event: TimerFired, now_ms: int) -> Effects:
@@ -310,7 +309,7 @@ class GroupCoordinator:
     def _offset_records(
         self, event: CommitOffsets | CommitTransactionOffsets, now_ms: int
     ) -> tuple[tuple[StateRecord, ...], tuple[tuple[OffsetKey, OffsetValue], ...]]:
-        """The records of a commit, and what a replay would parse them into."""
+        """The records of a commit, and their parsed form."""
         records, parsed = [], []
         for partition, (offset, leader_epoch, metadata) in event.offsets.items():
             if len(metadata.encode()) > self._config.offset_metadata_bytes_max:
@@ -347,7 +346,7 @@ class GroupCoordinator:
         return Effects(records=_tombstones({key for key in self._offsets.listed() if key.partition.topic in event.topics}))
 
     def _sweep(self, now_ms: int) -> Effects:
-        """Offsets that have outlived their time go, and groups that have nothing left."""
+        """Forget expired offsets, and groups that have neither members nor offsets left."""
         records: list[StateRecord] = []
         for group_id in sorted(self._groups.keys() | self._offsets.groups()):
             group = self._group(group_id)
@@ -384,7 +383,7 @@ def _member(event: JoinGroup, member_id: str) -> Member:
 
 def _update(step: Step, member: Member, event: JoinGroup) -> Member:
     """The member joins with what it supports now."""
-    step.reply(member.join_ticket, RebalanceInProgress(event.group_id))  # a call that was given up
+    step.reply(member.join_ticket, RebalanceInProgress(event.group_id))  # its caller has given up
     return step.put(
         member,
         protocols=event.protocols,
@@ -408,7 +407,7 @@ def _rejoin(step: Step, event: JoinGroup) -> None:
 
 
 def _replace_static(step: Step, event: JoinGroup, old: Member, member_id: str) -> None:
-    """A static member comes back: it takes its instance's place, without a rebalance where nothing changes."""
+    """A static member comes back: it takes its instance's place, without a rebalance if its subscription is the same."""
     group, was_leader = step.group, step.group.leader_id == old.member_id
     step.remove(old, FencedInstance(event.group_id, old.group_instance_id or ""))
     if was_leader:
@@ -424,7 +423,7 @@ def _replace_static(step: Step, event: JoinGroup, old: Member, member_id: str) -
 
 
 def _topics(group: Group, member: Member) -> frozenset[str] | None:
-    """What a consumer subscribes to; None where that is not known."""
+    """The topics that a consumer subscribes to; None if they are unknown."""
     try:
         return frozenset(topics_of(member.metadata(group.protocol))) if group.protocol_type == PROTOCOL_TYPE else None
     except InvalidMessage:
@@ -449,7 +448,7 @@ def _leave_one(step: Step, leaving: LeavingMember) -> LogdbError | None:
 
 
 def _session_timeout(step: Step, member_id: str) -> None:
-    """A member is silent: it is gone, unless it waits for the group's answer (and is no newcomer that waits too long)."""
+    """The session of a member expired: remove it, unless it waits for an answer (a new member only for so long)."""
     group = step.group
     if member_id in group.invited:
         step.uninvite(member_id)
@@ -459,7 +458,7 @@ def _session_timeout(step: Step, member_id: str) -> None:
         return
     else:
         step.remove(member)
-    step.settle()
+    step.rebalance_after_departure()
 
 
 def _renewal(group: Group, member: Member) -> Timer:

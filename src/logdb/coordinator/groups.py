@@ -1,7 +1,6 @@
 """One group of the classic protocol: its members, and what joins, syncs and departures do to it.
 
-Knows the states of a group and the ways between them.  Does not know offsets, other groups, or how a runner is asked: a
-``Step`` collects replies, timers and records.
+A ``Step`` applies one event to one group, and collects replies, timers and records.
 
 ::
 
@@ -16,11 +15,11 @@ Knows the states of a group and the ways between them.  Does not know offsets, o
 A group that is empty, has no offsets and is swept or deleted is forgotten: Kafka's state Dead.
 
 =====================  ==================================================================================================
-state                  what holds
+state                  invariant
 =====================  ==================================================================================================
 Empty                  no members; the last generation that had some is one lower
-PreparingRebalance     whoever joined waits (``join_ticket``) for the others; the generation is still the last one
-CompletingRebalance    everybody knows the new generation, its protocol and leader; whoever synced waits for the leader
+PreparingRebalance     members that joined wait (``join_ticket``) for the others; the generation is still the last one
+CompletingRebalance    all members have the new generation, its protocol and leader; members that synced wait for the leader
 Stable                 the generation is recorded, with an assignment for each member
 =====================  ==================================================================================================
 
@@ -53,7 +52,7 @@ class GroupState(StrEnum):
 class GroupConfig:
     """Limits and waits; Kafka's keys in parentheses.
 
-    The defaults are those of an embedded database: it waits for nobody who may come, takes any timeout and does not forget.
+    The defaults are those of an embedded database: no initial delay, any timeout, and offsets that do not expire.
     """
 
     session_timeout_ms_min: int = 1  # (group.min.session.timeout.ms)
@@ -68,7 +67,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """A member; ``protocols`` in its order of preference.  A ticket is there while the member waits for the answer."""
+    """A member; ``protocols`` in its order of preference.  It has a ticket while it waits for an answer."""
 
     member_id: str
     group_instance_id: str | None
@@ -80,7 +79,7 @@ class Member:
     assignment: bytes = b""
     join_ticket: int | None = None
     sync_ticket: int | None = None
-    new: bool = False  # has not been in a generation yet
+    new: bool = False  # it has not been in a generation yet
 
     def metadata(self, protocol: str | None) -> bytes:
         """The subscription for one protocol; empty if the member does not support it."""
@@ -89,7 +88,7 @@ class Member:
 
 @dataclass(kw_only=True, slots=True)
 class Group:
-    """A group as it is now.  ``Step`` changes a copy; nothing else changes one."""
+    """The state of a group.  Only ``Step`` changes groups, and it changes a copy."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -99,10 +98,10 @@ class Group:
     leader_id: str | None = None
     state_timestamp_ms: int = -1
     members: dict[str, Member] = field(default_factory=dict)
-    invited: frozenset[str] = frozenset()  # ids that were given out and did not join yet (KIP-394)
-    unsynced: frozenset[str] = frozenset()  # members of the generation that did not sync yet
-    delay_left_ms: int | None = None  # of the initial delay; None: this is no initial rebalance
-    grown: bool = False  # a member came during the last initial delay
+    invited: frozenset[str] = frozenset()  # ids that have not joined yet (KIP-394)
+    unsynced: frozenset[str] = frozenset()  # members of the generation that have not synced yet
+    delay_left_ms: int | None = None  # of the initial delay; None: not an initial rebalance
+    grown: bool = False  # a member joined during the last initial delay
 
     @staticmethod
     def of(group_id: str, value: GroupValue) -> "Group":
@@ -148,15 +147,15 @@ class Group:
         return GroupValue(self.protocol_type, self.generation, self.protocol, self.leader_id, self.state_timestamp_ms, tuple(members))
 
     def holder(self, group_instance_id: str) -> Member | None:
-        """The member that is this instance now."""
+        """The current member of a static instance."""
         return next((member for member in self.members.values() if member.group_instance_id == group_instance_id), None)
 
     def member(self, member_id: str, group_instance_id: str | None) -> Member:
         """The member that calls.
 
         Raises:
-            UnknownMember: It is none (any more).
-            FencedInstance: Another member is that instance now.
+            UnknownMember: The group lacks this member.
+            FencedInstance: Another member has taken over the instance.
         """
         member = self.members.get(member_id)
         if group_instance_id is not None and (member is None or member.group_instance_id != group_instance_id):
@@ -173,14 +172,14 @@ class Group:
         return set.intersection(*supported) if supported else set()
 
     def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
-        """Whether a member with these could join."""
+        """Whether a member with these protocols may join."""
         names = {name for name, _ in protocols}
         if self.state is GroupState.EMPTY or not self.members:
             return bool(protocol_type and names)
         return protocol_type == self.protocol_type and bool(names & self.candidates())
 
     def vote(self) -> str:
-        """The protocol most members like best of those that all support; the first of equals."""
+        """Of the protocols that all members support, the one that most prefer; the first of equals."""
         candidates, votes = self.candidates(), dict[str, int]()
         for member in self.members.values():
             choice = next(name for name, _ in member.protocols if name in candidates)
@@ -188,7 +187,7 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def topics(self) -> frozenset[str] | None:
-        """The topics that members subscribe to; None where that cannot be known: it may be any."""
+        """The topics that members subscribe to; None if they are unknown: it may be any."""
         if self.members and self.protocol_type != PROTOCOL_TYPE:
             return None
         try:
@@ -214,7 +213,7 @@ def session_timer(group_id: str, member_id: str) -> TimerKey:
 
 
 class Step:
-    """What one event does to one group: works on a copy and collects what it leads to."""
+    """Applies one event to a copy of one group, and collects the effects."""
 
     def __init__(self, group: Group, config: GroupConfig, now_ms: int) -> None:
         self.group = replace(group, members=dict(group.members))
@@ -244,11 +243,11 @@ class Step:
         return member
 
     def renew_session(self, member: Member) -> None:
-        """The member gave a sign of life."""
+        """Restart the session timer of a member."""
         self._timers[session_timer(self.group.group_id, member.member_id)] = member.session_timeout_ms
 
     def invite(self, member_id: str, session_timeout_ms: int) -> None:
-        """Wait for a member that was told its id."""
+        """Wait for a member that was given its id."""
         self.group.invited |= {member_id}
         self._timers[session_timer(self.group.group_id, member_id)] = session_timeout_ms
 
@@ -257,7 +256,7 @@ class Step:
         self._timers[session_timer(self.group.group_id, member_id)] = None
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """A new member joins: a rebalance begins, or goes on with one more."""
+        """A new member joins: a rebalance begins, or the current one includes it."""
         group = self.group
         group.protocol_type = protocol_type
         group.invited -= {member.member_id}
@@ -268,7 +267,7 @@ class Step:
         self.rebalance()
 
     def remove(self, member: Member, error: LogdbError | None = None) -> None:
-        """The member is gone; whatever it waits for is answered.  What follows from it is ``settle``'s."""
+        """Remove a member and answer its waiting requests; ``rebalance_after_departure`` follows."""
         group = self.group
         error = error or UnknownMember(group.group_id, member.member_id)
         self.reply(member.join_ticket, error)
@@ -279,8 +278,8 @@ class Step:
             group.leader_id = next(iter(group.members), None)
         self._timers[session_timer(group.group_id, member.member_id)] = None
 
-    def settle(self) -> None:
-        """After members went, or one that was waited for."""
+    def rebalance_after_departure(self) -> None:
+        """Begin or complete a rebalance after members, or an invited one, were removed."""
         if self.group.state in (GroupState.STABLE, GroupState.COMPLETING):
             self.rebalance()
         else:
@@ -289,7 +288,7 @@ class Step:
     # ------------------------------------------------------------ joining
 
     def rebalance(self) -> None:
-        """Into PreparingRebalance, if the group is not there, and on if nobody is missing."""
+        """Enter PreparingRebalance, if the group is in another state, and leave it if all members have joined."""
         group = self.group
         if group.state is GroupState.PREPARING:
             self.complete_join_if_all_joined()
@@ -317,7 +316,7 @@ class Step:
         return True
 
     def join_timeout(self) -> None:
-        """The time to join is over; an initial rebalance waits on as long as new members come."""
+        """The time to join is over; an initial rebalance waits on while new members join."""
         group = self.group
         if group.state is not GroupState.PREPARING:
             return
@@ -329,7 +328,7 @@ class Step:
             self.complete_join()
 
     def complete_join(self) -> None:
-        """Out of PreparingRebalance: who did not join is gone, unless static; the others learn the new generation."""
+        """Leave PreparingRebalance: dynamic members that have not joined are removed; the others learn the new generation."""
         group = self.group
         group.delay_left_ms, group.grown = None, False
         self._timers["join", group.group_id] = None
@@ -357,7 +356,7 @@ class Step:
             self.renew_session(self.put(member, join_ticket=None, new=False))
 
     def join_result(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """What the member learns of the generation; the leader also who else is in it."""
+        """The answer to a member's join; the leader's lists all members."""
         group = self.group
         is_leader = member.member_id == group.leader_id
         return JoinResult(
@@ -379,7 +378,7 @@ class Step:
     def sync(self, member: Member, ticket: int, assignments: Mapping[str, bytes]) -> None:
         """A member of the generation syncs; the leader's assignments make the group stable."""
         group = self.group
-        self.reply(member.sync_ticket, RebalanceInProgress(group.group_id))  # a call that was given up
+        self.reply(member.sync_ticket, RebalanceInProgress(group.group_id))  # its caller has given up
         self.put(member, sync_ticket=ticket)
         group.unsynced -= {member.member_id}
         if not group.unsynced:
@@ -396,16 +395,16 @@ class Step:
                     self.renew_session(self.put(other, sync_ticket=None))
 
     def sync_timeout(self) -> None:
-        """Members of the generation that never asked for their assignment are gone."""
+        """Remove members of the generation that have not asked for their assignment."""
         if self.group.state in (GroupState.COMPLETING, GroupState.STABLE) and self.group.unsynced:
             for member_id in sorted(self.group.unsynced):
                 self.remove(self.group.members[member_id])
-            self.settle()
+            self.rebalance_after_departure()
 
     # ------------------------------------------------------------ the record
 
     def record(self) -> None:
-        """Write the group down as it is."""
+        """Record the group."""
         self._records.append(StateRecord(group_key(self.group.group_id), group_value(self.group.value())))
 
     def _enter(self, state: GroupState) -> None:

@@ -1,7 +1,7 @@
 """The committed offsets of a shard's groups, and those that wait for the end of their transaction.
 
-Knows what is committed and what is pending.  Does not know members: whether a commit is allowed is the coordinator's
-business.  Changes only as records and markers are applied, in the order of the log: live and on replay alike.
+They change only as records and markers are applied, in the order of the log: live and on replay alike.  Whether a group allows a
+commit is checked by the coordinator.
 
 A pending offset becomes the committed one when its producer's transaction commits, unless a later record was applied to
 its partition since.
@@ -18,7 +18,7 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 
 
 class Committed(NamedTuple):
-    """A committed offset, and the offset of the record that says so."""
+    """A committed offset, and the offset of its record."""
 
     value: OffsetValue
     record_offset: int
@@ -30,7 +30,7 @@ class Offsets:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._pending: dict[int, dict[OffsetKey, Committed]] = {}  # by producer id
-        self._writers: dict[OffsetKey, set[int]] = {}  # which producers have it pending
+        self._writers: dict[OffsetKey, set[int]] = {}  # the producers whose transactions have it pending
 
     # ------------------------------------------------------------ from the log
 
@@ -44,7 +44,7 @@ class Offsets:
             self._writers.setdefault(key, set()).add(producer_id)
 
     def remove(self, key: OffsetKey) -> None:
-        """A tombstone was written: what is committed and what is pending goes."""
+        """A tombstone was written: the committed and the pending offset are dropped."""
         self._drop(key)
         for producer_id in self._writers.pop(key, ()):
             del self._pending[producer_id][key]
@@ -77,11 +77,11 @@ class Offsets:
         return group_id in self._committed or any(key.group_id == group_id for key in self._writers)
 
     def of(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetValue]]:
-        """What the group has committed."""
+        """The committed offsets of a group."""
         return ((partition, committed.value) for partition, committed in self._committed.get(group_id, {}).items())
 
     def listed(self, group_id: str | None = None) -> set[OffsetKey]:
-        """What a tombstone would remove something of: of one group, or of all."""
+        """The keys with a committed or pending offset: of one group, or of all."""
         groups = self._committed if group_id is None else {group_id: self._committed.get(group_id, {})}
         committed = {OffsetKey(group, partition) for group, partitions in groups.items() for partition in partitions}
         return committed | {key for key in self._writers if group_id in (None, key.group_id)}
@@ -92,7 +92,7 @@ class Offsets:
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's positions, of those partitions that have one; None asks for all.
+        """The committed offsets of a group, of the partitions that have one; None asks for all.
 
         Raises:
             UnstableOffsets: ``require_stable``, and a transaction that may change one of them has not ended yet.
@@ -114,13 +114,13 @@ class Offsets:
         }
 
     def expired(self, group_id: str, now_ms: int, retention_ms: int, idle_since_ms: int | None) -> list[TopicPartition]:
-        """The group's partitions whose offset has outlived its time.
+        """The group's partitions whose offset has expired.
 
         Args:
             group_id: The group.
             now_ms: Time of day.
-            retention_ms: How long an offset is kept, -1: for ever (but for those with a time of their own).
-            idle_since_ms: Since when the group is empty; None counts from each offset's commit.
+            retention_ms: How long an offset is kept, -1: for ever (except offsets with an expiry of their own).
+            idle_since_ms: When the group became empty; None: counted from each offset's commit.
         """
         expired = []
         for partition, value in self.of(group_id):

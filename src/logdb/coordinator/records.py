@@ -1,10 +1,9 @@
 """The records of ``__consumer_offsets`` and ``__transaction_state``, byte for byte Kafka's.
 
-Knows their keys and values in all versions that Kafka reads; writes those that Kafka 4 writes.  Does not know what the
-fields mean to a coordinator.
+All versions of keys and values that Kafka reads are read; those that Kafka 4 writes are written.
 
 Keys and values begin with their version as an int16.  In ``__consumer_offsets`` it also tells the kinds apart: 0 and 1 are a
-committed offset, 2 is a group.  Kinds that we don't write (Kafka's newer group protocols) are passed over.
+committed offset, 2 is a group.  Kinds that logdb does not write (Kafka's newer group protocols) are skipped.
 
 Source: Kafka's OffsetCommitKey/Value, GroupMetadataKey/Value, TransactionLogKey/Value.json; KIP-915 for versions to come.
 """
@@ -69,7 +68,7 @@ _TRANSACTION_VALUE = Message(
 
 
 class OffsetKey(NamedTuple):
-    """Whose committed offset a record is."""
+    """The group and partition of a committed offset."""
 
     group_id: str
     partition: TopicPartition
@@ -86,13 +85,13 @@ class OffsetValue(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group a record is of."""
+    """The group of a record."""
 
     group_id: str
 
 
 class MemberValue(NamedTuple):
-    """A member of a generation; ``subscription`` is the one for the protocol that was chosen."""
+    """A member of a generation; ``subscription`` is that for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -165,7 +164,7 @@ def group_value(value: GroupValue) -> bytes:
 
 
 def parse_group_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """The key of a record of ``__consumer_offsets``; None for kinds that are passed over.
+    """The key of a record of ``__consumer_offsets``; None for kinds that are skipped.
 
     Raises:
         InvalidMessage: The bytes contradict their version.
@@ -208,7 +207,7 @@ def transaction_value(value: TransactionValue) -> bytes:
 
 
 def parse_transaction_key(key: bytes) -> str | None:
-    """The transactional id of a record of ``__transaction_state``; None for kinds that are passed over.
+    """The transactional id of a record of ``__transaction_state``; None for kinds that are skipped.
 
     Raises:
         InvalidMessage: The bytes contradict their version.

@@ -1,7 +1,6 @@
-"""One shard of transactional ids: what is asked of it, what it answers, what it writes down.
+"""The transaction coordinator of one shard: the transactional ids of one partition of ``__transaction_state``.
 
-Knows the transactional ids of one partition of ``__transaction_state``, and who may call.  Does not know who calls, logs or
-clocks (see ``effects``); what becomes of a transaction is ``transactions``'.
+It checks whether a producer may make a call; the states of a transaction are in ``transactions``.
 
 A commit, in order: SyncPartitions (action) · PrepareCommit (record, synced: the commit point) · WriteMarkers (action) ·
 CompleteCommit (record) · the answer.
@@ -25,9 +24,9 @@ class TransactionCoordinator:
 
     Args:
         config: Limits and waits.
-        new_producer_id: Gives a producer id that was never given before in this database, over restarts too.
+        new_producer_id: Returns a producer id that is new in this database, also over restarts.
         coordinator_epoch: The leader epoch of the partition, for the markers.
-        epoch_start_offset: Where that epoch begins: records before it were followed by a crash, and perhaps by others, lost in it.
+        epoch_start_offset: First offset of that epoch: a crash, and records that it lost, may lie between earlier records and it.
 
     Threading: none; see ``effects``.
     """
@@ -50,20 +49,20 @@ class TransactionCoordinator:
     # ------------------------------------------------------------ the contract
 
     def handle(self, event: Any, now_ms: int) -> Effects:
-        """What the event leads to; see ``effects.Coordinator``."""
+        """The effects of an event; see ``effects.Coordinator``."""
         if event == TimerFired(_SWEEP):
             return self._sweep(now_ms)
         step = self._step(now_ms)
         try:
             self._handlers.get(type(event), self._timer)(step, event)
         except LogdbError as error:
-            if isinstance(event, ActionDone):  # no producer id could be had
+            if isinstance(event, ActionDone):  # no producer id was available
                 raise
             return Effects(replies=(Reply(event.ticket, error),))
         return step.effects()
 
     def accept(self, effects: Effects, offset: int) -> None:
-        """Make the effects current: a record says of an id what ``changes`` says, but for those that are forgotten."""
+        """Change the state by ``effects``: to ``changes``, or, for a tombstone, without the id."""
         for record in effects.records:
             if record.value is None:
                 self.apply(record.key, None, offset=offset)
@@ -83,10 +82,10 @@ class TransactionCoordinator:
             self._transactions[transactional_id] = transaction
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
-        """There are none in this topic."""
+        """This topic has no control batches."""
 
     def recover(self, now_ms: int) -> Effects:
-        """What was decided is carried out; what is open is aborted, now or when its time is over."""
+        """Complete prepared transactions; abort open ones, now or when they time out."""
         step = self._step(now_ms)
         for transaction in tuple(self._transactions.values()):
             if transaction.state.prepared:
@@ -124,7 +123,7 @@ class TransactionCoordinator:
     def is_open(self, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """Whether a transaction of that producer, on that partition, will get its marker from here.
 
-        One that is open in a log while this is False (the log was ahead when the power failed) is to be aborted there.
+        If it is False, the log's leader aborts the transaction: the power failed when the log was ahead of this shard.
         """
         return any(
             transaction.producer_id == producer.producer_id
@@ -171,19 +170,19 @@ class TransactionCoordinator:
 
     def _abort(self, step: Step, event: AbortTransaction) -> None:
         transaction = self._transactions.get(event.transactional_id)
-        if transaction is None or transaction.state is not TransactionState.ONGOING or transaction.ending is not None:
+        if transaction is None or transaction.state is not TransactionState.ONGOING or transaction.pending_commit is not None:
             state = "unknown" if transaction is None else transaction.state.title
             raise InvalidTransactionState(f"transactional id {event.transactional_id!r} is {state}: there is nothing to abort")
         step.fence(step.keep(transaction, waiting=(*transaction.waiting, event)))
 
-    # ------------------------------------------------------------ what the runner tells
+    # ------------------------------------------------------------ events of the runner
 
     def _action_done(self, step: Step, event: ActionDone) -> None:
         transaction = self._asking(event)
         if transaction is None:
             return
-        if transaction.ending is not None:
-            step.synced(transaction, transaction.ending)
+        if transaction.pending_commit is not None:
+            step.synced(transaction, transaction.pending_commit)
         else:
             step.marked(transaction)
 
@@ -191,17 +190,17 @@ class TransactionCoordinator:
         transaction = self._asking(event)
         if transaction is None:
             return
-        if transaction.ending is not None:
-            step.not_synced(transaction, transaction.ending, event.error)
+        if transaction.pending_commit is not None:
+            step.not_synced(transaction, transaction.pending_commit, event.error)
         else:
             step.not_marked(transaction, event.error)
 
     def _asking(self, event: ActionDone | ActionFailed) -> Transaction | None:
-        """The transaction that still waits for the action."""
+        """The transaction that asked for the action, if it still waits for it."""
         transaction = self._transactions.get(event.action.transactional_id)
         if transaction is None or transaction.producer != event.action.producer:
             return None
-        waits = transaction.ending is not None if isinstance(event.action, SyncPartitions) else transaction.state.prepared
+        waits = transaction.pending_commit is not None if isinstance(event.action, SyncPartitions) else transaction.state.prepared
         return transaction if waits else None
 
     def _timer(self, step: Step, event: TimerFired) -> None:
@@ -211,11 +210,11 @@ class TransactionCoordinator:
             return
         if kind == "markers" and transaction.state.prepared:
             step.write_markers(transaction)
-        elif kind == "transaction" and transaction.state is TransactionState.ONGOING and transaction.ending is None:
+        elif kind == "transaction" and transaction.state is TransactionState.ONGOING and transaction.pending_commit is None:
             step.fence(transaction)
 
     def _sweep(self, now_ms: int) -> Effects:
-        """Ids that were not used for long are forgotten; a producer of theirs is told so (InvalidProducer)."""
+        """Forget ids that have expired; their producers get InvalidProducer."""
         idle = (
             transaction.transactional_id
             for transaction in self._transactions.values()

@@ -1,7 +1,6 @@
-"""One transactional id: the states of its transactions, and what leads from one to the next.
+"""One transactional id: the states of its transactions, their transitions, and their epochs.
 
-Knows the life of a transaction and its epochs.  Does not know other ids, or how a runner is asked: a ``Step`` collects
-records, replies, timers and actions.
+A ``Step`` applies one event, and collects records, replies, timers and actions.
 
 ::
 
@@ -13,14 +12,14 @@ records, replies, timers and actions.
       │  init: a new epoch                                                              markers written   │
       └────────────────────────────────────────────────────────────────────────────────────────◄────────┘
 
-A PrepareX that is recorded is decided: whatever happens, its markers are written, and CompleteX follows.  Kafka's other two
-states are not needed: an id that expires (Dead) is forgotten, and a fence (PrepareEpochFence) is one record, PrepareAbort with
+A transaction with a recorded PrepareX is decided: even after failures its markers are written, and CompleteX follows.  Kafka's other
+two states are not needed: an id that expires (Dead) is forgotten, and a fence (PrepareEpochFence) is one record, PrepareAbort with
 the next epoch.
 
 Epochs.  Each instance has its own, so a new one fences the old.  With ``bump`` (KIP-890 part 2) each transaction has its own
-too: PrepareX records the next one, the markers carry it, and the answer gives it to the producer; so nothing late of the
-last transaction can fall into the next.  Epoch 32767 is never given out, so that there is always one to fence with; behind
-32766 comes epoch 0 of a new producer id.
+too: PrepareX records the next one, the markers carry it, and the answer gives it to the producer; so no late batch of the
+last transaction can become part of the next.  Epoch 32767 is reserved for fencing; after 32766 the id gets a new producer id with
+epoch 0.
 
 Source: Kafka's TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360 (an instance goes on after an error), KIP-890.
 """
@@ -72,10 +71,10 @@ class TransactionConfig:
     timeout_ms_max: int = 900_000  # (transaction.max.timeout.ms)
     expiration_ms: int = 604_800_000  # (transactional.id.expiration.ms)
     sweep_interval_ms: int = 3_600_000  # (transaction.remove.expired.transaction.cleanup.interval.ms)
-    abort_on_recovery: bool = True  # what is open then; a server whose machine did not stop leaves it to the producers, who live on
+    abort_on_recovery: bool = True  # open transactions; a server whose machine did not stop leaves them to their producers, which still run
 
 
-class Ending(NamedTuple):
+class PendingCommit(NamedTuple):
     """A commit that waits for its partitions to be synced; not recorded yet."""
 
     bump: bool
@@ -86,7 +85,7 @@ Waiting: TypeAlias = InitProducerId | AbortTransaction
 
 
 class Transaction(NamedTuple):
-    """A transactional id as it is now.  What is below ``bump`` is not recorded."""
+    """The state of a transactional id.  The fields below ``bump`` are not recorded."""
 
     transactional_id: str
     producer_id: int
@@ -97,14 +96,14 @@ class Transaction(NamedTuple):
     start_ms: int = -1
     update_ms: int = -1
     previous_producer_id: int = -1
-    next_producer_id: int = -1  # the one that follows when this transaction is complete, -1: the same
-    bump: bool = False  # the last transaction to end got its own epoch
+    next_producer_id: int = -1  # after this transaction is complete; -1: the same
+    bump: bool = False  # the last ended transaction had an epoch of its own
 
-    last_producer_epoch: int = -1  # that the same instance had before (KIP-360)
-    ending: Ending | None = None
+    last_producer_epoch: int = -1  # the epoch that the same instance had before (KIP-360)
+    pending_commit: PendingCommit | None = None
     end_tickets: tuple[int, ...] = ()
-    waiting: tuple[Waiting, ...] = ()  # for the last transaction to be complete
-    cut_off: bool = False  # there was a crash since it ended: it may have begun a transaction that is lost
+    waiting: tuple[Waiting, ...] = ()  # for the completion of the last transaction
+    cut_off: bool = False  # a crash since its last transaction ended may have lost the begin of another
 
     @staticmethod
     def of(transactional_id: str, value: TransactionValue) -> "Transaction":
@@ -152,14 +151,14 @@ class Transaction(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Its end was asked for and is not complete."""
-        return self.ending is not None or self.state.prepared
+        """Whether its end was requested and is not complete."""
+        return self.pending_commit is not None or self.state.prepared
 
     def check(self, producer: ProducerIdAndEpoch) -> None:
-        """Whether the caller is the current instance.
+        """Raise unless the caller is the current instance.
 
         Raises:
-            InvalidProducer: Another producer id, or an epoch that was never given out.
+            InvalidProducer: Another producer id, or a later epoch than the current one.
             ProducerFenced: An older instance.
         """
         producer_id, epoch = producer
@@ -176,7 +175,7 @@ class Transaction(NamedTuple):
         return ProducerFenced(*producer, current_epoch, transactional_id=self.transactional_id)
 
     def is_repeated_end(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the end of the last transaction is asked for once more, as by a producer that never saw the answer."""
+        """Whether the request repeats the end of the last transaction, as after a lost answer."""
         if not self.bump:
             return producer == self.producer
         return producer == (self.producer_id, self.producer_epoch - 1) or (
@@ -185,7 +184,7 @@ class Transaction(NamedTuple):
 
     @property
     def last_epoch(self) -> int:
-        """The highest that records of the transaction, open or prepared, can have."""
+        """The highest epoch that records of the open or prepared transaction can have."""
         return self.producer_epoch - 1 if self.bump and self.state.prepared else self.producer_epoch
 
     def markers(self, coordinator_epoch: int) -> WriteMarkers:
@@ -195,7 +194,7 @@ class Transaction(NamedTuple):
 
 
 class Step:
-    """What one event does to transactional ids: works on copies and collects what it leads to."""
+    """Applies one event to copies of transactional ids, and collects the effects."""
 
     def __init__(self, current: Mapping[str, Transaction], coordinator_epoch: int, new_producer_id: Callable[[], int], now_ms: int) -> None:
         self._current, self._coordinator_epoch = current, coordinator_epoch
@@ -228,13 +227,13 @@ class Step:
         self._timers[key] = delay_ms
 
     def keep(self, transaction: Transaction, **changes: Any) -> Transaction:
-        """Change what is not recorded."""
+        """Change fields that are not recorded."""
         transaction = transaction._replace(**changes)
         self._changes[transaction.transactional_id] = transaction
         return transaction
 
     def record(self, transaction: Transaction, *, sync: bool, **changes: Any) -> Transaction:
-        """Change what is recorded."""
+        """Change recorded fields."""
         transaction = self.keep(transaction, update_ms=self._now_ms, **{"cut_off": False} | changes)
         self._records.append(StateRecord(transaction_key(transaction.transactional_id), transaction_value(transaction.value())))
         self._sync |= sync
@@ -243,7 +242,7 @@ class Step:
     # ------------------------------------------------------------ init
 
     def init(self, event: InitProducerId) -> None:
-        """A producer takes over its id, once nothing of it is open any more."""
+        """A producer takes over its id, once the last transaction has ended."""
         transaction = self.get(event.transactional_id)
         if transaction is None:
             transaction = Transaction(
@@ -252,10 +251,10 @@ class Step:
                 producer_epoch=0,
                 timeout_ms=event.transaction_timeout_ms,
             )
-            self.reply(event.ticket, self.record(transaction, sync=False).producer)  # nobody else ever gets this producer id
+            self.reply(event.ticket, self.record(transaction, sync=False).producer)  # this producer id is never assigned again
             return
         _check_goes_on(transaction, event.producer)
-        waiting = (*transaction.waiting, replace(event, producer=None))  # it was checked: who comes later is fenced by it
+        waiting = (*transaction.waiting, replace(event, producer=None))  # it was checked: it fences later producers
         if transaction.ends:
             self.keep(transaction, waiting=waiting)
         elif transaction.state is TransactionState.ONGOING:
@@ -264,10 +263,10 @@ class Step:
             self._new_epoch(transaction, event)
 
     def _new_epoch(self, transaction: Transaction, event: InitProducerId) -> None:
-        """The next epoch, which only this instance has; sync: two instances that share one could not be told apart."""
+        """Give this instance the next epoch.  Sync: two instances must never share one."""
         epoch = transaction.producer_epoch
         if event.producer is not None and event.producer.producer_epoch == transaction.last_producer_epoch != epoch:
-            self.reply(event.ticket, transaction.producer)  # once more: the answer was lost
+            self.reply(event.ticket, transaction.producer)  # repeated: the answer was lost
             return
         ids = {"producer_id": transaction.producer_id, "producer_epoch": epoch + 1}
         if epoch >= EPOCH_MAX:
@@ -307,22 +306,22 @@ class Step:
 
     def end(self, transaction: Transaction, ticket: int, *, commit: bool, bump: bool) -> None:
         """The current instance ends its transaction; or it has asked for that before."""
-        if transaction.ending is not None:
+        if transaction.pending_commit is not None:
             if not commit:
                 raise _refused(transaction, "aborted")
-            tickets = (*transaction.ending.tickets, ticket)
-            self.keep(transaction, ending=transaction.ending._replace(tickets=tickets))
+            tickets = (*transaction.pending_commit.tickets, ticket)
+            self.keep(transaction, pending_commit=transaction.pending_commit._replace(tickets=tickets))
         elif transaction.state is not TransactionState.ONGOING and (commit or not bump):
             raise _refused(transaction, "committed" if commit else "aborted")
         elif commit:
-            self.keep(transaction, ending=Ending(bump, (ticket,)))
+            self.keep(transaction, pending_commit=PendingCommit(bump, (ticket,)))
             self._actions.append(SyncPartitions(transaction.transactional_id, transaction.producer, transaction.partitions))
-        else:  # nothing that is aborted needs to be synced; with an epoch of its own, also a transaction without a partition
+        else:  # aborted records need no sync; a transaction with an epoch of its own ends even without partitions
             self.prepare(self.keep(transaction, end_tickets=(ticket,)), commit=False, bump=bump)
 
     def end_again(self, transaction: Transaction, ticket: int, *, commit: bool) -> None:
-        """The end of the last transaction is asked for once more: the same answer, when it is there.  Where the epoch stays,
-        it may after a crash be the end of another one, which is lost.
+        """The request repeats the end of the last transaction: give the same answer, once it is known.  If the epoch stays,
+        the request may, after a crash, end another transaction, which is lost.
         """
         if transaction.state.commits != commit:
             raise _refused(transaction, "committed" if commit else "aborted")
@@ -331,14 +330,14 @@ class Step:
         if transaction.state.prepared:
             self.keep(transaction, end_tickets=(*transaction.end_tickets, ticket))
         else:
-            self.reply(ticket, self.keep(transaction, cut_off=False).producer)  # it has begun nothing since
+            self.reply(ticket, self.keep(transaction, cut_off=False).producer)  # it has begun no transaction since
 
     def fence(self, transaction: Transaction) -> None:
-        """Abort an open transaction from outside: its instance has an old epoch from now on."""
+        """Abort an open transaction, and fence its instance by the next epoch."""
         self.prepare(transaction, commit=False, bump=False, producer_epoch=transaction.producer_epoch + 1)
 
     def prepare(self, transaction: Transaction, *, commit: bool, bump: bool, **changes: Any) -> None:
-        """The decision.  Sync: no marker may be on a disk before it."""
+        """Decide.  Sync: the decision is durable before any marker."""
         epoch = transaction.producer_epoch
         if bump:
             changes = {"producer_epoch": epoch + 1, "next_producer_id": self._new_producer_id() if epoch >= EPOCH_MAX else -1}
@@ -346,38 +345,38 @@ class Step:
         partitions = transaction.partitions if transaction.state is TransactionState.ONGOING else frozenset()
         start_ms = transaction.start_ms if transaction.state is TransactionState.ONGOING else self._now_ms
         transaction = self.record(
-            transaction, sync=True, state=state, partitions=partitions, start_ms=start_ms, bump=bump, ending=None, **changes
+            transaction, sync=True, state=state, partitions=partitions, start_ms=start_ms, bump=bump, pending_commit=None, **changes
         )
         self.timer(("transaction", transaction.transactional_id), None)
         self._actions.append(transaction.markers(self._coordinator_epoch))
 
-    def synced(self, transaction: Transaction, ending: Ending) -> None:
-        """All that is to be committed is on the disk."""
-        self.prepare(self.keep(transaction, end_tickets=ending.tickets), commit=True, bump=ending.bump)
+    def synced(self, transaction: Transaction, commit: PendingCommit) -> None:
+        """The partitions of a commit are synced."""
+        self.prepare(self.keep(transaction, end_tickets=commit.tickets), commit=True, bump=commit.bump)
 
-    def not_synced(self, transaction: Transaction, ending: Ending, error: LogdbError) -> None:
+    def not_synced(self, transaction: Transaction, commit: PendingCommit, error: LogdbError) -> None:
         """The transaction is still open; its producer may ask again."""
-        for ticket in ending.tickets:
+        for ticket in commit.tickets:
             self.reply(ticket, error)
         left_ms = transaction.start_ms + transaction.timeout_ms - self._now_ms
         self.timer(("transaction", transaction.transactional_id), min(max(left_ms, RETRY_MS), transaction.timeout_ms))
-        self._answer_waiting(self.keep(transaction, ending=None), error)
+        self._answer_waiting(self.keep(transaction, pending_commit=None), error)
 
     def write_markers(self, transaction: Transaction) -> None:
-        """Ask for the markers of a prepared transaction (again).  Sync: who wrote the decision may have been killed before that."""
+        """Ask for the markers of a prepared transaction (again).  Sync: the writer of the decision may have been killed before its sync."""
         self._sync = True
         self._actions.append(transaction.markers(self._coordinator_epoch))
 
     def marked(self, transaction: Transaction) -> None:
-        """All markers are written: the transaction is complete, and who waited goes on.
+        """All markers are written: the transaction is complete, and the waiting requests go on.
 
-        Sync where the next transaction has the same epoch: if this record were lost, the markers would come again, and end it.
-        Otherwise that does no harm, and the record can wait for that of the next transaction.
+        Sync if the next transaction has the same epoch: if this record were lost, the markers would be repeated, and end the next
+        transaction.  Otherwise repeated markers do no harm, and the record is deferred to that of the next transaction.
         """
         tickets, waiting = transaction.end_tickets, transaction.waiting
         changes: dict[str, Any] = {"last_producer_epoch": -1}
         if transaction.cut_off and transaction.bump and not tickets:
-            changes |= {"cut_off": True, "start_ms": -1}  # which tells a later restart
+            changes |= {"cut_off": True, "start_ms": -1}  # a later restart reads this
         if transaction.next_producer_id >= 0:
             changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
         state = TransactionState.COMPLETE_COMMIT if transaction.state.commits else TransactionState.COMPLETE_ABORT
@@ -402,7 +401,7 @@ class Step:
                 self.reply(event.ticket, error)
 
     def not_marked(self, transaction: Transaction, error: LogdbError) -> None:
-        """The transaction is decided all the same: its markers are tried again."""
+        """The decision stays: the markers are tried again."""
         for ticket in transaction.end_tickets:
             self.reply(ticket, error)
         self.timer(("markers", transaction.transactional_id), RETRY_MS)
@@ -415,21 +414,21 @@ class Step:
 
 
 def _check_goes_on(transaction: Transaction, producer: ProducerIdAndEpoch | None) -> None:
-    """Whether an instance may go on with a new epoch (KIP-360): it is the current one, or was and never saw the answer.
+    """Raise unless an instance may go on with a new epoch (KIP-360): it is the current one, or it was before a lost answer.
 
     Raises:
-        ProducerFenced: Another one has taken over.
+        ProducerFenced: Another instance has taken over.
     """
     if producer is None:
         return
     taken_over = any(isinstance(event, InitProducerId) for event in transaction.waiting)
     last_id = transaction.producer_id if transaction.producer_epoch > 0 else transaction.previous_producer_id
     was = transaction.last_producer_epoch >= 0 and producer == (last_id, transaction.last_producer_epoch)
-    ended = transaction.bump and transaction.is_repeated_end(producer)  # nobody else can have ended it so
+    ended = transaction.bump and transaction.is_repeated_end(producer)  # only this instance can have ended it so
     if taken_over or not (was or ended or producer == transaction.producer):
         raise transaction.fenced(producer)
 
 
 def _refused(transaction: Transaction, done: str) -> InvalidTransactionState:
-    state = "being committed" if transaction.ending is not None else transaction.state.title
+    state = "being committed" if transaction.pending_commit is not None else transaction.state.title
     return InvalidTransactionState(f"the transaction of {transaction.transactional_id!r} is {state}: it cannot be {done}")

@@ -1,16 +1,14 @@
-"""What compaction does to a batch because of its producer: transactions and sequences.
+"""How compaction treats a batch because of its producer: aborted transactions, markers, and the producer's last batch.
 
-Knows batches' headers, which transactions were aborted, and each producer's last batch.  Does not know keys.
-
-    | batch                                        | becomes                                            |
+    | batch                                        | treatment                                          |
     |----------------------------------------------|----------------------------------------------------|
-    | of an aborted transaction                    | goes, whatever its keys                            |
-    | marker, data of its transaction met before   | stays                                              |
-    | marker, no data left                         | gets a delete horizon, and goes once that is over  |
-    | the last one of a producer                   | stays, without records if need be                  |
-    | marker of a producer that has no other batch | the same: it has the epoch                         |
+    | of an aborted transaction                    | removed, with all of its keys                      |
+    | marker, data of its transaction remains      | kept                                               |
+    | marker, no data of its transaction remains   | gets a delete horizon, and is removed after it     |
+    | the last batch of a producer                 | kept, if need be without records                   |
+    | marker of a producer without another batch   | kept: it has the producer's epoch                  |
 
-An empty batch counts as data: without its marker, a replay of the log would take it for a transaction that is open.
+An empty batch counts as data: without its marker, a replay of the log would open a transaction.
 
 Source: Kafka's Cleaner.checkBatchRetention and CleanedTransactionMetadata.
 """
@@ -20,21 +18,21 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from logdb.codec.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL, HeaderFields, header_fields
-from logdb.codec.compaction import Verdict
+from logdb.codec.compaction import BatchRetention
 from logdb.model import AbortedTransaction
 
 
 class LastBatch(NamedTuple):
-    """What keeps a producer known: its last batch by the last offset (-1: none under this epoch), and its epoch."""
+    """A producer's last batch, by its last offset (-1: none under this epoch), and its epoch."""
 
     last_offset: int
     producer_epoch: int
 
 
 class AbortedRanges:
-    """The verdicts on the batches of one pass over a log.
+    """The ``BatchRetention`` of each batch in one pass over a log.
 
-    ``discarded``: last offsets of the markers that go.
+    ``discarded``: last offsets of the markers that are removed.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction], last_batches: Mapping[int, LastBatch], now_ms: int) -> None:
@@ -42,39 +40,39 @@ class AbortedRanges:
         for transaction in sorted(aborted, key=lambda found: found.first_offset):
             self._aborted.setdefault(transaction.producer_id, []).append((transaction.first_offset, transaction.last_offset))
         self._last_batches, self._now_ms = last_batches, now_ms
-        self._with_data: set[int] = set()  # producers of which a transactional batch was met since their last marker
+        self._with_data: set[int] = set()  # producers with a transactional batch since their last marker
         self.discarded: set[int] = set()
 
     def of(self, batches: memoryview) -> bytes:
-        """A ``Verdict`` for each of some checked batches; the next call is about those behind them."""
-        return bytes(self._judge(head) for head in header_fields(batches))
+        """The ``BatchRetention`` of each of these checked batches; the next call continues behind them."""
+        return bytes(self._retention(head) for head in header_fields(batches))
 
     def discards(self, batches: memoryview) -> bytes:
-        """The same for a look at the batches alone, in any order: only which of them count for nothing."""
-        return bytes(Verdict.DISCARD if self._is_aborted(head) else Verdict.PLAIN for head in header_fields(batches))
+        """Which batches are of aborted transactions: DISCARD or PLAIN for each; calls may come in any order."""
+        return bytes(BatchRetention.DISCARD if self._is_aborted(head) else BatchRetention.PLAIN for head in header_fields(batches))
 
-    def _judge(self, head: HeaderFields) -> Verdict:
+    def _retention(self, head: HeaderFields) -> BatchRetention:
         if head.producer_id < 0:
-            return Verdict.PLAIN
-        verdict = self._judge_marker(head) if head.attributes & CONTROL else self._judge_data(head)
-        return verdict | Verdict.RETAIN if self._is_last(head) else verdict
+            return BatchRetention.PLAIN
+        retention = self._retention_of_marker(head) if head.attributes & CONTROL else self._retention_of_data(head)
+        return retention | BatchRetention.RETAIN if self._is_last(head) else retention
 
-    def _judge_data(self, head: HeaderFields) -> Verdict:
+    def _retention_of_data(self, head: HeaderFields) -> BatchRetention:
         if head.attributes & TRANSACTIONAL:
             self._with_data.add(head.producer_id)
-        return Verdict.DISCARD if self._is_aborted(head) else Verdict.PLAIN
+        return BatchRetention.DISCARD if self._is_aborted(head) else BatchRetention.PLAIN
 
-    def _judge_marker(self, head: HeaderFields) -> Verdict:
+    def _retention_of_marker(self, head: HeaderFields) -> BatchRetention:
         if head.producer_id in self._with_data:
             self._with_data.discard(head.producer_id)
-            return Verdict.PLAIN
+            return BatchRetention.PLAIN
         if head.record_count:
             if not head.attributes & DELETE_HORIZON:
-                return Verdict.EXPIRES
+                return BatchRetention.EXPIRES
             if head.base_timestamp > self._now_ms:
-                return Verdict.PLAIN
+                return BatchRetention.PLAIN
         self.discarded.add(head.base_offset)
-        return Verdict.DISCARD
+        return BatchRetention.DISCARD
 
     def _is_aborted(self, head: HeaderFields) -> bool:
         ranges = self._aborted.get(head.producer_id)

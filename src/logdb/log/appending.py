@@ -1,6 +1,6 @@
 """What ``Log.append_batches`` and ``Log.append_marker`` do: ready-made batches are checked, then handed to the builder.
 
-The builder queues and writes them.  Threading: any number of threads; a batch of a producer is checked under the builder's gate,
+The builder queues and writes them.  Threading: any number of threads; a batch of a producer is checked under the builder's append lock,
 where it gets its offsets.
 """
 
@@ -18,16 +18,16 @@ from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, ProducerIdAndEpoch, Topic
 if TYPE_CHECKING:
     from logdb.log.log import Log
 
-_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; more where max.message.bytes is
-GROUP_SIZE_BYTES = 1 << 20  # what one fdatasync makes durable at level fsync, at most
+_DECOMPRESSED_SIZE_BYTES_MAX = 64 << 20  # of one batch; or max.message.bytes, if that is more
+GROUP_SIZE_BYTES = 1 << 20  # the most that one fdatasync makes durable at level fsync
 
 
 def append_group(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-    """Append batches that are written as one."""
+    """Append at most one group of batches."""
     size_bytes = len(batches)
     buffer = log._buffer(size_bytes)
     view = memoryview(buffer)[:size_bytes]
-    view[:] = batches  # from here on nobody else can change them
+    view[:] = batches  # the caller cannot change this copy
     incoming = _check_batches(log, view)
     del view  # the buffer is the builder's
     if not incoming.produced:
@@ -40,7 +40,7 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
         return append_group(log, batches, expected_offset, durability, internal)
     except Duplicate as known:
         offsets = known.offsets
-    except UnexpectedOffset:  # a try again comes too late for its own original
+    except UnexpectedOffset:  # a retry whose original may be in the log
         try:
             found = None if internal or transactions.superseded else transactions.offsets_of(incoming.produced, incoming.batch_count)
         except Begun as begun:
@@ -55,7 +55,7 @@ def append_group(log: "Log", batches: memoryview, expected_offset: int | None, d
 
 
 def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str | None) -> range:
-    """Append what a crash kept of a call, if nothing has come between."""
+    """Append the rest of a call that a crash interrupted, if the log ends with its first batches."""
     begun_size_bytes = sum(len(image) for image, _ in islice(convert.headers(batches), begun.batch_count))
     try:
         rest = append_group(log, batches[begun_size_bytes:], begun.offsets.stop, durability, internal=False)
@@ -67,7 +67,7 @@ def _append_rest(log: "Log", batches: memoryview, begun: Begun, durability: str 
 
 
 def begun_transactions(log: "Log") -> Transactions:
-    """What is known of the producers; before the first of them comes, the catalogue has to know that there are any."""
+    """The log's ``Transactions``; before the first is created, the catalogue notes durably that the log has producers."""
     if log._transactions is None:
         with log._sync_lock:
             if log._transactions is None:
@@ -97,7 +97,7 @@ def _append_admitted(
 
 
 def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
-    """Return once what was accepted below ``next_offset`` is what an append at that level waits for."""
+    """Return once the records below ``next_offset`` are acknowledged at that level."""
     level = log._level if durability is None else DURABILITY_LEVELS.index(durability)
     if level != FSYNC and log._written_offset < next_offset:
         log._drain()
@@ -106,7 +106,7 @@ def _acknowledge(log: "Log", next_offset: int, durability: str | None) -> None:
 
 
 def _check_batches(log: "Log", view: memoryview) -> convert.Incoming:
-    """Check batches from outside, stamp them where the topic wants that."""
+    """Check batches from outside; stamp them if the topic says LogAppendTime."""
     config = log._config
     incoming = convert.check_incoming(
         view,
@@ -124,7 +124,7 @@ def _check_batches(log: "Log", view: memoryview) -> convert.Incoming:
 
 
 def append_large(log: "Log", batches: memoryview, expected_offset: int | None, durability: str | None, internal: bool) -> range:
-    """Append more than a group at once: for as long, recovery is told not to count on groups."""
+    """Append more than one group; meanwhile the catalogue does not promise that a crash tears at most one group."""
     log._below_fsync_count += 1
     try:
         log._end_fsync_only()

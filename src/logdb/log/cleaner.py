@@ -1,15 +1,15 @@
-"""Compaction of one log: the latest record of each key stays.
+"""Compaction of one log: the latest record of each key is kept.
 
-Knows which segments may be compacted, and copies them a group at a time.  Does not know the catalogue, nor
-when it is time: whoever does takes each group's copy and puts it in the place of what it was made of.
+A pass copies the segments that may be compacted, a group at a time.  The caller (``store.cleaner``) decides when, and puts each copy
+in the place of its group.
 
     begin        clean_offset         end_offset   limit: active segment, last stable offset, min.compaction.lag.ms
       | clean segments | dirty segments   | not yet ...
       |                [ keys go into the map )
-      [ group ][ group ][ group ][ group  )           each copied to .cleaned, then swapped
+      [ group ][ group ][ group ][ group  )           each copied to .cleaned, then put in place
 
-Where the map fills up, the pass ends sooner, at a batch.  Records past its end are copied as they are.
-What stays of a batch is decided in C (``_native/compact.h``).
+If the map fills up, the pass ends earlier, at a batch.  Records past its end are copied as they are.
+The records that a batch keeps are chosen in C (``_native/compact.h``).
 
 Source: Kafka's LogCleaner; KIP-534 for delete horizons.
 """
@@ -32,7 +32,7 @@ from logdb.model import SEGMENT_SIZE_BYTES_MAX, LogConfig
 from logdb.segment import buffers
 from logdb.segment.segment import CLEANED, Segment
 
-_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
+_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that no sync keeps the disk busy for long
 _SPAN_MAX = 2**31 - 1  # offsets in one segment: the indexes have 32 bits
 
 
@@ -41,7 +41,7 @@ S = TypeVar("S", bound=Sealed)
 
 @dataclass(frozen=True, kw_only=True)
 class Cleanable(Generic[S]):
-    """The segments of a log that may be compacted, and how much of them was not yet.
+    """The segments of a log that may be compacted, and their dirty part.
 
     ``segments`` are all from the log's begin on; those that hold offsets at or past
     ``clean_offset`` are dirty.
@@ -59,11 +59,11 @@ class Cleanable(Generic[S]):
 
 
 def cleanable(sealed: Sequence[S], *, clean_offset: int, limit_offset: int, now_ms: int, min_lag_ms: int) -> Cleanable[S]:
-    """What of a log's sealed segments may be compacted now.
+    """The sealed segments of a log that may be compacted now.
 
     Args:
-        clean_offset: Up to where it was before.
-        limit_offset: Nothing at or past it may be (the last stable offset, the recovery point).
+        clean_offset: The end of the last compaction.
+        limit_offset: The last stable offset or the recovery point; records from it on are not compacted.
         min_lag_ms: ``min.compaction.lag.ms``: how old the newest record of a segment has to be.
     """
     taken = []
@@ -83,7 +83,7 @@ def cleanable(sealed: Sequence[S], *, clean_offset: int, limit_offset: int, now_
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """A group of segments, and the sealed, synced copies that are to take their place, whose names end in ``.cleaned``.
+    """A group of segments, and their sealed, synced copies, whose names end in ``.cleaned``.
 
     ``crcs`` are the checksums of the copies' logs.
     """
@@ -93,12 +93,12 @@ class Replacement:
     crcs: tuple[int, ...]
 
     def discard(self) -> None:
-        """Remove the copies, which nobody wants."""
+        """Remove the copies."""
         _discard(self.new)
 
 
 class Compaction:
-    """One pass over one log.  ``end_offset``, up to where it compacts, is known once it ran."""
+    """One pass over one log.  ``end_offset``, where the pass ends, is set by ``run``."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class Compaction:
         """Prepare a pass.
 
         Args:
-            spend: Called with bytes that were read or written; waits, or raises to give up.
-            key_map_size_bytes: Memory of the key map; more is taken only where a single batch needs it.
+            spend: Called with the number of bytes read or written; it waits to keep a rate, or raises to end the pass.
+            key_map_size_bytes: Memory of the key map; one that cannot hold a single batch is enlarged.
         """
         self._log, self._work, self._io, self._config, self._now_ms = log, work, io, config, now_ms
         self._spend, self._key_map_size_bytes = spend, key_map_size_bytes
-        self._verdicts: AbortedRanges | None = None  # no batch has a producer
+        self._aborted: AbortedRanges | None = None  # None: no batch has a producer
         self.end_offset = work.clean_offset
         self.delete_horizon_ms: int | None = None
 
@@ -127,7 +127,7 @@ class Compaction:
         """Compact group by group; the caller replaces the segments of one before it asks for the next.
 
         Raises:
-            CorruptionError: A batch is damaged; nothing that holds it is replaced.
+            CorruptionError: A batch is damaged; its group is not replaced.
             DiskFull, WriteFailed, SyncFailed: A copy could not be written; it was removed.
         """
         log, segments = self._log, self._work.segments
@@ -137,7 +137,7 @@ class Compaction:
                 producer.producer_id: LastBatch(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
                 for producer in log.producers()
             }
-            self._verdicts = AbortedRanges(aborted, last, self._now_ms)
+            self._aborted = AbortedRanges(aborted, last, self._now_ms)
         keys = self._map_keys()
         for group in self._groups():
             replacement = self._copy(keys, group)
@@ -147,7 +147,7 @@ class Compaction:
     # ------------------------------------------------------------ which keys
 
     def _map_keys(self) -> KeyMap:
-        """The latest offset of each key of the dirty segments, as far as there is room."""
+        """The latest offset of each key of the dirty segments, until the map is full."""
         size_bytes, work = self._key_map_size_bytes, self._work
         count = work.segments[-1].next_offset - work.clean_offset if work.segments else 0
         while True:
@@ -155,7 +155,7 @@ class Compaction:
             self.end_offset = self._fill(keys)
             if self.end_offset > work.clean_offset or count <= 0:
                 return keys
-            size_bytes *= 2  # one batch has more keys than it can hold
+            size_bytes *= 2  # one batch has more keys than the map can hold
 
     def _fill(self, keys: KeyMap) -> int:
         """Map keys; returns the offset up to which all are in the map."""
@@ -164,16 +164,16 @@ class Compaction:
             if segment.next_offset <= work.clean_offset:
                 continue
             for chunk in self._chunks(segment, max(work.clean_offset, segment.base_offset)):
-                verdicts = self._verdicts.discards(chunk) if self._verdicts is not None else None
-                used, full = keys.add(chunk, verdicts, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX)
+                retentions = self._aborted.discards(chunk) if self._aborted is not None else None
+                used, full = keys.add(chunk, retentions, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX)
                 if full:
                     return max(reached, int.from_bytes(chunk[used : used + 8], "big"))
-                del chunk  # its buffer may be taken again
+                del chunk  # its buffer may be reused
             reached = segment.next_offset
         return reached
 
     def _chunks(self, segment: Segment, offset: int) -> Iterator[memoryview]:
-        """A segment's batches from the one that holds ``offset`` on, checked, as they are stored."""
+        """The checked batches of a segment from the one that holds ``offset`` on, as they are stored."""
         reader = SegmentReader(segment, offset, segment.next_offset, self._log.epochs.entries or None)
         while (chunk := reader.read(buffers.READ_SIZE_BYTES)) is not None:
             self._spend(len(chunk))
@@ -204,7 +204,7 @@ class Compaction:
         )
 
     def _copy(self, keys: KeyMap, group: tuple[Segment, ...]) -> Replacement | None:
-        """Copy one group; None if that changed nothing."""
+        """Copy one group; None if the copy equals it."""
         made: list[Segment] = []
         try:
             copied = self._write(keys, group, made)
@@ -232,25 +232,25 @@ class Compaction:
         self._begin(made, group[0].base_offset, append_ms)
         for segment in group:
             for chunk in self._chunks(segment, segment.base_offset):
-                verdicts = self._verdicts.of(chunk) if self._verdicts is not None else None
-                for piece, next_offset in copied.feed(chunk, verdicts, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX):
+                retentions = self._aborted.of(chunk) if self._aborted is not None else None
+                for piece, next_offset in copied.feed(chunk, retentions, decompressed_size_bytes_max=BATCH_SIZE_BYTES_MAX):
                     self._append(made, piece, next_offset, append_ms)
                 del chunk
         if last := copied.finish():
             self._append(made, memoryview(last), group[-1].next_offset, append_ms)
-        if self._verdicts is not None:
-            _copy_aborted(group, made, self._verdicts.discarded)
+        if self._aborted is not None:
+            _copy_aborted(group, made, self._aborted.discarded)
         return copied
 
     def _begin(self, made: list[Segment], base_offset: int, append_ms: int) -> None:
         interval = self._config.index_interval_bytes
         segment = Segment(self._io, self._log.directory, base_offset, writable=True, index_interval_bytes=interval, suffix=CLEANED)
-        segment.remove()  # what an earlier try left
+        segment.remove()  # of an earlier try
         made.append(segment)
         segment.create(append_ms)
 
     def _append(self, made: list[Segment], batches: memoryview, next_offset: int, append_ms: int) -> None:
-        """Write batches behind the last copy, or to another one where delete horizons made it too large."""
+        """Append batches to the last copy, or to a new one if delete horizons made it too large."""
         target = made[-1]
         if target.size_bytes and target.size_bytes + len(batches) > SEGMENT_SIZE_BYTES_MAX:
             self._begin(made, target.next_offset, append_ms)
@@ -266,14 +266,14 @@ class Compaction:
 
 
 def _discard(made: Sequence[Segment]) -> None:
-    """Remove copies; what cannot be removed, the next try or opening does."""
+    """Remove copies; the next try or opening removes those that cannot be removed now."""
     for segment in made:
         with contextlib.suppress(LogdbError):
             segment.remove()
 
 
 def _copy_aborted(group: Sequence[Segment], made: Sequence[Segment], discarded: Container[int]) -> None:
-    """Note the aborted transactions whose markers stay; who reads beside us may still need them for what went."""
+    """Copy the index entries of aborted transactions whose markers are kept: readers of the old segments may still need them."""
     entries = [entry for segment in group for entry in segment.transactions.entries() if entry.last_offset not in discarded]
     for segment in made:
         inside = [entry for entry in entries if segment.base_offset <= entry.last_offset < segment.next_offset]

@@ -1,7 +1,6 @@
 """Leader epochs of one log, and Kafka's ``leader-epoch-checkpoint`` file.
 
-Knows which epoch began at which offset.  Does not know why an epoch begins: every
-unclean open begins one, and in a cluster every new leader.  Source: KIP-101, KIP-320.
+Each unclean open begins an epoch, and in a cluster each new leader.  Source: KIP-101, KIP-320.
 
 The file is text: a version line ``0``, a count, and one line ``epoch start_offset``
 for each entry, both numbers increasing.
@@ -21,7 +20,7 @@ _SIZE_BYTES_MAX = 64 << 20
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch of a log, and the offset that its records end at."""
+    """A leader epoch of a log, and its end offset."""
 
     leader_epoch: int
     end_offset: int
@@ -42,25 +41,25 @@ class LeaderEpochs:
 
     @property
     def latest_start(self) -> int:
-        """Where the latest epoch begins."""
+        """The start offset of the latest epoch."""
         return self.entries[-1][1] if self.entries else 0
 
     def begun(self, epoch: int, start_offset: int) -> "LeaderEpochs":
-        """With a new epoch from ``start_offset`` on; entries that then cover nothing are dropped."""
+        """With a new epoch from ``start_offset`` on; entries that then cover no record are dropped."""
         assert epoch > self.latest or not self.entries, f"epoch {epoch} after {self.entries}"
         return LeaderEpochs((*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)))
 
     def end_of(self, epoch: int, log_end_offset: int) -> int | None:
-        """Where records of ``epoch`` end: where the next epoch begins.  None for an epoch that is yet to come."""
+        """The end offset of ``epoch``: the start of the next one.  None for an epoch later than the latest."""
         if epoch > self.latest:
             return None
         later = [start for known, start in self.entries if known > epoch]
         return later[0] if later else log_end_offset
 
     def answer(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """What a leader answers to OffsetsForLeaderEpoch: the latest epoch that it knows up to ``epoch``, and where that ends.
+        """A leader's answer to OffsetsForLeaderEpoch: its latest epoch up to ``epoch``, and the end of that epoch.
 
-        None for an epoch that is yet to come, and for one before all that the log knows.
+        None for an epoch later than the latest, or before the first entry.
 
         Source: KIP-101; KIP-279 for the epoch in the answer.
         """
@@ -69,12 +68,12 @@ class LeaderEpochs:
         return None if end_offset is None or known is None else EpochEnd(known, end_offset)
 
     def divergence(self, leader: EpochEnd | None, log_end_offset: int) -> EpochEnd | None:
-        """Where a follower's log parts from its leader's, by the leader's ``answer`` to the follower's latest epoch.
+        """The offset at which a follower's log diverges from its leader's, by the leader's ``answer`` to the follower's latest epoch.
 
         Returns:
-            The epoch of the follower that it may agree in, and up to where it can agree: all behind that is to be truncated.
-            Where the epoch is not the one of the answer, the leader is asked again, for this one, once that is done.
-            None: no epoch is common.  The follower's log begins anew.
+            The follower's epoch up to which the logs may agree, and the offset to truncate to.  If this is not the epoch of the
+            answer, the follower truncates, and asks the leader again for this epoch.  None: the logs share no epoch; the follower
+            begins its log anew.
 
         Source: KIP-279.
         """
@@ -84,11 +83,11 @@ class LeaderEpochs:
         return EpochEnd(own.leader_epoch, min(own.end_offset, leader.end_offset, log_end_offset))
 
     def until(self, end_offset: int) -> "LeaderEpochs":
-        """Without the epochs that begin past ``end_offset``: the log does not reach them."""
+        """Without the epochs that begin past ``end_offset``, the end of the log."""
         return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] <= end_offset))
 
     def before(self, offset: int) -> "LeaderEpochs":
-        """Without the epochs that begin at ``offset`` or past it, where the log was cut off."""
+        """Without the epochs that begin at ``offset`` or later: the log was truncated there."""
         return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] < offset))
 
     def at(self, offset: int) -> int:
@@ -118,7 +117,7 @@ def decode(data: bytes, path: str) -> LeaderEpochs:
 
 
 def load(io: IO, path: str) -> LeaderEpochs | None:
-    """Read a checkpoint; None where there is no file."""
+    """Read a checkpoint; None if the file is absent."""
     try:
         data = read_file(io, path, _SIZE_BYTES_MAX)
     except FileNotFoundError:
@@ -127,7 +126,7 @@ def load(io: IO, path: str) -> LeaderEpochs | None:
 
 
 def save(io: IO, path: str, epochs: LeaderEpochs, *, sync: bool = True) -> None:
-    """Replace the checkpoint; durably, unless a later ``save`` is to see to that."""
+    """Replace the checkpoint; durably unless ``sync`` is False."""
     if sync:
         replace_file(io, path, encode(epochs))
     else:

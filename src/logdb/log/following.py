@@ -1,11 +1,11 @@
 """Following a leader: its batches as they lie in its log, and the leader epochs that a controller gives.
 
-What a follower must have is what its leader has: offsets and leader epochs of the batches are verified here, and
-stay.  Producers, transactions and aborted transactions follow from the batches, by the code of a replay.
+A follower's log equals its leader's: offsets and leader epochs of the batches are verified here, and kept.  Producers, transactions
+and aborted transactions follow from the batches, by the code of a replay.
 
 A leader epoch is durable in ``leader-epoch-checkpoint`` before the first batch under it is written.
 
-Threading: any number of threads; the gate of the batch builder is held while an epoch begins, then ``_sync_lock``,
+Threading: any number of threads; the append lock of the batch builder is held while an epoch begins, then ``_sync_lock``,
 then ``_segments_lock``.
 """
 
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from logdb.codec import convert
 from logdb.codec.convert import Followed
-from logdb.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from logdb.errors import FencedLeaderEpoch
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES, begun_transactions
-from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.transactions import Superseded
 from logdb.mistakes import explained
 from logdb.model import Buffer
@@ -39,7 +39,7 @@ def begin_epoch(log: "Log", epoch: int) -> int:
         known = log.view.epochs
         if known.entries and epoch <= known.latest:
             raise FencedLeaderEpoch(log.topic, log.partition, epoch, known.latest)
-        log.flush(sync=False)  # what was accepted so far is its leader's
+        log.flush(sync=False)  # records accepted so far belong to the former epoch
         _extend(log, [(epoch, start_offset)])
         log._following = False
         return start_offset
@@ -60,7 +60,7 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
     size_bytes = len(view)
     buffer = log._buffer(size_bytes)
     image = memoryview(buffer)[:size_bytes]
-    image[:] = view  # from here on nobody else can change them
+    image[:] = view  # the caller cannot change this copy
     followed = _without_known_offsets(image, convert.check_followed(image), log._next_offset)
     del image  # the buffer is the builder's
     transactions = begun_transactions(log) if followed.produced else None
@@ -87,19 +87,8 @@ def follow_append(log: "Log", batches: Buffer, durability: str | None) -> range:
         log._below_fsync_count -= below_fsync
 
 
-def epoch_end(log: "Log", epoch: int, current_epoch: int | None) -> EpochEnd | None:
-    """See ``Log.epoch_end``."""
-    end_offset = log.end_offset  # read first: records of an epoch that begins in between are not the epoch's before it
-    epochs = log.view.epochs
-    if current_epoch is not None and current_epoch < epochs.latest:
-        raise FencedLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
-    if current_epoch is not None and current_epoch > epochs.latest:
-        raise UnknownLeaderEpoch(log.topic, log.partition, current_epoch, epochs.latest)
-    return epochs.answer(epoch, end_offset)
-
-
 def _without_known_offsets(image: memoryview, followed: Followed, end_offset: int) -> Followed:
-    """Batches that begin where the log ends, also where the leader's compaction has merged emptied batches over that place."""
+    """Batches that begin at the log end; an emptied batch that the leader's compaction has merged across the log end is cut there."""
     offsets = followed.offsets
     if not offsets.start < end_offset < offsets.stop:
         return followed
@@ -112,7 +101,7 @@ def _without_known_offsets(image: memoryview, followed: Followed, end_offset: in
 
 
 def _follow_epochs(log: "Log", epochs: Sequence[tuple[int, int]]) -> None:
-    """Take over the leader epochs of batches that are about to be accepted; with the gate held."""
+    """Begin the leader epochs of batches that are about to be accepted; with the append lock held."""
     known, first = log.view.epochs, epochs[0][0]
     if first < known.latest:
         raise FencedLeaderEpoch(log.topic, log.partition, first, known.latest)
@@ -138,7 +127,7 @@ def _save(log: "Log", epochs: LeaderEpochs) -> None:
 
 
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:
-    """Let epochs begin, durably; with the gate held."""
+    """Let epochs begin, durably; with the append lock held."""
     with log._sync_lock, log._segments_lock:
         if log._closed:
             raise log._host.refusal(log)

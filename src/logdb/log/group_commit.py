@@ -1,17 +1,14 @@
-"""Many threads, one sync: whoever comes first leads, the others wait for what it makes durable.
+"""Group commit: one sync serves many threads.  The first thread leads, the others wait for its sync.
 
-Knows threads and offsets.  Does not know files: the leader calls ``work``.
-
-    commit ──► nobody leads ──► lead: gather, work, wake those it covered ──► done
+    commit ──► no leader ──► lead: gather, work, wake the covered ──► done
        └─────► wait ──► covered ──► done
                   └───► not covered: leads next
 
-A leader that has seen company waits a moment before its sync, at most half as long as a
-sync takes, so that those whom the last one woke are in this one instead of the next.
+If threads committed together lately, the leader waits a moment before its sync, at most half as long as a sync takes: the threads
+that the last sync woke then join this sync instead of the next.
 
-An exception from outside (a signal handler's) may hit a leader at any place, even where it
-hands the lead on.  So nobody relies on that: who has waited long while nobody works leads
-itself.  Two leaders at a time do no harm, ``work`` has its own lock.
+An exception from outside (a signal handler's) may hit a leader anywhere, even while it hands the lead on.  So a thread that has
+waited ``_LEADERLESS_S`` without a leader at work leads itself.  Two leaders at a time do no harm: ``work`` has its own lock.
 """
 
 import threading
@@ -19,7 +16,7 @@ import time
 from collections.abc import Callable
 
 _GATHER_MAX_S = 0.002
-_LEADERLESS_S = 0.05  # without anybody at work: then the lead was lost
+_LEADERLESS_S = 0.05  # without a leader at work, after which the lead counts as lost
 
 
 class _Waiter:
@@ -32,7 +29,7 @@ class _Waiter:
 
 
 class GroupCommit:
-    """Waits for durability, shared.  ``work`` makes durable what there is and returns up to where, or raises."""
+    """Shared waits for durability.  ``work`` syncs, and returns the offset below which all is durable, or raises."""
 
     def __init__(self, work: Callable[[], int]) -> None:
         self._work = work
@@ -40,14 +37,14 @@ class GroupCommit:
         self._working = threading.Lock()
         self._leading = False
         self._waiting: list[_Waiter] = []
-        self._company = 1  # how many committed at about the same time of late
+        self._company = 1  # number of threads that committed together lately
         self._work_s = 0.0
         self._gathered = threading.Lock()
         self._gathered.acquire()
         self._gathering = False
 
     def commit(self, offset: int) -> None:
-        """Return once everything below ``offset`` is durable; raises what this thread's own ``work`` raised.
+        """Return once everything below ``offset`` is durable; raises what ``work`` raised in this thread.
 
         An exception from outside (Ctrl-C) hands the lead on, or leaves the queue.
         """
@@ -69,7 +66,7 @@ class GroupCommit:
                 self._leave(waiter)
 
     def _enter(self, waiter: _Waiter) -> None:
-        """Lead if nobody does, else queue up."""
+        """Lead, or queue up behind the leader."""
         with self._mutex:
             if not self._leading:
                 self._leading = waiter.leads = True
@@ -81,7 +78,7 @@ class GroupCommit:
                     self._gathered.release()
 
     def _take_over(self, waiter: _Waiter) -> None:
-        """Lead, if nobody is at work."""
+        """Lead, if no leader is at work."""
         if not self._working.locked():
             with self._mutex:
                 if waiter in self._waiting:
@@ -92,11 +89,11 @@ class GroupCommit:
         with self._mutex:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-        if waiter.leads:  # it was just handed on
+        if waiter.leads:  # the lead was just handed to it
             self._hand_on(-1)
 
     def _hand_on(self, durable: int) -> None:
-        """Wake those whose offset is durable, and let the first of the others lead."""
+        """Wake the waiters whose offset is durable, and let the first of the others lead."""
         with self._mutex:
             covered = [waiter for waiter in self._waiting if waiter.offset <= durable]
             self._waiting = [waiter for waiter in self._waiting if waiter.offset > durable]
@@ -113,7 +110,7 @@ class GroupCommit:
             waiter.woken.release()
 
     def _gather(self) -> None:
-        """Wait for the company of late, but not long."""
+        """Wait a moment for as many threads as committed together lately."""
         with self._mutex:
             if len(self._waiting) + 1 >= self._company:
                 return

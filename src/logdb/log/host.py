@@ -1,4 +1,4 @@
-"""What a log and the store that opened it tell each other: the store is the host of its logs."""
+"""The interface between a log and the store that opened it, the log's host."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,13 +20,13 @@ class Host(Protocol):
         """Records wait to be written."""
 
     def wake_syncer(self, log: "Log") -> None:
-        """Something waits to be synced or sealed."""
+        """Written records wait to be synced, or a segment to be sealed."""
 
     def end_fsync_only(self, log: "Log") -> None:
-        """A record below level fsync comes: the catalogue does not say any more that all past the recovery point were at fsync; durably."""
+        """Before an append below level fsync: note durably that not all past the recovery point is at level fsync."""
 
     def note_producers(self, log: "Log", snapshot_offset: int) -> None:
-        """Note durably that the log has producers from now on, and that the snapshot says what they were before: none."""
+        """Note durably that the log has producers from now on; the snapshot at ``snapshot_offset`` has none."""
 
     def refusal(self, log: "ReadableLog") -> LogdbError:
         """Why the log takes no records."""
@@ -40,7 +40,7 @@ class PendingReplacement(NamedTuple):
 
 
 class CataloguedLog(NamedTuple):
-    """What the catalogue says of a log; ``pending``: None once each file has its name."""
+    """The catalogue's entries of a log; ``pending``: None once each file has its name."""
 
     entry: LogEntry
     sealed: Sequence[SegmentEntry]
@@ -48,7 +48,7 @@ class CataloguedLog(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """A log as of one moment: its view, and its producers (None: there never were any).
+    """A log as of one moment: its view, and its producers (None: it never had any).
 
     ``aborted``: the aborted transactions of the segment that the written end lies in, as in its ``.txnindex``.
     """

@@ -1,7 +1,4 @@
-"""What ``read_committed`` leaves out: the batches of aborted transactions.
-
-Knows batches and the list of aborted transactions.  Does not know where the list comes from.
-"""
+"""Filters the batches of aborted transactions for ``read_committed``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -15,14 +12,14 @@ ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_commit
 
 
 def is_committed(isolation_level: str) -> bool:
-    """Whether only what is committed is to be read; raises ValueError for a level that there is not."""
+    """Whether the level is ``read_committed``; raises ValueError for an unknown level."""
     if isolation_level not in ISOLATION_LEVELS:
         raise ValueError(f"isolation_level {isolation_level!r}: allowed are {', '.join(ISOLATION_LEVELS)}")
     return isolation_level == "read_committed"
 
 
 def without_aborted(chunks: Iterable[Buffer], aborted: Sequence[AbortedTransaction]) -> Iterator[memoryview]:
-    """The batches of ``chunks`` that are part of no aborted transaction, in runs as long as they lie together.
+    """The batches of ``chunks`` outside of aborted transactions, in contiguous runs.
 
     Args:
         chunks: uint8[n] each, checked batches back to back; each is borrowed until the next one is asked for.
@@ -34,11 +31,11 @@ def without_aborted(chunks: Iterable[Buffer], aborted: Sequence[AbortedTransacti
         view = memoryview(chunk)
         for start, stop in _runs(view, ranges):
             yield view[start:stop]
-        del view, chunk  # its buffer may be taken again
+        del view, chunk  # its buffer may be reused
 
 
 def _runs(batches: memoryview, ranges: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Stretches of bytes that hold no batch to be left out."""
+    """The ranges of bytes without batches of aborted transactions."""
     runs, start, at = [], 0, 0
     for _, head in convert.headers(batches):
         if _is_aborted(head, ranges):

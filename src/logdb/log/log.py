@@ -1,7 +1,6 @@
-"""One partition's log.
+"""One partition's log: its writer.
 
-Knows segments, offsets, epochs, levels and what is durable.  Does not know other
-partitions, the catalogue or the threads that flush: its ``Host`` does.
+The catalogue, and the threads that flush, belong to its ``Host``.
 
     BatchBuilder    C: append, append_many; hands full buffers of batches to ``_write`` below
     ReadableLog     where it ends, and reading it (readable.py)
@@ -39,7 +38,7 @@ from logdb.io import IO
 from logdb.log import appending, following, high_watermark, producer_snapshot
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
-from logdb.log.epochs import EpochEnd, LeaderEpochs
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
 from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
@@ -75,7 +74,7 @@ logger = logging.getLogger(__name__)
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
 CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
 CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
-APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # takes no records; and writes none of those it took
+APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # accepts no records; and writes none of those it has accepted
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
 
@@ -90,10 +89,10 @@ class Log(BatchBuilder, ReadableLog):
     | ``_refused``           | ``refuse``: it only grows                 | none                   | what holds without a truncation     |
     | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
     |                        | sets it back to ``_refused``              |                        |                                     |
-    | ``interrupted``        | ``interrupt``; ``restart``                | the builder's gate     | true: the files are not the log's   |
+    | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
     | ``_is_held``           | ``alone``                                 | ``_sync_lock`` to set  | true: ``roll`` does nothing         |
     | ``_tried``             | a write                                   | the builder's write    | until its buffer is written         |
-    | ``_transactions``      | the first batch of a producer;            | ``_sync_lock``         | under the builder's gate; before,   |
+    | ``_transactions``      | the first batch of a producer;            | ``_sync_lock``         | under the append lock; before,      |
     |                        | ``restart``                               |                        | until it is ``superseded``          |
     | ``_sealing``           | a roll; a checkpoint                      | ``_segments_lock``;    | sealed segments that the catalogue  |
     |                        |                                           | the store's checkpoint | does not name yet                   |
@@ -160,7 +159,7 @@ class Log(BatchBuilder, ReadableLog):
         self._high_watermark_file = high_watermark_file
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_segments_lock``
         self._segments_lock = threading.Lock()
-        self._replacing = threading.Lock()  # while files get other names: whoever misses one waits
+        self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
         self._epochs_unsynced = False
         self._point = point
         self._noted_position = view.written_position
@@ -187,9 +186,9 @@ class Log(BatchBuilder, ReadableLog):
         self.view = self.view._replace(**changes)
 
     def catch_up(self) -> LogView:
-        """The latest view, once everything appended so far is written, so that it can be read.
+        """The latest view, once all records appended so far are written.
 
-        What cannot be written now is not there to be read yet; the rest is.  At level fsync
+        The view lacks records that cannot be written now.  At level fsync
         a group goes out when the one before it is durable, so readers join the next sync.
         """
         if self._next_offset > self.view.written_offset:
@@ -209,7 +208,7 @@ class Log(BatchBuilder, ReadableLog):
 
     @property
     def last_stable_offset(self) -> int:
-        end, transactions = self._next_offset, self._transactions  # the end first: what is below it is known to be open
+        end, transactions = self._next_offset, self._transactions  # the end first: all open transactions below it are then known
         first, view = None if transactions is None else transactions.accepted.first_unstable, self.view
         end = min(end, view.high_watermark)
         return end if first is None else min(max(first, view.start_offset), end)
@@ -223,7 +222,7 @@ class Log(BatchBuilder, ReadableLog):
         return self._transactions is not None
 
     def producers(self) -> list[Producer]:
-        """The producers that are known, as of what is written; those that sent nothing for long are forgotten first."""
+        """The producers as of the written end, without expired ones."""
         transactions = self._transactions
         if transactions is None:
             return []
@@ -233,7 +232,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def capture(self) -> Captured:
         view, transactions = self.catch_up(), self._transactions
-        if transactions is None:  # looked at after the end: none of the batches before it has a producer
+        if transactions is None:  # read after the end: no batch below the end has a producer
             return Captured(view, None, b"")
         with transactions.lock:
             view, producers = self.view, transactions.written.copy()
@@ -250,32 +249,31 @@ class Log(BatchBuilder, ReadableLog):
     ) -> range:
         """Append ready-made record batches, as a server gets them over a wire.
 
-        They are checked once (CRC, counts, every record within bounds) and stored as they
-        came, but for base offset and leader epoch and, where the topic says
-        LogAppendTime, timestamp and CRC.
+        They are checked once (CRC, counts, every record within bounds) and stored as they are, except that the log sets base
+        offset and leader epoch and, if the topic says LogAppendTime, timestamp and CRC.
 
-        Batches with a producer id are checked against what the log knows of the producer.  All of a call that are among
-        its last five are not appended again: the call returns their offsets, once they are what its level asks for.
-        Where that holds for the first of them only, and the log ends with these, the others are appended.
+        Batches with a producer id are checked against the state of the producer.  If all batches of a call are among its last
+        five, none is appended again: the call returns their offsets, once they are acknowledged at its level.  If only
+        the first are, and the log ends with these, the others are appended.
         Transactional ones begin the producer's transaction on this partition.
 
         Args:
             batches: RecordBatch v2, back to back, any codec.
-            expected_offset: Fail unless the log ends here; but for batches that are known already.
+            expected_offset: Fail unless the log ends here; not for duplicates.
             durability: Level of this call; None: the topic's.
-            internal: They are a coordinator's own: their producer is checked, sequences they have none.
+            internal: The batches are a coordinator's own: they have a producer, but no sequences.
 
         Returns:
             The offsets given, or those of the originals.
 
         Raises:
-            InvalidBatch: Something is wrong with them; nothing was appended.
+            InvalidBatch: A batch is damaged or invalid; nothing was appended.
             RecordTooLarge: A batch is over ``max.message.bytes``.
             CodecMissing: The package of their codec, or the topic's, is not installed.
-            ProducerFenced: A newer epoch of the producer was here.
-            OutOfOrderSequence: Batches of it are missing before these, or they are older than its last five; or some of
-                a call are known, and the others do not follow on them.
-            InvalidTransactionState: It has a transaction open here, and these are not in it.
+            ProducerFenced: The log has a newer epoch of the producer.
+            OutOfOrderSequence: Batches of the producer are missing before these, or these are older than its last five; or some
+                of the call are duplicates, and the others do not follow them.
+            InvalidTransactionState: The producer has an open transaction here, and these batches are outside of it.
             UnexpectedOffset, DiskFull, SyncFailed: as ``append``.
 
         Source: KIP-98.
@@ -294,7 +292,7 @@ class Log(BatchBuilder, ReadableLog):
         return appending.append_group(self, view, expected_offset, durability, internal)
 
     def _check_codec(self) -> None:
-        """Take no records where their batches could not be compressed.
+        """Refuse records if their batches cannot be compressed.
 
         Raises:
             CodecMissing: The package of the topic's codec is not installed.
@@ -306,8 +304,8 @@ class Log(BatchBuilder, ReadableLog):
         """End a producer's transaction on this partition; for the coordinator of transactions.
 
         Args:
-            producer: Whose; an epoch newer than its batches' fences those who still send under the older one.
-            commit: Its records count from now on, or never.
+            producer: A newer epoch than that of its batches fences instances with the older epoch.
+            commit: Whether its records become visible, or stay invisible.
             coordinator_epoch: Of the coordinator, in [0, 2^31).
             durability: Level of this call; None: the topic's.
 
@@ -315,7 +313,7 @@ class Log(BatchBuilder, ReadableLog):
             The offset of the marker, which is written also where no transaction is open.
 
         Raises:
-            ProducerFenced, CoordinatorFenced: A newer epoch of either was here.
+            ProducerFenced, CoordinatorFenced: The log has a newer epoch of the producer, or of the coordinator.
             DiskFull, SyncFailed: as ``append``.
 
         Source: KIP-98, WriteTxnMarkers.
@@ -333,7 +331,7 @@ class Log(BatchBuilder, ReadableLog):
         Raises:
             DiskFull: There is no room; what was accepted is kept and tried again.
             SyncFailed: Final; the database is read-only until reopened.
-            Closed, ReadOnly, Forked: as they say.
+            Closed, ReadOnly, Forked: The database takes no writes.
         """
         if self._refusing:
             raise self._host.refusal(self)
@@ -364,7 +362,7 @@ class Log(BatchBuilder, ReadableLog):
             high_watermark.wait(self, offset, leader_epoch, go_on)
 
     def configure(self, config: LogConfig) -> None:
-        """Work by other configs from the next batch on."""
+        """Use other configs from the next batch on."""
         self._config = config
         self._level = DURABILITY_LEVELS.index(config.durability)
         self._codec = COMPRESSION_TYPES.index(config.compression_type)
@@ -377,7 +375,7 @@ class Log(BatchBuilder, ReadableLog):
             log_append_time=config.log_append_time,
             timestamp_before_max_ms=config.timestamp_before_max_ms,
             timestamp_after_max_ms=config.timestamp_after_max_ms,
-            message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: every record comes to _reject
+            message_size_max=0 if self._codec_missing else config.max_message_bytes,  # 0: the builder passes every record to _reject
             batch_size=min(self._batch_size, config.max_message_bytes),
         )
 
@@ -393,8 +391,8 @@ class Log(BatchBuilder, ReadableLog):
 
         Raises:
             ValueError: The epoch is not in [0, 2^31 - 1].
-            FencedLeaderEpoch: The log knows this epoch already, or a newer one.
-            DiskFull, WriteFailed: Nothing has begun.
+            FencedLeaderEpoch: The log has this epoch, or a newer one.
+            DiskFull, WriteFailed: The epoch has not begun.
             SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
         return following.begin_epoch(self, epoch)
@@ -417,37 +415,23 @@ class Log(BatchBuilder, ReadableLog):
         Raises:
             UnexpectedOffset: The first of them does not begin where the log ends.
             FencedLeaderEpoch: An epoch is older than the latest one of the log.
-            InvalidBatch: Something is wrong with them.
+            InvalidBatch: A batch is damaged or invalid.
             CodecMissing: The package of their codec is not installed.
             DiskFull, SyncFailed: as ``append``.
 
-        After all but the last, nothing was appended.
+        After each error but those of the last line, nothing was appended.
         """
         return following.follow_append(self, batches, durability)
 
-    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
-        """What a leader answers to a follower that asks where ``epoch`` ends; see ``LeaderEpochs.answer``.
-
-        Args:
-            epoch: The latest epoch of the follower's log.
-            current_epoch: Whose leader the follower takes this for; None: it does not say.
-
-        Raises:
-            FencedLeaderEpoch, UnknownLeaderEpoch: The follower's ``current_epoch`` is not this log's latest.
-
-        Source: OffsetsForLeaderEpoch; KIP-101, KIP-279, KIP-320.
-        """
-        return following.epoch_end(self, epoch, current_epoch)
-
     def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
-        """What lies below ``offset`` is replicated: from now on readers, compaction and retention may reach up to there.
+        """Records below ``offset`` are replicated: readers, compaction and retention may reach up to it.
 
         A log that is not replicated has no high watermark until one is given: its limit is the log end.
 
         Args:
-            offset: Where a batch begins; past the written end it counts as that.
-            leader_epoch: Of the leader that says so.  Within an epoch the high watermark only rises; what an older epoch says is
-                left out.
+            offset: Where a batch begins; past the written end: the written end.
+            leader_epoch: Of the leader that reports it.  Within an epoch the high watermark only rises; reports of an older epoch
+                are ignored.
 
         Returns:
             The high watermark as it is now.
@@ -467,7 +451,7 @@ class Log(BatchBuilder, ReadableLog):
         if base_offset != self._tried[0]:
             codec = 0 if self._following else self._codec
             self._tried = (base_offset, codec, self._config.max_message_bytes, self._room())
-        # A try again writes the same bytes and rolls at the same places, whatever the config is by then.
+        # A retry writes the same bytes and rolls at the same places, even if the config has changed.
         _, codec, size_bytes_max, room = self._tried
         if codec:
             batches = self._compressed(batches, codec, size_bytes_max)
@@ -475,7 +459,7 @@ class Log(BatchBuilder, ReadableLog):
         for part in parts:
             part_next = next_offset if part is parts[-1] else last_offset(part) + 1
             view, now_ms = self.view, self._clock()
-            if part_next <= view.written_offset:  # an earlier try got so far
+            if part_next <= view.written_offset:  # an earlier try has written it
                 continue
             segment = view.segments[-1] if view.segments else None
             try:
@@ -483,7 +467,7 @@ class Log(BatchBuilder, ReadableLog):
                     self._make_whole(segment)
                 if segment is None or self._must_roll(segment, len(part), part_next, now_ms):
                     segment = self._roll(now_ms)
-                segment.append_ms = now_ms  # first: retention, which may look at any moment, finds no new end with an old age
+                segment.append_ms = now_ms  # first: retention may look at any moment, and must not find new records in an old segment
                 segment.append(part, part_next, preallocate=self._level == FSYNC)
             except OSError as error:
                 raise write_error(segment.path if segment else self.directory, len(part), error) from error
@@ -514,15 +498,15 @@ class Log(BatchBuilder, ReadableLog):
                 self._noted_position = segment.size_bytes
                 segment.note_indexes()
                 self._point.note(written=Point(segment.base_offset, part_next, segment.size_bytes))
-                self._host.wake_syncer(self)  # it sleeps until something is due, which much data is at once
+                self._host.wake_syncer(self)  # it sleeps until a time; much data is due at once
         if self._watchers:
             self.wake()
 
     def _compressed(self, batches: memoryview, codec: int, size_bytes_max: int) -> memoryview:
-        """Compress batches; where the codec fails, they are written as they are, for their records were accepted."""
+        """Compress batches; if the codec fails, return them as they are, because their records were accepted."""
         try:
             return memoryview(convert.compress_batches(batches, codec, size_bytes_max=size_bytes_max))
-        except Exception as error:  # whatever a package raises, or no memory
+        except Exception as error:  # any error of a package, or no memory
             base_offset = self._tried[0]
             if self.view.written_offset > base_offset:  # an earlier try has written some of them compressed
                 raise
@@ -531,7 +515,7 @@ class Log(BatchBuilder, ReadableLog):
             return batches
 
     def _make_whole(self, segment: Segment) -> None:
-        """After a write that an exception from outside cut short."""
+        """Repair the end of a segment after an exception from outside interrupted a write."""
         view = self.view
         if not segment.whole or segment.size_bytes != view.written_position:
             segment.restore(view.written_position, view.written_offset)
@@ -556,14 +540,14 @@ class Log(BatchBuilder, ReadableLog):
             self._group_commit.commit(next_offset)
 
     def _write_and_sync(self) -> int:
-        """What a group commit does; returns up to where everything is durable."""
+        """The work of a group commit; returns the offset below which everything is durable."""
         with self._sync_lock:
             self._drain()
             self._sync()
             return self.view.flushed.offset
 
     def _reject(self, reason: str, *numbers: int) -> None:
-        """Raise what the builder found."""
+        """Raise the error that the builder found."""
         self._check_codec()
         match reason:
             case "size":
@@ -586,7 +570,7 @@ class Log(BatchBuilder, ReadableLog):
         return segment.size_bytes > 0 and (
             segment.size_bytes + size_bytes > config.segment_bytes
             or now_ms - segment.created_ms >= config.segment_ms
-            or 0 <= config.retention_ms < now_ms - born_ms(segment)  # all of it may go, unless this keeps it young
+            or 0 <= config.retention_ms < now_ms - born_ms(segment)  # retention may remove all of it, unless this record makes it younger
             or next_offset - segment.base_offset > 2**31 - 1
             or (scanner is not None and len(scanner.index) + 8 > config.segment_index_bytes)
         )
@@ -604,14 +588,14 @@ class Log(BatchBuilder, ReadableLog):
             try:
                 self._save_epochs(sync=False)
             except LogdbError:
-                self._publish(epochs=view.epochs)  # the next try begins it
+                self._publish(epochs=view.epochs)  # the next try begins the epoch
                 raise
         if view.segments:
             view.segments[-1].trim()
         segment = Segment(self._io, self.directory, base_offset, writable=True, index_interval_bytes=self._config.index_interval_bytes)
         segment.create(now_ms)
         older = view.segments
-        while older and older[-1].base_offset >= base_offset:  # of a roll that was cut short
+        while older and older[-1].base_offset >= base_offset:  # of an interrupted roll
             older = older[:-1]
         if older and older[-1] not in self._sealing:
             self._sealing.append(older[-1])
@@ -631,13 +615,13 @@ class Log(BatchBuilder, ReadableLog):
         return segment.append_ms if segment is not None and segment.base_offset == base_offset else 0
 
     def roll(self, end_offset: int | None = None) -> bool:
-        """Begin a new active segment although the one before is not full, so that it is sealed; nothing where it is empty.
+        """Begin a new active segment before the current one is full, so that it is sealed; an empty one is not rolled.
 
         Args:
-            end_offset: Only if the log ends there; None: wherever it ends.
+            end_offset: Roll only if the log ends there; None: always.
 
         Returns:
-            Whether it was rolled over; it and the new one are durable then.  A log that is being cut off is not.
+            Whether the segment was rolled; it and the new one are then durable.  A log that is being truncated is not rolled.
         """
         with self._sync_lock:
             with self._segments_lock:
@@ -662,10 +646,10 @@ class Log(BatchBuilder, ReadableLog):
             return True
 
     def begin_at(self, start_offset: int) -> list[Segment]:
-        """Begin at a later offset, as the catalogue says by now.
+        """Move the log start offset, as the catalogue has it already.
 
         Returns:
-            The sealed segments wholly below it: no part of the log any more, but who reads them may go on.
+            The sealed segments wholly below it: the log has them no more, but readers of them may go on.
         """
         with self._segments_lock:
             segments = self.view.segments
@@ -678,11 +662,11 @@ class Log(BatchBuilder, ReadableLog):
         return gone
 
     def replace(self, old: Sequence[Segment], make: Callable[[], Sequence[Segment]]) -> None:
-        """Have other segments, with the same offsets, in the place of sealed ones.
+        """Put other segments, with the same offsets, in the place of sealed ones.
 
         Args:
-            old: Some in a row.  Who reads one of them goes on with it as long as its file is open, else with the new ones.
-            make: Gives files their final names, and returns the new segments.
+            old: Consecutive segments.  A reader of one goes on with it while its file is open, else with the new ones.
+            make: Renames the files to their final names, and returns the new segments.
         """
         with self._replacing:
             made = make()
@@ -693,10 +677,10 @@ class Log(BatchBuilder, ReadableLog):
         self._positions.clear()
         self._cursor = None
 
-    # ------------------------------------------------------------ an end that moves back (store.truncation)
+    # ------------------------------------------------------------ truncation, called by store.truncation
 
     def alone(self, work: Callable[[int], T]) -> T:
-        """Call ``work(next_offset)`` while no record is accepted and ``roll`` does nothing; the work may flush, and must not append."""
+        """Call ``work(next_offset)`` while no record is accepted and ``roll`` does nothing; ``work`` may flush, but must not append."""
 
         def held(next_offset: int) -> T:
             with self._sync_lock:  # no roll is under way
@@ -713,10 +697,10 @@ class Log(BatchBuilder, ReadableLog):
         following.forget_epochs(self, offset)
 
     def restart(self, recover: Callable[[], "Recovered"], start_offset: int) -> None:
-        """Go on with what a recovery finds in the directory: the log was cut off.  The caller is ``alone``; nothing waits to be written.
+        """Take over what a recovery finds in the directory: the log was truncated.  The caller is ``alone``; no record waits to be written.
 
         Args:
-            recover: Called while no file is read for the first time and none is synced; what it raises changes nothing here.
+            recover: Called while no file is opened and none is synced; if it raises, the log stays as it is.
         """
         with self._sync_lock:
             with self._replacing:
@@ -751,7 +735,7 @@ class Log(BatchBuilder, ReadableLog):
             unstable_offset=_unstable_offset(found.transactions),
             high_watermark=limit,
         )
-        self._positions, self._cursor = Positions(), None  # a read under way may still add to the old ones
+        self._positions, self._cursor = Positions(), None  # a running read may still add to the old ones
         if self.interrupted or found.read_only_reason is not None:
             self.interrupted, self.read_only_reason = False, found.read_only_reason
             self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
@@ -766,7 +750,7 @@ class Log(BatchBuilder, ReadableLog):
         high_watermark.lower(self, offset)
 
     def renew_point(self) -> None:
-        """Note the recovery point in a new file: a truncation has removed the old one, and was not committed.  The caller is ``alone``."""
+        """Note the recovery point in a new file: a truncation removed the old one, and was not committed.  The caller is ``alone``."""
         with self._sync_lock:
             point = RecoveryPointFile(self._io, self.directory, writable=True)
             self._point.retire()
@@ -777,13 +761,13 @@ class Log(BatchBuilder, ReadableLog):
     # ------------------------------------------------------------ durability
 
     def _sync(self) -> None:
-        """Make what was written durable and move the recovery point; under ``_sync_lock``.
+        """Sync written records and move the recovery point; under ``_sync_lock``.
 
         Raises:
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed or self.refuses_writes:  # a sync failed while the lock was waited for: another one would prove nothing
+        if self._closed or self.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
             raise self._host.refusal(self)
         view = self.view
         if not view.segments or (view.written_offset == view.flushed.offset and not self._epochs_unsynced):
@@ -818,14 +802,14 @@ class Log(BatchBuilder, ReadableLog):
 
     def write_lingering(self, now_ms: int, linger_ms: int) -> bool:
         """Write records that have waited for ``linger_ms``; returns whether some still wait."""
-        self._dirty = False  # from here on a new record wakes the store again
+        self._dirty = False  # a later record wakes the store again
         opened_ms = self._opened_ms
         if opened_ms and now_ms - opened_ms >= linger_ms and (self._broken or not self._commits_groups()):
-            self._drain()  # at level fsync only what a full disk left behind: appenders write their own groups
+            self._drain()  # at level fsync only records that a full disk has left: appending threads write their own groups
         return bool(self._opened_ms)
 
     def sync_due_ms(self) -> int | None:
-        """On the monotonic clock, when what is unsynced is to be synced; None: never on its own."""
+        """When unsynced records must be synced, on the monotonic clock; None: never by a timer."""
         since = self._unsynced_since_ms
         if not since:
             return None
@@ -833,15 +817,15 @@ class Log(BatchBuilder, ReadableLog):
             return since
         if self._level == OS and not self._interval_wanted:
             return None
-        return since + self._config.flush_ms * 3 // 4  # begun early enough to be over by flush.ms
+        return since + self._config.flush_ms * 3 // 4  # early enough to end by flush.ms
 
     def sync(self) -> None:
-        """Make durable what was written; what waits in the open batch is left alone."""
+        """Sync written records; those in the open batch stay there."""
         with self._sync_lock:
             self._sync()
 
     def checkpoint_due_ms(self) -> int | None:
-        """On the monotonic clock, when the catalogue is to learn the recovery point, or of a sealed segment; None: it knows."""
+        """When the next checkpoint is due, on the monotonic clock; None: the catalogue is up to date."""
         point = self.view.flushed
         if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
             return self._checkpointed_ms
@@ -859,7 +843,7 @@ class Log(BatchBuilder, ReadableLog):
             high_watermark.note(self)
 
     def due_ms(self) -> int | None:
-        """On the monotonic clock, when there is next something to sync, to seal, to note or to tell the catalogue; None: nothing waits."""
+        """When the next sync, seal, checkpoint or note is due, on the monotonic clock; None: no work waits."""
         dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms())
         return min((due for due in dues if due is not None), default=None)
 
@@ -872,11 +856,11 @@ class Log(BatchBuilder, ReadableLog):
             producer_snapshot.remove_old(self._io, self.directory, self._transactions.snapshots)
 
     def take_sealing(self) -> list[Segment]:
-        """The segments that were rolled over and are to be sealed."""
+        """Take the rolled segments that wait to be sealed."""
         return list(self._sealing)
 
     def save_active_indexes(self) -> Point:
-        """Sync the active segment's indexes, and what is known of producers; returns the recovery point they reach at least."""
+        """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
         if self._transactions is not None:
             self._save_producers(self._transactions)
         point, segment = self.view.flushed, self.view.active
@@ -885,7 +869,7 @@ class Log(BatchBuilder, ReadableLog):
         return point
 
     def _save_producers(self, transactions: Transactions) -> None:
-        """Leave a snapshot of the producers as they are where the log ends, which is synced up to there first."""
+        """Sync the log, and save a snapshot of the producers at its end."""
         with transactions.lock:
             transactions.written.expire(self._clock())
             offset, states = self.view.written_offset, transactions.written.copy()
@@ -893,7 +877,7 @@ class Log(BatchBuilder, ReadableLog):
                 return
         if self.view.flushed.offset < offset:
             self.sync()
-        active = self.view.segments[-1:]  # before the others: where it is rolled over meanwhile, it is one of them
+        active = self.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
         unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
         for segment in unsealed.values():
             segment.save_transactions()
@@ -903,24 +887,24 @@ class Log(BatchBuilder, ReadableLog):
 
     @property
     def producers_offset(self) -> int:
-        """Offset of the newest snapshot of the producers; -1: there never were any."""
+        """Offset of the newest snapshot of the producers; -1: the log never had any."""
         return -1 if self._transactions is None else self._transactions.snapshot_offset
 
     @property
     def producers_unsaved(self) -> bool:
-        """Whether the newest snapshot of the producers is not one of the log as it is."""
+        """Whether the newest snapshot of the producers is older than the log."""
         transactions = self._transactions
         return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
 
     def begin_fsync_only(self) -> bool:
         """Whether all appends past the recovery point were at level fsync, so that the catalogue may say so.
 
-        From then on an append below that level has the host take it back first.
+        From then on an append below that level first calls the host's ``end_fsync_only``.
         """
         if self._level == FSYNC and not self.fsync_only and self._all_at_fsync():
             self.fsync_only = True
             self.configure(self._config)
-            if not self._all_at_fsync():  # one came in between
+            if not self._all_at_fsync():  # another append came in between
                 self.fsync_only = False
                 self.configure(self._config)
         return self.fsync_only
@@ -929,7 +913,7 @@ class Log(BatchBuilder, ReadableLog):
         return not self._below_fsync_count and self.view.flushed.offset == self._next_offset
 
     def refuse(self, refusing: int) -> None:
-        """Take no records from now on (APPENDS_REFUSED), nor write any (WRITES_REFUSED); the host's ``refusal`` says why."""
+        """Accept no more records (APPENDS_REFUSED), or write none either (WRITES_REFUSED); the host's ``refusal`` is the error."""
         self._refused = max(refusing, self._refused)
         self._refusing = WRITES_REFUSED if self.interrupted else self._refused
         self.configure(self._config)
@@ -942,10 +926,10 @@ class Log(BatchBuilder, ReadableLog):
         return self._refusing == WRITES_REFUSED
 
     def _commits_groups(self) -> bool:
-        return self.fsync_only and self._level == FSYNC  # its appenders write and sync in groups themselves
+        return self.fsync_only and self._level == FSYNC  # its appending threads write and sync in groups themselves
 
     def forked(self) -> None:
-        """This is a child process: what waits to be written is the parent's to write."""
+        """In a forked child: the parent writes the records that wait."""
         renew((self._segments_lock, self._replacing, self._sync_lock, self._watch_lock))
         if self._transactions is not None:
             renew((self._transactions.lock,))
@@ -953,15 +937,15 @@ class Log(BatchBuilder, ReadableLog):
         self.refuse(WRITES_REFUSED)
 
     def note_unsynced(self) -> None:
-        """What lies past the recovery point was found there by a recovery: it is to be synced in time."""
+        """A recovery found records past the recovery point: let them be synced in time."""
         if self.view.written_offset > self.view.flushed.offset:
             self._unsynced_since_ms = self._io.monotonic_ms()
 
     def finish(self) -> str | None:
-        """Take no more records, write and sync everything, and make the files fit for a clean open.
+        """Accept no more records, write and sync everything, and prepare the files for a clean open.
 
         Returns:
-            Why that failed; None if it did not.
+            Why that failed; None if it succeeded.
         """
         if self.interrupted:
             return self.read_only_reason
@@ -972,9 +956,9 @@ class Log(BatchBuilder, ReadableLog):
                     self._drain()
                     self._sync()
                     self._finish_active()
-                    self._point.settle()
+                    self._point.sync_slots()
                     high_watermark.note(self, sync=True)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the other logs are to be closed too
+        except Exception as error:  # noqa: BLE001 -- no error may keep the other logs from closing
             return str(error)
         return f"{self._pending_count} records were still waiting" if self._pending_count else None
 
@@ -990,11 +974,11 @@ class Log(BatchBuilder, ReadableLog):
                 segment.new = False
 
     def abandon(self) -> int:
-        """Let go of everything; returns how many records waited to be written."""
-        with self._sync_lock:  # a sync that is under way finishes, and no other one begins
+        """Release files and memory; returns the number of records that waited to be written."""
+        with self._sync_lock:  # a running sync ends, and no other begins
             self._closed = True
         lost = self._next_offset - self.view.written_offset
-        self._discard()  # without the lock: an append that is under way may wait for it
+        self._discard()  # without the lock: a running append may wait for it
         if self._transactions is not None:
             self._transactions.discard()
         self._positions.clear()
@@ -1013,7 +997,7 @@ class Log(BatchBuilder, ReadableLog):
 
 
 def _unstable_offset(transactions: Transactions | None) -> int:
-    """The first offset of the oldest open transaction, of what is written; OFFSET_MAX without one."""
+    """The first offset of the oldest open transaction, as written; OFFSET_MAX without one."""
     first = None if transactions is None else transactions.written.first_unstable
     return OFFSET_MAX if first is None else first
 

@@ -1,9 +1,8 @@
 """The state of a log's producers in a file: Kafka's ``<offset>.snapshot``.
 
-Knows bytes and names.  Does not know which of the files counts: the catalogue says so.  Behind Kafka's entries, where
-its tools don't look, come those of the five last batches for which an entry has no room: a producer that sends
-again what it has under way must find all of it, also after a restart.  And the checksums of the indexes of aborted
-transactions that the catalogue has none of yet.  Format: docs/format.md, "Producer snapshot".
+The catalogue names the snapshot that recovery uses.  Behind Kafka's entries, where Kafka's tools do not look, lie the earlier ones of
+the last five batches, for which an entry has no room: after a restart, too, a producer's repeated batches must be found.  Then come
+checksums of the indexes of aborted transactions of segments that are not sealed.  Format: docs/format.md, "Producer snapshot".
 """
 
 import logging
@@ -34,7 +33,7 @@ _NO_PRODUCER_ID = -1
 
 
 class Snapshot(NamedTuple):
-    """What the file of one offset says.
+    """The content of one snapshot.
 
     ``aborted``: of each segment that was not sealed and had entries below the offset in its ``.txnindex``, by base offset:
     their count and their CRC-32C.
@@ -44,7 +43,7 @@ class Snapshot(NamedTuple):
     aborted: Mapping[int, tuple[int, int]]
 
     def aborted_in(self, base_offset: int) -> tuple[int, int]:
-        """What the ``.txnindex`` of a segment that is not sealed holds below the offset: count of the entries and CRC."""
+        """Count and CRC of the entries below the offset in the ``.txnindex`` of a segment that is not sealed."""
         return self.aborted.get(base_offset, (0, 0))
 
 
@@ -53,7 +52,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def offsets(names: Iterable[str]) -> list[int]:
-    """The offsets of the snapshots among the files of a directory, rising."""
+    """The offsets of the snapshots among the files of a directory, increasing."""
     return sorted(int(name[:20]) for name in names if len(name) == 29 and name.endswith(SUFFIX) and name[:20].isdigit())
 
 
@@ -83,7 +82,7 @@ def decode(data: bytes, path: str) -> Snapshot:
     """Parse a snapshot.
 
     Raises:
-        CorruptionError: It is not what ``encode`` or Kafka writes; says where it is wrong.
+        CorruptionError: The bytes are not what ``encode`` or Kafka writes.
     """
     if len(data) < _HEAD.size:
         raise CorruptionError(path, len(data), f"{len(data)} bytes are no producer snapshot")
@@ -106,7 +105,7 @@ def decode(data: bytes, path: str) -> Snapshot:
 
 
 def _decode_earlier(data: bytes) -> tuple[dict[int, tuple[Batch, ...]], dict[int, tuple[int, int]]]:
-    """What stands behind the entries: earlier batches of producers, and checksums of indexes by base offset."""
+    """The part behind the entries: earlier batches of producers, and checksums of indexes by base offset."""
     earlier: dict[int, tuple[Batch, ...]] = {}
     aborted: dict[int, tuple[int, int]] = {}
     for at in range(0, len(data), _EARLIER.size):
@@ -138,7 +137,7 @@ def load(io: IO, directory: str, offset: int) -> Snapshot:
     """Read the snapshot of an offset.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The snapshot is absent.
         CorruptionError: As ``decode``.
     """
     path = snapshot_path(directory, offset)
@@ -146,16 +145,16 @@ def load(io: IO, directory: str, offset: int) -> Snapshot:
 
 
 def remove_old(io: IO, directory: str, known: list[int]) -> None:
-    """Remove snapshots until the newest ones are left: the one that counts, and one to fall back on.
+    """Remove all snapshots but the newest two: the one that the catalogue names, and a spare one.
 
     Args:
-        known: Their offsets, rising; those removed are taken out.
+        known: The offsets of the snapshots, increasing; those of removed ones are deleted from the list.
     """
     while len(known) > _KEPT_COUNT:
         path = snapshot_path(directory, known.pop(0))
         try:
             io.unlink(path)
-        except OSError as error:  # nobody needs it; the next opening tries again
+        except OSError as error:  # an old snapshot does no harm; the next opening tries again
             logger.warning("removing %s: %s", path, error)
 
 

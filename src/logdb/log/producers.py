@@ -1,17 +1,16 @@
-"""What one log knows of its producers: the state machine behind idempotence and the last stable offset.
+"""The state of a log's producers: the state machine behind idempotence and the last stable offset.
 
-Knows batches' headers and markers, and what follows from them.  Does not know files, locks or what is written.
 Source: KIP-98; Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
 
-A producer, by what of it comes next:
+The state of a producer after its next batch or marker:
 
-    | comes                           | sequence           | transaction         | epoch   | batches            |
+    | next                            | sequence           | transaction         | epoch   | batches            |
     |---------------------------------|--------------------|---------------------|---------|--------------------|
-    | one of the last five again      | any                | as it was           | same    | as they were       |
-    | batch, same epoch               | the last one's + 1 | begins if it is to  | same    | the last five      |
-    | batch, newer epoch              | 0                  | begins if it is to  | newer   | this one           |
-    | batch of an unknown producer    | any                | begins if it is to  | its own | this one           |
-    | marker, same epoch              |                    | ends                | same    | as they were       |
+    | one of the last five, repeated  | any                | unchanged           | same    | unchanged          |
+    | batch, same epoch               | the last one's + 1 | begins if flagged   | same    | the last five      |
+    | batch, newer epoch              | 0                  | begins if flagged   | newer   | this one           |
+    | batch of an unknown producer    | any                | begins if flagged   | its own | this one           |
+    | marker, same epoch              |                    | ends                | same    | unchanged          |
     | marker, newer epoch             |                    | ends                | newer   | none               |
     | batch or marker, older epoch    | ProducerFenced     |                     |         |                    |
     | a gap, or older than the five   | OutOfOrderSequence |                     |         |                    |
@@ -30,15 +29,15 @@ from logdb.codec.control import ControlType
 from logdb.errors import CoordinatorFenced, InvalidBatch, InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from logdb.model import AbortedTransaction, Buffer, OpenTransaction, TopicPartition
 
-BATCH_COUNT_MAX = 5  # as many as a producer may have under way
+BATCH_COUNT_MAX = 5  # the most that a producer may have in flight
 EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
-SEQUENCE_MASK = 2**31 - 1  # sequences wrap around from it to 0
+SEQUENCE_MASK = 2**31 - 1  # the sequence after it is 0
 
 
 class Batch(NamedTuple):
     """One of the last batches of a producer."""
 
-    last_sequence: int  # -1: it came without
+    last_sequence: int  # -1: a batch without a sequence
     last_offset: int
     offset_delta: int
 
@@ -52,9 +51,9 @@ class Batch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """What is known of one producer.
+    """The state of one producer.
 
-    ``batches``: the last ones under this epoch, at most BATCH_COUNT_MAX.  ``timestamp_ms``: what expiry counts from.
+    ``batches``: the last ones under this epoch, at most BATCH_COUNT_MAX.  ``timestamp_ms``: expiry counts from it.
     ``coordinator_epoch``: of the last marker, -1 without.  ``first_offset``: of the open transaction, -1 without, begun
     at ``started_ms``.
     """
@@ -69,7 +68,7 @@ class Producer(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """What the next batch under this epoch begins with."""
+        """The base sequence of the next batch under this epoch."""
         return self.batches[-1].last_sequence + 1 & SEQUENCE_MASK if self.batches else 0
 
     def duplicate_of(self, head: Header) -> Batch | None:
@@ -80,7 +79,7 @@ class Producer(NamedTuple):
         return next((b for b in self.batches if b.offset_delta == delta and b.first_sequence == head.base_sequence), None)
 
     def after_batch(self, head: Header, base_offset: int, now_ms: int) -> "Producer":
-        """With one more batch, at ``base_offset``."""
+        """The state after a batch at ``base_offset``."""
         delta = head.last_offset - head.base_offset
         last_sequence = -1 if head.base_sequence < 0 else head.base_sequence + delta & SEQUENCE_MASK
         batch = Batch(last_sequence, base_offset + delta, delta)
@@ -96,12 +95,12 @@ class Producer(NamedTuple):
         )
 
     def after_marker(self, epoch: int, coordinator_epoch: int, now_ms: int) -> "Producer":
-        """With its transaction ended."""
+        """The state after a marker: the transaction has ended."""
         return Producer(self.producer_id, epoch, self.batches if epoch == self.epoch else (), now_ms, coordinator_epoch)
 
 
 class Update(NamedTuple):
-    """What one batch changes: the producer as it is after it, and the transaction that it aborts."""
+    """The effect of one batch: the producer's state after it, and the transaction that it aborts."""
 
     last_offset: int
     producer: Producer
@@ -131,7 +130,7 @@ class ProducerStates:
         return ProducerStates(list(self.producers.values()))
 
     def put(self, producer: Producer) -> None:
-        """Take over a producer as it is after its latest batch."""
+        """Set the state of a producer after its latest batch."""
         self.producers[producer.producer_id] = producer
         if producer.first_offset < 0:
             self._open.pop(producer.producer_id, None)
@@ -140,7 +139,7 @@ class ProducerStates:
         self.first_unstable = next(iter(self._open.values()), None)
 
     def restore(self, producer_id: int, producer: Producer | None) -> None:
-        """Have a producer as it was before some updates."""
+        """Set an earlier state of a producer; None: it was unknown."""
         if producer is None:
             self.producers.pop(producer_id, None)
         else:
@@ -148,7 +147,7 @@ class ProducerStates:
         self._reopen()
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget producers that sent nothing for so long."""
+        """Forget producers whose last batch is older than ``expiration_ms``."""
         for producer in list(self.producers.values()):
             if producer.first_offset < 0 and now_ms - producer.timestamp_ms >= expiration_ms:
                 del self.producers[producer.producer_id]
@@ -159,30 +158,30 @@ class ProducerStates:
         return [OpenTransaction(p.producer_id, p.epoch, p.first_offset, p.started_ms) for p in sorted(begun, key=lambda p: p.first_offset)]
 
     def ended(self, producer: Producer, offset: int, kind: ControlType) -> AbortedTransaction | None:
-        """The transaction of ``producer`` that a marker at ``offset`` aborts; None where it commits, or ends none."""
+        """The transaction of ``producer`` that a marker at ``offset`` aborts; None if the marker commits, or ends no transaction."""
         if kind is not ControlType.ABORT or producer.first_offset < 0:
             return None
         others = (first for producer_id, first in self._open.items() if producer_id != producer.producer_id)
         return AbortedTransaction(producer.producer_id, producer.first_offset, offset, next(others, offset + 1))
 
     def following(self, head: Header, image: Buffer, now_ms: int) -> "Update | None":
-        """What a batch that lies in a log changes; None: nothing, since compaction has emptied the marker.
+        """The effect of a batch in a log; None: no effect, because compaction has emptied the marker.
 
         Args:
-            image: uint8[n], the batch, checked; looked at where it is a control batch.
+            image: uint8[n], the checked batch; parsed if it is a control batch.
         """
         before = self.producers.get(head.producer_id)
         known = before or Producer(head.producer_id)
         if not head.attributes & CONTROL:
             return Update(head.last_offset, known.after_batch(head, head.base_offset, now_ms), before)
         marker = control.parse(image) if head.record_count else None
-        if marker is None or marker.coordinator_epoch is None:  # emptied by compaction, or none of a transaction's
+        if marker is None or marker.coordinator_epoch is None:  # emptied by compaction, or not a transaction's marker
             return None
         aborted = self.ended(known, head.base_offset, ControlType(marker.type))
         return Update(head.last_offset, known.after_marker(head.producer_epoch, marker.coordinator_epoch, now_ms), before, aborted)
 
     def replay(self, head: Header, image: Buffer, now_ms: int) -> AbortedTransaction | None:
-        """Take over a batch of a producer that lies in the log, as ``following`` has it; returns the transaction that it aborts."""
+        """Apply a batch in the log, as ``following``; returns the transaction that it aborts."""
         update = self.following(head, image, now_ms)
         if update is None:
             return None
@@ -190,15 +189,15 @@ class ProducerStates:
         return update.aborted
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- checks
 
 
 def check_batch(where: TopicPartition, known: Producer, head: Header, *, sequenced: bool) -> None:
-    """Raise unless a batch that is no duplicate may follow.
+    """Raise unless a batch, which is no duplicate, may follow.
 
     Args:
-        known: The producer; one of epoch -1 was unknown so far.
-        sequenced: From a producer; a coordinator's own batches have no sequence.
+        known: The producer; epoch -1: it was unknown so far.
+        sequenced: The batch is a producer's; a coordinator's own batches have no sequence.
 
     Raises:
         ProducerFenced, OutOfOrderSequence, InvalidTransactionState: See the table above.
@@ -221,7 +220,7 @@ def check_marker(where: TopicPartition, known: Producer, epoch: int, coordinator
 
     Raises:
         ProducerFenced: Its producer epoch is older than the last one.
-        CoordinatorFenced: So is its coordinator's epoch.
+        CoordinatorFenced: Its coordinator epoch is older than the last one.
     """
     _check_epoch(known, epoch)
     if coordinator_epoch < known.coordinator_epoch:
@@ -234,6 +233,6 @@ def _check_epoch(known: Producer, epoch: int) -> None:
 
 
 def repeated(known: Mapping[int, Producer], heads: Sequence[Header]) -> list[Batch]:
-    """Those of the batches that are among their producers' last ones."""
+    """The batches that repeat one of their producer's last batches."""
     producers = ((known.get(head.producer_id), head) for head in heads)
     return [batch for producer, head in producers if producer is not None and (batch := producer.duplicate_of(head)) is not None]

@@ -1,10 +1,10 @@
-"""One partition's log as what reads it sees it: where it ends, its records, and waiting for more.
+"""The readable side of one partition's log: its ends, its records, and waits for more.
 
-``Log`` writes and publishes views, ``TailLog`` looks at the files beside a writer and publishes views; both are read as it is
-written here, by the functions of ``log.reading`` over the latest view and a limit.
+``Log`` writes and publishes views, ``TailLog`` looks at the files beside a writer and publishes views.  Both are read through this
+class, by the functions of ``log.reading`` over the latest view and a limit.
 
-Threading: any number of threads.  What is read is found in two steps: the view, which is one value, and files that may be gone
-by then; who misses one looks whether there is a later view, and goes on with that.
+Threading: any number of threads.  A read takes the view, which is one value, and then opens files, which may be removed meanwhile; a
+reader that misses a file goes on with a later view.
 """
 
 import threading
@@ -14,9 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from logdb.codec import Positions, Record, RecordIterator, arrow
-from logdb.errors import Closed, LogdbError, LogTruncated, OffsetOutOfRange
+from logdb.errors import Closed, FencedLeaderEpoch, LogdbError, LogTruncated, OffsetOutOfRange, UnknownLeaderEpoch
 from logdb.log import reading
-from logdb.log.epochs import LeaderEpochs
+from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.log.reading import Cursor
@@ -34,18 +34,18 @@ _FOLLOW_WAIT_MS_MAX = 50
 
 
 class ReadableLog:
-    """A log that publishes views, to what reads it.
+    """A log that publishes views, for its readers.
 
     | field                  | who changes it                        | under which lock | when it may be trusted               |
     |------------------------|---------------------------------------|------------------|--------------------------------------|
     | ``view``               | see ``log.view``                      | see there        | always: it is one value              |
     | ``_next_offset``       | the C builder; of a tail its view     | see there        | at once                              |
-    | ``read_only_reason``   | the opening; a truncation that was    | of a log that is | until the truncation is finished     |
-    |                        | interrupted, or is finished           | written: the gate|                                      |
+    | ``read_only_reason``   | the opening; a truncation that was    | of a written log:| until the truncation is finished     |
+    |                        | interrupted, or is finished           | the append lock  |                                      |
     | ``_closed``            | ``abandon``, ``forked``               | ``_sync_lock``   | once true it stays so                |
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
-    | ``_positions``,        | who reads; a swap and a log start     | none             | hints: the segment is compared, and  |
-    | ``_cursor``            | that moves clear them                 |                  | what is read is checked              |
+    | ``_positions``,        | readers; a replacement and a new log  | none             | hints: the segment is compared, and  |
+    | ``_cursor``            | start clear them                      |                  | batches are checked                  |
     | ``_watchers``          | ``watch``, ``unwatch``                | ``_watch_lock``  | always: a tuple, replaced as a whole |
     """
 
@@ -66,10 +66,10 @@ class ReadableLog:
     def __repr__(self) -> str:
         return f"<Log {self.topic}-{self.partition} [{self.view.start_offset}, {self.end_offset})>"
 
-    # ------------------------------------------------------------ what publishes the views says
+    # ------------------------------------------------------------ of the publishers of views
 
     def catch_up(self) -> LogView:
-        """The latest view, once what was appended so far is in it, if it can be."""
+        """The latest view, once it includes the records appended so far, if these can be written."""
         raise NotImplementedError
 
     def _decided(self) -> LogView:
@@ -77,14 +77,14 @@ class ReadableLog:
         raise NotImplementedError
 
     def _replaced(self, view: LogView) -> bool:
-        """Whether the log has other segments by now than ``view``, of which a file is missing."""
+        """Whether the log now has other segments than ``view``, of which a file is missing."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ ends and states
 
     @property
     def closed(self) -> bool:
-        """Whether the database, or its topic, is gone."""
+        """Whether the database was closed, or the topic deleted."""
         return self._closed
 
     @property
@@ -94,23 +94,23 @@ class ReadableLog:
 
     @property
     def end_offset(self) -> int:
-        """The log end offset, the next one to be given; counts records that wait in the open batch."""
+        """The log end offset: the next offset; counts records in the open batch."""
         return self._next_offset
 
     @property
     def high_watermark(self) -> int:
-        """Where reading ends: what lies below it is replicated.  Of a log that is not replicated: the log end offset."""
+        """Where reading ends: records below it are replicated.  Of a log that is not replicated: the log end offset."""
         return min(self._next_offset, self.view.high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where what is decided ends: the first offset of an open transaction, or else the high watermark."""
+        """The first offset of the oldest open transaction, or else the high watermark."""
         raise NotImplementedError
 
     def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
-        """Where reading ends now; everything appended so far is written first, if it can be.
+        """Where reading ends now; the records appended so far are written first, if they can be.
 
-        Unlike ``high_watermark`` it counts no record that still waits because the disk is full.
+        Unlike ``high_watermark`` it counts no record that waits because the disk is full.
         """
         if self._closed:
             raise self._host.refusal(self)
@@ -118,11 +118,11 @@ class ReadableLog:
         return (self._decided() if committed else view).limit(committed)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that were begun on this partition and not ended, by their first offsets."""
+        """The open transactions of this partition, by their first offsets."""
         raise NotImplementedError
 
     def capture(self) -> Captured:
-        """What was written by now, as a copy that stays.
+        """A lasting copy of the log's state, as written.
 
         Raises:
             WriteFailed: A write was interrupted, and finishing it fails.
@@ -136,7 +136,7 @@ class ReadableLog:
 
         Args:
             offset: Where reading began.
-            end_offset: Where it ended, at most the last stable offset: what is still open is not in the list.
+            end_offset: Where it ended, at most the last stable offset: open transactions are not in the list.
 
         Source: KIP-98, the list that goes with a fetch.
         """
@@ -150,7 +150,7 @@ class ReadableLog:
 
     @property
     def durability(self) -> Durability:
-        """The level of appends that name none."""
+        """The level of appends without a level of their own."""
         return self._config.durability
 
     @property
@@ -168,12 +168,12 @@ class ReadableLog:
 
     @property
     def epoch_start_offset(self) -> int:
-        """Where the latest leader epoch begins."""
+        """The start offset of the latest leader epoch."""
         return self.view.epochs.latest_start
 
     @property
     def flushed_offset(self) -> int:
-        """Where what is known to be durable ends."""
+        """Records below it are durable."""
         return self.view.flushed.offset
 
     @property
@@ -247,8 +247,8 @@ class ReadableLog:
             offset: First offset wanted, in [start_offset, end_offset].
             size_bytes_max: Soft limit.  One batch is returned even if it alone is larger,
                 or the reader could never advance.
-            isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` says what of the
-                batches does not count.
+            isolation_level: ``"read_committed"`` ends at the last stable offset; ``aborted_transactions`` lists the
+                transactions to leave out.
             replica: For a follower: read past the high watermark, up to what is written.
 
         Returns:
@@ -339,28 +339,58 @@ class ReadableLog:
             self._readable_end(offset)
             self._check_lineage(view, offset)
             limit = self._limit(committed)
-            view = self.view  # before the caller holds a record: meanwhile the log may be cut off, and grow again
+            view = self.view  # before the caller holds a record: meanwhile the log may be truncated, and grow again
             for record in self.read(offset, end_offset=limit, isolation_level=isolation_level):
                 yield record
                 offset = record.offset + 1
                 if stop is not None and stop.is_set():
                     return
-            offset = max(offset, limit, self.view.start_offset)  # past what is never handed out
+            offset = max(offset, limit, self.view.start_offset)  # past offsets without records
             if not self._wait_for(offset, timeout_ms, stop, committed):
                 return
 
     @checked_call
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is as old as ``timestamp_ms`` (milliseconds since 1970) or younger; None if there is none."""
+        found = self.record_since(timestamp_ms)
+        return None if found is None else found[0]
+
+    def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
         self._readable_end(self.start_offset)
         self.catch_up()
         while True:
             view = self.view
             try:
-                return reading.offset_for_timestamp(view, view.limit(False), timestamp_ms)
+                return reading.record_since(view, view.limit(False), timestamp_ms)
             except FileMissing:
                 if not self._replaced(view):
                     raise
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+        timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)
+        return self.record_since(timestamp_ms) if timestamp_ms >= 0 else None
+
+    def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
+        """What a leader answers to a reader that asks where ``epoch`` ends; see ``LeaderEpochs.answer``.
+
+        Args:
+            epoch: The latest epoch of what the reader has.
+            current_epoch: Whose leader the reader takes this for; None: it does not say.
+
+        Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: ``current_epoch`` is not this log's latest.
+
+        Source: OffsetsForLeaderEpoch; KIP-101, KIP-279, KIP-320.
+        """
+        end_offset = self.end_offset  # read first: records of an epoch that begins in between are not the epoch's before it
+        epochs = self.view.epochs
+        if current_epoch is not None and current_epoch < epochs.latest:
+            raise FencedLeaderEpoch(self.topic, self.partition, current_epoch, epochs.latest)
+        if current_epoch is not None and current_epoch > epochs.latest:
+            raise UnknownLeaderEpoch(self.topic, self.partition, current_epoch, epochs.latest)
+        return epochs.answer(epoch, end_offset)
 
     def _readable_end(self, offset: int) -> int:
         """Where a read from ``offset`` ends; raises unless that is in the log."""
@@ -373,7 +403,7 @@ class ReadableLog:
         return end if end <= high_watermark else high_watermark  # noqa: FURB136 -- each read comes here, and min() takes longer
 
     def _limit(self, committed: bool) -> int:
-        """Where reading ends once what was appended so far is written."""
+        """Where reading ends, once the records appended so far are written."""
         view = self.catch_up()
         return (self._decided() if committed else view).limit(committed)
 
@@ -385,12 +415,12 @@ class ReadableLog:
         return view
 
     def _committed(self, offset: int, end_offset: int) -> tuple[int, list[AbortedTransaction]]:
-        """Where a read of committed records ends, at most ``end_offset``, and which transactions it leaves out."""
+        """The end of a read of committed records, at most ``end_offset``, and the aborted transactions that it leaves out."""
         end = min(end_offset, self._limit(True))
         return end, self.aborted_transactions(offset, end) if offset < end else []
 
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
-        """What a record iterator reads: first, for who wants no more, one batch."""
+        """The chunks of a record iterator; the first is one batch, which is enough for a read of one record."""
         view = self.view
         if view.start_offset <= offset < view.written_offset and view.high_watermark > offset < end_offset:
             try:
@@ -409,7 +439,7 @@ class ReadableLog:
         return self._chunks_below(offset, min(end_offset, view.written_offset), self._positions if positions == "own" else positions)
 
     def _chunks_below(self, offset: int, limit: int, positions: Positions | None) -> Iterator[Buffer]:
-        """``read_chunks``; where segments were removed or replaced under it, goes on with those that are there now."""
+        """``read_chunks``; where segments were removed or replaced under it, goes on with the current ones."""
         while True:
             view = self._view_from(offset)
             try:
@@ -425,7 +455,7 @@ class ReadableLog:
                 return
 
     def _closed_under(self, error: Closed) -> LogdbError:
-        """Why a file that a reader needs was closed: the database was, or the topic was deleted."""
+        """The error for a file that was closed under a reader: the database was closed, or the topic deleted."""
         return self._host.refusal(self) if self._closed else error
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
@@ -435,14 +465,14 @@ class ReadableLog:
             raise LogTruncated(self.topic, self.partition, offset, leader_epoch, log_end if end is None else end, log_end)
 
     def _check_lineage(self, view: LogView, offset: int) -> None:
-        """Raise unless what lies before ``offset`` is what a former view had there, as far as that has leader epochs."""
+        """Raise unless the records before ``offset`` are those of a former view, by their leader epochs."""
         if view.start_offset < offset <= view.written_offset and view.epochs.entries:
             self._check_epoch(offset, view.epochs.at(offset - 1))
 
     # ------------------------------------------------------------ waiting for more
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, committed: bool) -> bool:
-        """Wait until reading ends behind ``offset``; False if that did not come in time."""
+        """Wait until reading ends behind ``offset``; False after the timeout."""
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         grown = threading.Event()
         self.watch(grown)
@@ -472,6 +502,6 @@ class ReadableLog:
             self._watchers = tuple(known for known in self._watchers if known is not grown)
 
     def wake(self) -> None:
-        """Set what watches: there is something to be looked at."""
+        """Set all watching signals."""
         for grown in self._watchers:
             grown.set()

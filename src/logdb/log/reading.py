@@ -1,7 +1,7 @@
 """Reading as functions over a view of a log and a limit: what lies in [offset, limit) of that view.
 
-What the functions find is as of the view.  Where a file of it is gone, they raise ``FileMissing``: the caller looks whether there
-is a later view by now (``log.readable``).
+The results are those of the view.  If a file of the view is missing, the functions raise ``FileMissing``: the caller looks for a later
+view (``log.readable``).
 """
 
 import logging
@@ -50,8 +50,8 @@ def batches(view: LogView, offset: int, limit: int, size_bytes_max: int, cursor:
     return memoryview(b""), offset, cursor
 
 
-def offset_for_timestamp(view: LogView, limit: int, timestamp_ms: int) -> int | None:
-    """The first offset below ``limit`` whose record is as old as ``timestamp_ms`` or younger."""
+def record_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record below ``limit`` that is as old as ``timestamp_ms`` or younger."""
     for slot, segment in enumerate(view.segments):
         if segment.max_timestamp < timestamp_ms:
             continue
@@ -61,7 +61,7 @@ def offset_for_timestamp(view: LogView, limit: int, timestamp_ms: int) -> int | 
             raise FileMissing(segment.path, view.start_offset) from None
         for chunk in read_chunks(view.segments[slot:], offset, limit, view.epochs.entries or None):
             if found := find_timestamp(chunk, offset, timestamp_ms):
-                return found[0] if found[0] < limit else None
+                return found if found[0] < limit else None
     return None
 
 
@@ -82,7 +82,7 @@ def aborted_transactions(view: LogView, offset: int, limit: int, replaced: Calla
         except CorruptionError as error:
             if replaced(view):
                 raise FileMissing(segments[slot].path, offset) from error
-            logger.warning("%s; made anew in memory", error)
+            logger.warning("%s; rebuilt in memory", error)
             transactions.rebuilt(aborted_of(segments, slot, view.epochs.entries or None))
             entries, complete = transactions.search(offset, limit)
         found += entries

@@ -1,7 +1,6 @@
 """Finding the end of one log again, when it is opened for writing.
 
-Knows what may be believed after a clean close, after a crash of the process, and after
-one of the machine.  Does not know why the last stop was unclean: the store says so.
+What may be trusted depends on the last stop: a clean close, a crash of the process, or one of the machine.  The store says which.
 
     sealed (catalogue)        unnamed files, oldest first; the last one is active
     [0 … 1000) [1000 … 2000)  [2000 …            [2700 …
@@ -12,9 +11,9 @@ one of the machine.  Does not know why the last stop was unclean: the store says
    it is set aside as ``.torn`` first if a whole good batch lies in it.
 3. If everything past the point was appended at level fsync, only the last group can be
    torn: whole batches further behind mean corruption, and the log opens read-only.
-4. Every unclean open begins a new leader epoch, but where a controller gives them.
+4. Every unclean open begins a new leader epoch, unless a controller gives the epochs.
 
-docs/durability.md tells it in full.
+docs/durability.md has it in full.
 """
 
 import logging
@@ -43,22 +42,22 @@ logger = logging.getLogger(__name__)
 
 
 class Recovered:
-    """One log, recovered: what ``Log`` is made of."""
+    """One recovered log: ``Log`` is made from it."""
 
     def __init__(self, point: RecoveryPointFile, next_offset: int, read_only_reason: str | None) -> None:
         self.segments: list[Segment] = []
         self.unsealed: list[Segment] = []
         self.epochs = LeaderEpochs()
         self.point = point
-        self.intact = NOWHERE  # before it nothing was lost: the recovery point, or what a page cache that survived has
-        self.indexed: Point | None = None  # what the catalogue's point was, where index entries past it may be lost or torn
+        self.intact = NOWHERE  # no record before it was lost: the recovery point, or the written end if the page cache survived
+        self.indexed: Point | None = None  # the catalogue's point, if index entries past it may be lost or torn
         self.next_offset = next_offset
         self.transactions: Transactions | None = None
         self.read_only_reason = read_only_reason
         self.reports: list[str] = []
 
     def indexed_to(self, base_offset: int) -> int | None:
-        """Up to where the index files of a segment are believed: all, or what was synced with the catalogue's point."""
+        """The part of a segment's index files that is trusted: all, or what was synced with the catalogue's point."""
         if self.indexed is None or base_offset < self.indexed.segment:
             return None
         return self.indexed.position if base_offset == self.indexed.segment else 0
@@ -68,7 +67,7 @@ class Recovered:
         self.reports.append(what)
 
     def corrupt(self, error: CorruptionError) -> None:
-        """The log can be read, as far as it is good, and takes no more records."""
+        """Make the log read-only: its good records can be read."""
         self.report(f"corruption: {error}")
         self.read_only_reason = self.read_only_reason or str(error)
 
@@ -89,12 +88,12 @@ def recover(
     """Open the files of one partition.
 
     Args:
-        entry, sealed: What the catalogue says of the log and its sealed segments, by offset.
-        clean: The last writer closed it: the files end where the recovery point is.
-        distrust_cache: A sync failed: what the page cache shows may not be on the disk.
+        entry, sealed: The catalogue's entries of the log and of its sealed segments, by offset.
+        clean: The last writer closed the log: the files end at the recovery point.
+        distrust_cache: A sync failed: the page cache may show bytes that the disk lacks.
         replicated: A controller gives the leader epochs.
         restarted: The log is open: unfinished files may be those of another thread.
-        now_ms: The time by the store's clock, since when was last appended to a file that is not sealed is not known; None: the machine's.
+        now_ms: The store's time of day, taken as the last append to an unsealed file if that is unknown; None: the machine's.
     """
     recovered = _begin(io, directory, entry, clean=clean, distrust_cache=distrust_cache)
     try:
@@ -122,26 +121,26 @@ def recover(
         and recovered.next_offset == entry.recovery_offset
         and recovered.segments[-1].base_offset == entry.recovery_segment
     ):
-        recovered.segments[-1].append_ms = entry.segment_append_ms or recovered.segments[-1].append_ms  # nothing came since
+        recovered.segments[-1].append_ms = entry.segment_append_ms or recovered.segments[-1].append_ms  # no append came since
     recovered.unsealed = recovered.segments[len(sealed) : -1]
     if recovered.point.point.offset > recovered.next_offset:
         _note_loss(io, directory, recovered)
     if not clean and recovered.read_only_reason is None:
-        _settle_epochs(io, directory, recovered, replicated=replicated)
+        _recover_epochs(io, directory, recovered, replicated=replicated)
     if entry.producers_offset >= 0:
         _load_producers(io, directory, entry, producer_snapshot.offsets(names), len(sealed), recovered)
     return recovered
 
 
 def _begin(io: IO, directory: str, entry: LogEntry, *, clean: bool, distrust_cache: bool) -> Recovered:
-    """Before a file is looked at: from where on, and up to where they were intact."""
+    """The state before a look at the files: the recovery point, and the intact end."""
     point = RecoveryPointFile(io, directory, writable=True)
     recovered = Recovered(point, entry.start_offset, entry.read_only_reason)
     catalogued = Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position)
     if catalogued.offset >= point.point.offset:
         point.point = catalogued
     if not clean:
-        point.mend()
+        point.repair()
     if not clean and (distrust_cache or point.written == NOWHERE):
         recovered.indexed = catalogued
     recovered.intact = point.point if clean or distrust_cache else max(point.point, point.written, key=lambda place: place.offset)
@@ -149,7 +148,7 @@ def _begin(io: IO, directory: str, entry: LogEntry, *, clean: bool, distrust_cac
 
 
 def _date(segment: Segment, entry: LogEntry, now_ms: int) -> None:
-    """Let the age of a segment that is not sealed count from what is known of it."""
+    """Set the times of an unsealed segment from which its age counts."""
     segment.created_ms = segment.append_ms = now_ms
     if segment.base_offset == entry.recovery_segment and entry.segment_created_ms:
         segment.created_ms = entry.segment_created_ms
@@ -158,7 +157,7 @@ def _date(segment: Segment, entry: LogEntry, now_ms: int) -> None:
 def _remove_below(
     io: IO, directory: str, start_offset: int, names: Sequence[str], bases: list[int], named: set[int], recovered: Recovered
 ) -> list[int]:
-    """Remove what a kill left of segments that the catalogue has forgotten, wholly below the log start offset; returns the other bases."""
+    """Remove files of forgotten segments wholly below the log start offset, which a kill has left; returns the other base offsets."""
     head = max((base for base in (*bases, *named) if base <= start_offset), default=start_offset)
     below = [base for base in bases if base < head and base not in named]
     for base in list(below):
@@ -178,7 +177,7 @@ def _remove_below(
 
 
 def _ends_below(segment: Segment, start_offset: int) -> bool:
-    """Whether all that an unnamed file holds are whole batches below the log start offset."""
+    """Whether an unnamed file has only whole batches below the log start offset."""
     size_bytes = segment.open().size_bytes()
     segment.begin_at(0, segment.base_offset)
     scanner = segment.scanner
@@ -189,12 +188,12 @@ def _ends_below(segment: Segment, start_offset: int) -> bool:
 
 
 def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence[int], sealed_count: int, recovered: Recovered) -> None:
-    """What is known of producers: the snapshot that goes with the catalogue's recovery point, and the batches since."""
+    """Recover the producers: from the snapshot that the catalogue names, and the batches since."""
     where = TopicPartition(entry.topic, entry.partition)
     snapshot, offset = load_snapshot(io, directory, entry.producers_offset, entry.start_offset, snapshots, recovered.report)
     epochs, usable = recovered.epochs.entries or None, entry.producers_offset if recovered.read_only_reason else offset
     kept = [known for known in snapshots if known <= usable]
-    for newer in snapshots[len(kept) :]:  # no checkpoint came to rely on it, or it is damaged
+    for newer in snapshots[len(kept) :]:  # no checkpoint names it, or it is damaged
         remove(io, producer_snapshot.snapshot_path(directory, newer))
     stale = False
     for slot in range(sealed_count, len(recovered.segments)):
@@ -215,7 +214,7 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
 
 
 def _take_sealed(io: IO, directory: str, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, recovered: Recovered) -> None:
-    """Sealed segments, as the catalogue has them; their bytes are looked at when they are read."""
+    """Take sealed segments as the catalogue has them; reads check their bytes."""
     for named in sealed:
         segment = sealed_segment(io, directory, named, index_interval_bytes=config.index_interval_bytes, writable=True)
         if named.base_offset not in bases:
@@ -231,7 +230,7 @@ def _load_epochs(io: IO, directory: str, recovered: Recovered) -> None:
     except CorruptionError as error:
         if recovered.point.point.offset > 0:
             recovered.corrupt(error)
-        return  # nothing was durable yet, nor was this file
+        return  # no record was durable yet, nor was this file
     if epochs is None and recovered.point.point.offset > 0:
         recovered.corrupt(CorruptionError(path, 0, "the file is missing"))
     recovered.epochs = epochs or LeaderEpochs()
@@ -240,7 +239,7 @@ def _load_epochs(io: IO, directory: str, recovered: Recovered) -> None:
 def _take_tail(
     io: IO, directory: str, entry: LogEntry, sealed: Sequence[SegmentEntry], bases: list[int], config: LogConfig, recovered: Recovered
 ) -> list[Segment]:
-    """The files after the sealed ones; what does not belong to the log is set aside."""
+    """Take the files after the sealed ones; files that are no part of the log are set aside."""
     named = {segment.base_offset for segment in sealed}
     first = sealed[-1].next_offset if sealed else max((base for base in bases if base <= entry.start_offset), default=entry.start_offset)
     tail: list[Segment] = []
@@ -258,7 +257,7 @@ def _take_tail(
 def _open_tail(
     io: IO, directory: str, entry: LogEntry, segment: Segment, later: Sequence[Segment], recovered: Recovered, *, clean: bool
 ) -> bool:
-    """Make ``segment`` the log's last so far; False where the log ends in it and later files are no part of it."""
+    """Append ``segment`` to the log; False if the log ends in it, and later files are no part of it."""
     expected = recovered.next_offset if recovered.segments else min(segment.base_offset, entry.start_offset)
     point, intact = recovered.point.point, recovered.intact
     if segment.base_offset != expected:
@@ -273,7 +272,7 @@ def _open_tail(
         trusted, next_offset = 0, segment.base_offset
     elif segment.base_offset == intact.segment:
         trusted, next_offset = intact.position, intact.offset
-    else:  # intact to its end, which the next file's name tells; zeroes reserved ahead may follow
+    else:  # intact to the base offset of the next file; preallocated zeroes may follow
         trusted, next_offset = size_bytes, later[0].base_offset if later else intact.offset
     recovered.next_offset = next_offset
     if trusted > size_bytes or (clean and trusted != size_bytes):
@@ -315,7 +314,7 @@ def _scan_rest(
     reason = f"{explain(status, scanner)} at byte {ends} of {size_bytes}"
     goes_on = bool(later) and later[0].base_offset == segment.next_offset
     if status is Status.ZERO and (goes_on or not later) and is_zero(segment, ends, size_bytes):
-        segment.trim()  # reserved ahead, or grown before its data came; nothing is lost if they come back
+        segment.trim()  # zeroes, preallocated or of a write whose data is lost
         return goes_on
     reach = _reach([(segment, ends), *((file, 0) for file in later)])
     if entry.strict and reach > GROUP_SIZE_BYTES:
@@ -336,7 +335,7 @@ def _scan_rest(
 
 
 def _reach(files: Sequence[tuple[Segment, int]]) -> int:
-    """How many bytes behind the first of the (file, position) the last whole good batch ends; 0 if there is none."""
+    """Bytes from the first (file, position) to the end of the last whole good batch; 0 without such a batch."""
     reach = behind = 0
     for segment, start in files:
         size_bytes = segment.open().size_bytes()
@@ -346,7 +345,7 @@ def _reach(files: Sequence[tuple[Segment, int]]) -> int:
 
 
 def _last_batch_end(segment: Segment, position: int, size_bytes: int) -> int:
-    """Where the last whole good batch at or after ``position`` ends; 0 if there is none."""
+    """The end of the last whole good batch at or after ``position``; 0 without such a batch."""
     ends, window = 0, 2 * buffers.READ_SIZE_BYTES
     while position < size_bytes:
         view = memoryview(buffers.take(window))
@@ -364,7 +363,7 @@ def _last_batch_end(segment: Segment, position: int, size_bytes: int) -> int:
 
 
 def is_zero(segment: Segment, position: int, size_bytes: int) -> bool:
-    """Whether the file holds nothing but zeroes from ``position`` to ``size_bytes``."""
+    """Whether the file has only zeroes from ``position`` to ``size_bytes``."""
     buffer = memoryview(buffers.take(buffers.READ_SIZE_BYTES))
     while position < size_bytes:
         read = segment.open().fill(buffer[: min(len(buffer), size_bytes - position)], position)
@@ -375,7 +374,7 @@ def is_zero(segment: Segment, position: int, size_bytes: int) -> bool:
 
 
 def _note_loss(io: IO, directory: str, recovered: Recovered) -> None:
-    """The log ends before its recovery point: whoever reads what is missing gets an error, not the end of the log."""
+    """The log ends before its recovery point: a read of the missing records gets an error, not the end of the log."""
     ends, end = recovered.next_offset, recovered.point.point.offset
     lost = Segment(io, directory, ends, writable=True)
     lost.next_offset = recovered.next_offset = end
@@ -387,7 +386,7 @@ def _note_loss(io: IO, directory: str, recovered: Recovered) -> None:
 
 
 def _keep_torn(io: IO, directory: str, segment: Segment, position: int, size_bytes: int, recovered: Recovered) -> None:
-    """Copy what is about to be cut to a ``.torn`` file, durably."""
+    """Copy the bytes that will be cut to a ``.torn`` file, durably."""
     path = segment_path(directory, segment.base_offset, f"-{position}.torn")
     with File(io, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as torn:
         buffer, at = memoryview(buffers.take(buffers.READ_SIZE_BYTES)), position
@@ -413,10 +412,10 @@ def _set_aside(io: IO, segment: Segment, suffix: str, recovered: Recovered) -> N
     recovered.report(f"{segment.path} is no part of the log; renamed to {segment.path}{suffix}")
 
 
-def _settle_epochs(io: IO, directory: str, recovered: Recovered, *, replicated: bool) -> None:
-    """After an unclean stop: records written from here on are told from ones that may have been lost.
+def _recover_epochs(io: IO, directory: str, recovered: Recovered, *, replicated: bool) -> None:
+    """Recover the epoch checkpoint after an unclean stop: a new epoch distinguishes later records from lost ones.
 
-    A log on its own begins an epoch for that.  Of a replicated one, epochs are forgotten that begin behind its end.
+    Only a log that is not replicated begins an epoch.  A replicated log forgets the epochs that begin past its end.
     """
     known = recovered.epochs
     first = recovered.segments[0] if recovered.segments else None

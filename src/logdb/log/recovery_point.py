@@ -1,22 +1,18 @@
 """The exact recovery point of one log: the file ``recovery-point``.
 
-Knows up to where fdatasync has returned, and how far writing had come.  Does not know
-what lies there.
-
-Written without a sync after each fdatasync of the log, so it is exact after a process
-crash and never ahead after a power cut; and after every few MiB that were written, since
-while the machine stays up its page cache has what was written, and need not be checked.
-Two slots of 64 bytes take turns, so a torn write leaves the other; big-endian:
+The file is written without a sync after each fdatasync of the log: it is exact after a process crash, and never ahead after a power
+cut.  It is also written after every few MiB, with the written end: while the machine stays up, its page cache has these bytes, and
+recovery need not check them.  Two slots of 64 bytes take turns, so a torn write leaves the other; big-endian:
 
     0   4   magic "LRP1"
     4   8   sequence, from 1 on; the slot is sequence % 2
     12  8   durable: base offset of the segment
-    20  8            offset, the next one after what is durable
+    20  8            offset after the last durable record
     28  8            position in that segment's file
     36  8   written: base offset of the segment
     44  8            offset
     52  4            position
-    56  4   boot: CRC-32C of the machine's boot id; "written" counts only while that is the same
+    56  4   boot: CRC-32C of the machine's boot id; "written" is valid only under the same boot
     60  4   CRC-32C of bytes 0 to 59
 
 A slot that was never used is all zeroes.
@@ -54,7 +50,7 @@ NOWHERE = Point(0, 0, 0)
 
 
 class Slot(NamedTuple):
-    """One slot: what is durable, and what was written under the boot with that tag."""
+    """One slot: the durable end, and the written end under the boot with that tag."""
 
     sequence: int
     durable: Point
@@ -68,7 +64,7 @@ def encode(slot: Slot) -> bytes:
 
 
 def decode(data: bytes) -> Slot | None:
-    """What a slot says; None unless it is whole and good."""
+    """The content of a slot; None unless it is whole and its CRC is right."""
     if len(data) != SLOT_SIZE or crc32c(data[:60]) != int.from_bytes(data[60:], "big"):
         return None
     magic, sequence, *numbers, boot = _SLOT.unpack(data[:60])
@@ -78,22 +74,21 @@ def decode(data: bytes) -> Slot | None:
 class RecoveryPointFile(FileHolder):
     """Reads the file once and keeps writing it.
 
-    ``point``: where what is durable ends.  ``written``: how far writing had come under this
-    boot, as noted last; NOWHERE if the machine was started anew since.
+    ``point``: the durable end.  ``written``: the written end that was last noted under this boot; NOWHERE after a reboot.
     """
 
     __slots__ = ("_boot", "_noted", "_noting", "_sequence", "point", "written")
 
     def __init__(self, io: IO, directory: str, *, writable: bool) -> None:
         super().__init__(io, os.path.join(directory, FILE_NAME), writable=writable)
-        self._noting = threading.Lock()  # the log's writer and whoever syncs both note
+        self._noting = threading.Lock()  # the log's writer and its syncing threads both note
         self._noted = False
         self._boot = crc32c(io.boot_id().encode())
         self._sequence, self.point, written, boot = load(io, self.path)
         self.written = written if boot == self._boot != 0 else NOWHERE
 
-    def mend(self) -> None:
-        """After a crash: zero a slot that was torn, and make the file if it was lost; raises ReadFailed, DiskFull, WriteFailed."""
+    def repair(self) -> None:
+        """After a crash: zero a torn slot, and create the file if it was lost; raises ReadFailed, DiskFull, WriteFailed."""
         if not exists(self.io, self.path):
             if self.point.offset:
                 self.note()
@@ -107,7 +102,7 @@ class RecoveryPointFile(FileHolder):
     def note(self, *, point: Point | None = None, written: Point | None = None) -> None:
         """Move ``point``, ``written`` or both, and note them in the older slot, unsynced.
 
-        Where that fails, a recovery begins earlier: a loss of time, not of data.
+        If that fails, a recovery begins earlier: it takes longer, but loses no data.
         """
         with self._noting:
             self.point, self.written = point or self.point, written or self.written
@@ -120,8 +115,8 @@ class RecoveryPointFile(FileHolder):
             except (OSError, DiskFull, WriteFailed, ReadFailed) as error:
                 logger.warning("noting the recovery point in %s: %s", self.path, error)
 
-    def settle(self) -> None:
-        """Sync what was noted since the file was opened, so that a clean close leaves no torn slot behind.
+    def sync_slots(self) -> None:
+        """Sync the slots, so that a clean close leaves no torn one.
 
         Raises:
             SyncFailed: Final.

@@ -1,6 +1,6 @@
-"""Bringing what is known of a log's producers up to where the log ends.
+"""Replay: the state of a log's producers at the log end, from a snapshot and the batches behind it.
 
-Knows snapshots and how to walk the batches behind them.  Does not know which snapshot counts: the catalogue says so.
+The catalogue names the snapshot.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ def replay(
 
     Args:
         states: The producers at ``offset``, where a batch begins; changed.
-        now_ms: Counts as the time when the batches were appended.
-        note: Called with each transaction that a marker aborts, and the marker's segment; None: its index is.
+        now_ms: Taken as the time of the appends.
+        note: Called with each transaction that a marker aborts, and the marker's segment; None: the segment's index has it.
 
     Raises:
         CorruptionError: At a damaged batch; those before it are applied.
@@ -62,7 +62,7 @@ def replay(
                         segment.transactions.add(aborted)
                     else:
                         note(segment, aborted)
-            del view  # its buffer may be taken again
+            del view  # its buffer may be reused
 
 
 def _apply(states: ProducerStates, batches: memoryview, offset: int, now_ms: int) -> list[AbortedTransaction]:
@@ -71,7 +71,7 @@ def _apply(states: ProducerStates, batches: memoryview, offset: int, now_ms: int
 
 
 def aborted_of(segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[int, int]] | None) -> list[AbortedTransaction]:
-    """The transactions that markers in ``segments[slot]`` abort, by walking the log from its begin.
+    """The transactions that markers in ``segments[slot]`` abort, found by a scan of the whole log.
 
     Raises:
         CorruptionError: A batch is damaged.
@@ -89,13 +89,13 @@ def aborted_of(segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[in
 def load_snapshot(
     io: IO, directory: str, offset: int, start_offset: int, older: Sequence[int], report: Callable[[str], None]
 ) -> tuple[Snapshot, int]:
-    """The producers to begin a replay with, and the offset to begin it at.
+    """The producers that a replay begins with, and its first offset.
 
     Args:
         offset: The snapshot that the catalogue names.
-        start_offset: The log's; where there is no good snapshot at all, nothing is known of it.
-        older: Offsets of other snapshots that may do instead.
-        report: Told of each that does not.
+        start_offset: The log's; without a good snapshot the replay begins there, without producers.
+        older: Offsets of other snapshots, tried next.
+        report: Called with each damaged snapshot.
     """
     for candidate in (offset, *sorted((other for other in older if other < offset), reverse=True)):
         try:
@@ -110,16 +110,16 @@ def load_snapshot(
 def load_index(
     snapshot: Snapshot, offset: int, segments: Sequence[Segment], slot: int, epochs: Sequence[tuple[int, int]] | None
 ) -> CorruptionError | None:
-    """Take over the index of aborted transactions of a segment that is not sealed; make it anew where it is not what ``snapshot`` says.
+    """Load the index of aborted transactions of a segment that is not sealed; rebuild it if it differs from ``snapshot``.
 
     Args:
-        offset: Of the snapshot; what the index has to say of markers behind it is for a replay to find.
+        offset: The snapshot's; a replay finds the markers behind it.
 
     Returns:
-        What was wrong with the file; None if nothing was.
+        The damage of the file; None if it was good.
 
     Raises:
-        CorruptionError: It was wrong, and a batch it follows from is damaged.  The index serves nothing then.
+        CorruptionError: The file was damaged, and so is a batch from which it is rebuilt.  The index is empty then.
     """
     index = segments[slot].transactions
     try:
@@ -131,19 +131,19 @@ def load_index(
 
 
 class TailProducers:
-    """The producers of a log that another process writes to, brought up to date when they are asked for.
+    """The producers of a log that another process writes to, updated on request.
 
-    One thread at a time (the log's lock).
+    Threading: one thread at a time, under the log's lock.
     """
 
     def __init__(self, io: IO, directory: str, entry: LogEntry) -> None:
         self._io, self._directory, self._entry = io, directory, entry
         self.states = ProducerStates()
-        self.began = entry.producers_offset >= 0  # there was one when the log was opened
-        self._offset = -1  # up to which the states are; -1: nothing was read yet
+        self.began = entry.producers_offset >= 0  # the log had a producer when it was opened
+        self._offset = -1  # end of the batches that the states include; -1: no batch was read yet
 
     def advance(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
-        """Take over what was written below ``end_offset``.
+        """Apply the batches below ``end_offset``.
 
         Raises:
             CorruptionError: A batch is damaged.
@@ -155,21 +155,21 @@ class TailProducers:
             self._offset = end_offset
 
     def _begin(self, segments: Sequence[Segment], start_offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
-        """Begin with the newest snapshot, or where there was no producer yet."""
+        """Begin at the newest snapshot, or before the first producer."""
         if self._entry.producers_offset < 0:
             self._offset = max(start_offset, min(self._entry.recovery_offset, end_offset))
             return
         snapshot, offset = self._newest_snapshot(start_offset, end_offset)
         for slot, segment in enumerate(segments):
             if segment.scanner is None:
-                continue  # sealed: the catalogue says what its index has to be
+                continue  # sealed: the catalogue has the CRC of its index
             error = load_index(snapshot, offset, segments, slot, epochs)
             if error is not None:
-                logger.warning("%s; made anew in memory", error)
-        self.states, self._offset = snapshot.states, offset  # last: until all of it is there, the next look begins again
+                logger.warning("%s; rebuilt in memory", error)
+        self.states, self._offset = snapshot.states, offset  # last: an exception before it lets the next call begin again
 
     def _newest_snapshot(self, start_offset: int, end_offset: int) -> tuple[Snapshot, int]:
-        for _ in range(_LOOK_COUNT_MAX):  # the writer removes old ones
+        for _ in range(_LOOK_COUNT_MAX):  # the writer removes old snapshots
             for offset in reversed(producer_snapshot.offsets(names_in(self._io, self._directory))):
                 if offset <= end_offset:
                     with contextlib.suppress(FileNotFoundError, CorruptionError):

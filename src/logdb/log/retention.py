@@ -1,7 +1,4 @@
-"""Which of a log's oldest segments retention removes.
-
-Knows ages and sizes.  Does not know files, topics, or how a segment is removed.
-"""
+"""Which of a log's oldest segments retention removes, by age and size."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -12,8 +9,8 @@ S = TypeVar("S", bound=Sealed)
 
 
 def born_ms(segment: Sealed) -> int:
-    """What a segment's age counts from: the later of its largest record timestamp and its last append, so that history
-    which is loaded today does not expire today.
+    """The time from which a segment's age counts: the later of its largest record timestamp and its last append.  So
+    old records that are loaded today do not expire today.
     """
     return max(segment.max_timestamp, segment.append_ms)
 
@@ -30,15 +27,15 @@ def expired(
 ) -> Sequence[S]:
     """The oldest segments that are too old, or too many.
 
-    By size, a segment goes only if what is left still has ``retention_bytes``.
+    By size, a segment is removed only if the others still have ``retention_bytes``.
 
     Args:
         sealed: The log's sealed segments, oldest first.
-        active: The one behind them, if it holds anything: it goes by its age alone, and behind all others.
-        log_size_bytes: Of all segments, the active one too.
+        active: The active segment, if it has records: it is removed by its age alone, after all others.
+        log_size_bytes: Size of all segments, the active one too.
         now_ms: Milliseconds since 1970, as timestamps are.
         retention_ms, retention_bytes: The topic's configs; -1: no limit.
-        limit_offset: No record at or past it may go (the last stable offset).
+        limit_offset: Records from it on are kept (the last stable offset).
 
     Source: ``retention.ms`` and ``retention.bytes`` of Kafka; there age counts from the timestamp alone.
     """

@@ -1,8 +1,7 @@
-"""Sealed segments as the catalogue has them.
+"""Sealed segments as the catalogue has them, and the names of their files and sidecars (docs/format.md).
 
-Knows under which names the files of a segment are while a swap of segments is pending: new ones have ``.cleaned``
-behind their names until they are renamed over what they replace, so that name is looked for first, and no old file
-is mistaken for a new one.  And the name of a segment's sidecar (docs/format.md), not what is in it.
+While a replacement of segments is pending, the names of new files end in ``.cleaned`` until they are renamed over the old ones.  So
+that name is looked for first, and no old file is mistaken for a new one.
 """
 
 import os
@@ -19,7 +18,7 @@ _SIDECAR = re.compile(r"\d{20}(-[0-9a-f]{8}\.parquet|\.parquet\.tmp)")
 
 
 class Sealed(Protocol):
-    """What retention and compaction ask of a sealed segment: ``Segment`` has it, and ``SegmentEntry``."""
+    """What retention and compaction read of a sealed segment; ``Segment`` and ``SegmentEntry`` have it."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -41,11 +40,11 @@ def sealed_segment(
     pending: bool = False,
     kind: type[Segment] = Segment,
 ) -> Segment:
-    """The segment that an entry names; its files are opened when they are needed.
+    """The segment that an entry names; its files are opened at their first use.
 
     Args:
-        pending: A swap was committed, and not every file has its name yet.
-        kind: What to make.
+        pending: A replacement was committed, and not every file has its final name yet.
+        kind: The class of the segment.
     """
     suffix = CLEANED if pending and exists(io, segment_path(directory, named.base_offset, ".log" + CLEANED)) else ""
     segment = kind(io, directory, named.base_offset, writable=writable, index_interval_bytes=index_interval_bytes, suffix=suffix)
@@ -76,22 +75,22 @@ def segment_entry(topic: str, partition: int, segment: Segment, crc: int) -> Seg
 
 
 def sidecar_path(directory: str, named: SegmentEntry) -> str:
-    """The file of a segment's sidecar, which it has."""
+    """The path of a segment's sidecar."""
     assert named.sidecar is not None
     return os.path.join(directory, f"{named.base_offset:020d}-{named.sidecar.crc:08x}.parquet")
 
 
 def unfinished_sidecar_path(directory: str, base_offset: int) -> str:
-    """The file of a sidecar while it is written."""
+    """The path of a sidecar while it is written."""
     return os.path.join(directory, f"{base_offset:020d}.parquet.tmp")
 
 
 def sidecar_paths(directory: str, sealed: Sequence[SegmentEntry]) -> list[str]:
-    """The files of all sidecars that the entries name."""
+    """The paths of all sidecars that the entries name."""
     return [sidecar_path(directory, named) for named in sealed if named.sidecar is not None]
 
 
 def unnamed_sidecars(names: Sequence[str], sealed: Sequence[SegmentEntry]) -> list[str]:
-    """Of the ``names`` in a partition's directory, those of sidecars, finished or not, that no entry names."""
+    """The ``names`` in a partition's directory of sidecars, finished or not, that no entry names."""
     known = set(sidecar_paths("", sealed))
     return [name for name in names if _SIDECAR.fullmatch(name) and name not in known]

@@ -1,10 +1,8 @@
-"""Checked batches out of the segments of one log, chunk by chunk.
+"""Reads checked batches from the segments of one log, chunk by chunk.
 
-Knows positions, offsets and epochs.  Does not know records: what it yields has a
-good CRC, the base offset and the epoch that its neighbours demand, and is
-decompressed for those who look inside.
+Each batch has a good CRC, and the base offset and epoch that its neighbours demand.  Chunks for readers of records are decompressed.
 
-A chunk lies in a buffer that is reused: it is the caller's until it asks for the next.
+A chunk lies in a buffer that is reused: the caller may use it until it asks for the next.
 """
 
 from bisect import bisect_right
@@ -19,12 +17,12 @@ from logdb.segment import buffers
 from logdb.segment.segment import READ_FROM_BEGIN, ReadStart, Segment
 
 _SECOND_READ_SIZE_BYTES = 128 << 10
-_NEW_BYTES_SIZE_MAX = 64 << 10  # of a read that is cheaper into new bytes than into a pooled buffer
+_NEW_BYTES_SIZE_MAX = 64 << 10  # a read up to this size is cheaper into new bytes than into a pooled buffer
 _base_offset, _start_offset = attrgetter("base_offset"), itemgetter(1)  # of a segment, of an entry of the epochs
 
 
 class FileMissing(CorruptionError):
-    """A segment's file is not there: lost, or removed or replaced beside the reader, who may go on at ``offset`` then."""
+    """A segment's file is missing: lost, or removed or replaced beside the reader, which may then go on at ``offset``."""
 
     def __init__(self, path: str, offset: int) -> None:
         super().__init__(path, 0, "the file is missing")
@@ -41,7 +39,7 @@ class SegmentReader:
         self, segment: Segment, offset: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None, place: ReadStart | None = None
     ) -> None:
         self._segment, self._offset, self._end_offset, self._epochs = segment, offset, end_offset, epochs
-        self._stop = segment.size_bytes  # what is written later is for a later reader
+        self._stop = segment.size_bytes  # a later reader reads later writes
         self.next_offset = offset
         try:
             segment.open()
@@ -56,13 +54,13 @@ class SegmentReader:
     def resume(
         cls, segment: Segment, offset: int, position: int, end_offset: int, epochs: Sequence[tuple[int, int]] | None
     ) -> "SegmentReader":
-        """Go on where another reader stopped: the batch that begins with ``offset`` is at ``position``."""
+        """Continue after another reader: the batch that begins with ``offset`` is at ``position``."""
         reader = cls(segment, offset, end_offset, epochs, ReadStart(position, buffers.READ_SIZE_BYTES, None))
         reader._scan_from(offset, position)
         return reader
 
     def read(self, size_bytes: int) -> memoryview | None:
-        """The next whole batches, about ``size_bytes`` of them but at least one; None at the end.
+        """The next whole batches, about ``size_bytes``, but at least one; None at the end.
 
         Raises:
             CorruptionError: The next batch is damaged; all before it were returned.
@@ -101,7 +99,7 @@ class SegmentReader:
             raise FileMissing(self._segment.path, self.next_offset) from None
 
     def _view(self, size_bytes: int) -> memoryview:
-        """The bytes at ``position``; fewer only where the file ends."""
+        """The bytes at ``position``; fewer only at the end of the file."""
         if size_bytes <= _NEW_BYTES_SIZE_MAX:
             return memoryview(self._open().read(size_bytes, self.position))
         view = memoryview(buffers.take(size_bytes))[:size_bytes]
@@ -110,7 +108,7 @@ class SegmentReader:
     def _begin(self, view: memoryview) -> tuple[int, int] | None:
         """Start a scan at the batch that holds the offset; returns how many bytes of ``view`` lie before it, and its size.
 
-        None means that the index was wrong, and that reading starts over without it.
+        None: the index was wrong; the read starts over without it.
         """
         place, expected, skipped, head = self._place, self._segment.base_offset, 0, span(view)
         if place.last_offset is not None:
@@ -141,7 +139,7 @@ class SegmentReader:
         )
 
     def _enlarge(self, status: Status, view: memoryview, complete: bool) -> int:
-        """The size of a batch that did not fit; raises where that is not what is wrong."""
+        """The size of a batch that did not fit; raises if the batch is damaged instead."""
         assert self._scanner is not None
         _, head = header(view)
         whole = HEADER_SIZE_BYTES if head is None else head.size_bytes
@@ -154,18 +152,18 @@ class SegmentReader:
 
 
 def segment_slot(segments: Sequence[Segment], offset: int) -> int:
-    """Which of the segments holds ``offset``; the first for one before all."""
+    """The slot of the segment that holds ``offset``; 0 for an offset before all segments."""
     return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
 
 
 def read_batch(
     segments: Sequence[Segment], offset: int, epochs: Sequence[tuple[int, int]] | None, positions: Positions
 ) -> tuple[memoryview, int] | None:
-    """The one batch that holds ``offset``, checked, and the offset after it, if the index leads straight to it.
+    """The one batch that holds ``offset``, checked, and the offset after it, if the index leads to it directly.
 
     Leaves its records' positions for point reads.  Its base offset, which no CRC covers, has to be the one that the
-    last offset in the index demands: the delta between them is in the CRC.  None where anything at all is unusual, or
-    wrong: ``read_chunks`` then reads it, or tells what it is.
+    last offset in the index demands: the delta between them is in the CRC.  None if anything is unusual or
+    wrong: ``read_chunks`` then reads the batch, or raises the error.
     """
     leader_epoch = -1
     if epochs is not None:
@@ -216,12 +214,12 @@ def read_chunks(
             if batches is None:
                 break
             if first and positions is not None and not reader.codecs & ~1:
-                positions.add(segment, reader.position - len(batches), batches)  # just one, being the first
+                positions.add(segment, reader.position - len(batches), batches)  # the first read has one batch
             if reader.codecs & ~1:
-                for batch in split(batches, 1):  # one at a time: the bound is a batch's
+                for batch in split(batches, 1):  # one at a time: the bound is that of a batch
                     yield convert.decompress_batches(batch, BATCH_SIZE_BYTES_MAX)
                     del batch
             else:
                 yield batches
-            del batches  # its buffer may be taken again
+            del batches  # its buffer may be reused
             size_bytes = _SECOND_READ_SIZE_BYTES if first else buffers.READ_SIZE_BYTES

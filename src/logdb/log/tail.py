@@ -1,7 +1,7 @@
 """One partition's log, read beside the process that writes it.
 
-Knows that the files may grow while it looks, and that past the recovery point the first
-batch that is not whole and good is "not there yet".  Repairs nothing, holds no lock.
+The files may grow during a look: past the recovery point, the first batch that is not whole and good is "not there yet".  A tail
+repairs nothing, and holds no lock of the writer.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
 _LOOK_COUNT_MAX = 5  # reads of a file that the writer may be changing
-_UNSETTLED = -1  # instead of a generation: files are getting their names, so each look has to ask
+_PENDING = -1  # instead of a generation: while a replacement is pending, each look asks the catalogue
 
 
 class TailLog(ReadableLog):
-    """A log that another process may be appending to; takes no records itself.
+    """A log that another process may append to; it accepts no records.
 
     | field                | who changes it                          | under which lock | when it may be trusted                       |
     |----------------------|-----------------------------------------|------------------|----------------------------------------------|
@@ -48,12 +48,11 @@ class TailLog(ReadableLog):
     | ``_replicated``      | a look at the leader epochs             | ``_refresh_lock``| until the log has others: a replica has its  |
     |                      |                                         |                  | file before the first epoch of a controller  |
 
-    ``lookup``: what the catalogue says of the log by now; given the generation that is known, and None while there is no other.
-    ``frozen``: it is that of a snapshot.  What is undecided in it stays so: its end is stable, its open transactions
-    count as aborted.
+    ``lookup``: takes the known generation; returns the catalogue's entries of a later one, or None.
+    ``frozen``: the log is a snapshot's.  Its open transactions are never decided: its end is stable, and they count as aborted.
     """
 
-    fsync_only = False  # nothing is appended here
+    fsync_only = False  # a tail appends no records
 
     def __init__(
         self,
@@ -96,12 +95,12 @@ class TailLog(ReadableLog):
         self.catch_up()
 
     def forked(self) -> None:
-        """This is a child process: the locks of its parent's threads are free here."""
+        """In a forked child: free the locks of the parent's threads."""
         renew((self._refresh_lock, self._watch_lock))
         self._closed = True
 
     def abandon(self) -> int:
-        """Let go of everything; no record waits here to be written."""
+        """Release files and memory; returns 0: no record waits here to be written."""
         self._closed = True
         self._positions.clear()
         for segment in self.view.segments:
@@ -110,7 +109,7 @@ class TailLog(ReadableLog):
         return 0
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """What only a writer does; raises why this log does not."""
+        """A method of writers: raises why this log cannot carry it out."""
         raise self._host.refusal(self)
 
     append = append_many = append_batches = append_marker = follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
@@ -118,9 +117,9 @@ class TailLog(ReadableLog):
     def commit_to(
         self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
     ) -> None:
-        """Nothing is appended here, so nothing is waited for."""
+        """Returns at once: a tail appends no records."""
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ ends
 
     @property
     def _next_offset(self) -> int:  # type: ignore[override]
@@ -128,19 +127,19 @@ class TailLog(ReadableLog):
 
     @property
     def leader_epoch(self) -> int:
-        """The latest one that is known."""
+        """The latest leader epoch in the checkpoint."""
         return self.view.epochs.latest
 
     @property
     def start_offset(self) -> int:
-        """The first offset that can be read, as the writer has moved it by now."""
+        """The first readable offset, after a look at the catalogue."""
         with self._refresh_lock:
             self._refresh()
         return self.view.start_offset
 
     @property
     def end_offset(self) -> int:
-        """The next offset that the writer will give, as far as it has written."""
+        """The end of the records that the writer has written."""
         return self.catch_up().written_offset
 
     @property
@@ -149,7 +148,7 @@ class TailLog(ReadableLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where what the writer has written, and decided, ends."""
+        """The end of the records that the writer has written, and that are decided."""
         self.catch_up()
         return self._decided().last_stable_offset
 
@@ -183,7 +182,7 @@ class TailLog(ReadableLog):
             view = self.catch_up()
         if not view.start_offset <= offset <= view.written_offset:
             raise OffsetOutOfRange(self.topic, self.partition, offset, self.start_offset, self.view.written_offset)
-        return OFFSET_MAX  # looked up when the reading comes to it
+        return OFFSET_MAX  # looked up when the read comes to it
 
     def _decided(self) -> LogView:
         with self._refresh_lock:
@@ -203,10 +202,10 @@ class TailLog(ReadableLog):
         return self._chunks_since(self.view, offset, end_offset, positions)
 
     def _chunks_since(self, known: LogView, offset: int, end_offset: int, positions: Positions | Literal["own"] | None) -> Iterator[Buffer]:
-        """The chunks of a read that began with the view ``known``: those of its log, and what was appended to that."""
+        """The chunks of a read that began with the view ``known``: of that log, and of later appends to it."""
         end = known.limit(False)
         try:
-            if offset < end:  # a read of what is known need not look at the files
+            if offset < end:  # a read below the known end need not look at the files
                 if self.view is not known:
                     self._check_lineage(known, offset)
                 yield from super()._chunks(offset, min(end_offset, end), positions)
@@ -215,13 +214,13 @@ class TailLog(ReadableLog):
                 self._check_lineage(known, offset)
                 yield from super()._chunks(offset, end_offset, positions)
         except CorruptionError:
-            self.catch_up()  # tells if the topic was deleted beside us
+            self.catch_up()  # raises if the topic was deleted beside this process
             raise
         except FileNotFoundError:
-            raise UnknownTopic(self.topic) from None  # deleted beside us
+            raise UnknownTopic(self.topic) from None  # deleted beside this process
 
     def catch_up(self) -> LogView:
-        """The latest view, after a look for what was written since the last look."""
+        """The latest view, after a look for records written since the last look."""
         with self._refresh_lock:
             while True:
                 known = self._generation, self._pending
@@ -229,13 +228,13 @@ class TailLog(ReadableLog):
                     self._look()
                 except FileNotFoundError:
                     if not self._refresh() and known == (self._generation, self._pending):
-                        raise UnknownTopic(self.topic) from None  # deleted beside us
+                        raise UnknownTopic(self.topic) from None  # deleted beside this process
                 else:
                     return self.view
 
     def _look(self) -> None:
         known = None
-        while known != (self._generation, self._pending):  # where segments were replaced while it looked, it looks again
+        while known != (self._generation, self._pending):  # segments were replaced during the look: look again
             if self._pending is not None or not self.view.segments:
                 self._refresh()
             known = self._generation, self._pending
@@ -268,11 +267,11 @@ class TailLog(ReadableLog):
         return 0 if self.view.high_watermark == OFFSET_MAX else self.view.high_watermark
 
     def _check_identity(self) -> None:
-        """The files still have the names they were opened under: the topic was not deleted, nor made anew, beside us."""
+        """Raise unless the open files still have their names: the topic was neither deleted nor created again beside this process."""
         last = self.view.active
         opened = self._directory_id if last is None or last.file_id is None else last.file_id
         if path_id(self._io, self.directory if last is None or last.file_id is None else last.path) != opened and not self._refresh():
-            raise UnknownTopic(self.topic)  # what is open can still be read
+            raise UnknownTopic(self.topic)  # open files can still be read
 
     def _replaced(self, view: LogView) -> bool:
         with self._refresh_lock:
@@ -280,12 +279,12 @@ class TailLog(ReadableLog):
         return self.view.segments is not view.segments
 
     def _refresh(self) -> bool:
-        """Take what the catalogue says, if that has changed: where the log starts, and which segments it has; under ``_refresh_lock``.
+        """Take over log start and segments from the catalogue, if they have changed; under ``_refresh_lock``.
 
         Returns:
-            Whether there are other segments than before.
+            Whether the segments are others than before.
         """
-        catalogued = self._lookup(self, self._generation if self._pending is None else _UNSETTLED)
+        catalogued = self._lookup(self, self._generation if self._pending is None else _PENDING)
         if catalogued is None:
             return False
         view, (entry, sealed, pending) = self.view, catalogued
@@ -310,11 +309,11 @@ class TailLog(ReadableLog):
             changed = changed._replace(high_watermark=entry.start_offset)
         self.view = changed
         if truncated or (view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset)):
-            self._producers = TailProducers(self._io, self.directory, entry)  # a marker may have gone with what was removed
+            self._producers = TailProducers(self._io, self.directory, entry)  # a removed segment may have had a marker
         return True
 
     def _unsealed(self, segments: Iterable[Segment], first_offset: int) -> Iterator[Segment]:
-        """The segments from an offset on that are not sealed, as far as they have their files: a truncation replaces or removes some."""
+        """The unsealed segments from an offset on that have files: a truncation replaces or removes some."""
         for segment in segments:
             there = segment.scanner is not None and segment.path == self._path(segment.base_offset)
             if there and path_id(self._io, segment.path) == segment.file_id and segment.base_offset == first_offset:
@@ -322,14 +321,14 @@ class TailLog(ReadableLog):
                 first_offset = segment.next_offset
 
     def _first_base(self, start_offset: int) -> int:
-        """Where the first segment begins if none is sealed: at the log start offset, or before it."""
+        """The base offset of the first segment if none is sealed: the log start offset, or a lower one."""
         removed = () if self._pending is None else self._pending.removed
         names = (name for name in names_in(self._io, self.directory) if name not in removed)
         bases = [int(name[:20]) for name in names if len(name) == 24 and name.endswith(".log")]
         return max((base for base in bases if base <= start_offset), default=start_offset)
 
     def _path(self, base_offset: int) -> str | None:
-        """Where the log of an unsealed segment lies; None if a pending replacement removes that."""
+        """The path of an unsealed segment's log; None if a pending replacement removes it."""
         path = segment_path(self.directory, base_offset)
         if self._pending is None:
             return path
@@ -339,7 +338,7 @@ class TailLog(ReadableLog):
         return None if name in self._pending.removed else path
 
     def _known(self, segment: Segment | None, named: SegmentEntry) -> Segment:
-        """The segment as it was taken before, unless its file is another one by now, or has another name."""
+        """The segment of the former view, unless its file was replaced or renamed."""
         if segment is not None and (segment.next_offset, segment.size_bytes) == (named.next_offset, named.size_bytes):
             found = path_id(self._io, segment.path)
             if found is not None and (segment.file_id == found or (segment.file_id is None and (self._pending or not segment.suffix))):
@@ -356,13 +355,13 @@ class TailLog(ReadableLog):
         return made
 
     def _is_current(self, segment: Segment) -> bool:
-        """Whether the catalogue still says of a segment what it said when it was made; asked once its file was opened."""
+        """Whether the catalogue's entry of a segment is unchanged; called once its file is open."""
         with self._refresh_lock:
             self._refresh()
             return segment in self.view.segments
 
     def _grow(self) -> bool:
-        """Take what the last segment has grown by; True if there is a next segment to look at."""
+        """Scan the growth of the last segment; True if a next segment may exist."""
         segment = self.view.active
         if segment is not None and not self._is_sealed(segment):
             self._scan(segment)
@@ -370,12 +369,12 @@ class TailLog(ReadableLog):
             return False
         following = segment.next_offset if segment is not None else self._first_base(self.view.start_offset)
         if (self._is_there(following) or (segment is not None and self._is_sealed(segment))) and self._refresh():
-            return True  # it may be sealed by now, and be another file, or a part of one
+            return True  # it may be sealed meanwhile, and be another file, or a part of one
         if not self._is_there(following):
             return False
         known, opened = (self._generation, self._pending), self._open_segment(following)
         if self._refresh() or known != (self._generation, self._pending):
-            return True  # the file may be another one than the recovery point is of
+            return True  # the recovery point may belong to another file
         self.view = self.view._replace(
             segments=(*self.view.segments, opened), written_offset=opened.next_offset, written_position=opened.size_bytes
         )
@@ -386,7 +385,7 @@ class TailLog(ReadableLog):
         return path is not None and exists(self._io, path)
 
     def _note_loss(self) -> None:
-        """The files end before the recovery point: whoever reads what is missing gets an error, not the end of the log."""
+        """The files end before the recovery point: a read of the missing records gets an error, not the end of the log."""
         segments, written_offset, end = self.view.segments, self.view.written_offset, self.view.flushed.offset
         if not segments or segments[-1].base_offset != written_offset:
             segments = (*segments, Segment(self._io, self.directory, written_offset, writable=False))
@@ -404,7 +403,7 @@ class TailLog(ReadableLog):
         position, offset = (point.position, point.offset) if point.segment == base_offset and point.offset else (0, base_offset)
         try:
             segment.resume(position, offset)
-        except CorruptionError:  # reading will come to it, and say it
+        except CorruptionError:  # a read will come to it, and raise it
             segment.begin_at(position, offset)
         return segment
 
@@ -423,18 +422,18 @@ class TailLog(ReadableLog):
             self.view = self.view._replace(written_offset=segment.next_offset, written_position=segment.size_bytes)
 
     def _check_epoch(self, offset: int, leader_epoch: int) -> None:
-        if leader_epoch >= self.view.epochs.latest:  # the writer may have begun others since
+        if leader_epoch >= self.view.epochs.latest:  # the writer may have begun later epochs since
             self._load_epochs()
         super()._check_epoch(offset, leader_epoch)
 
     def _load_epochs(self) -> bool:
-        """Read the epoch checkpoint again; True if it is another one."""
+        """Read the epoch checkpoint again; True if it has changed."""
         known = self.view.epochs
         self.view = self.view._replace(epochs=self._read_epochs())
         return self.view.epochs is not known
 
     def _read_epochs(self) -> LeaderEpochs:
-        """The epoch checkpoint; those that are known where it says the same, or cannot be read."""
+        """The epochs of the checkpoint; the known ones if it is unchanged, or cannot be read."""
         known = self.view.epochs
         try:
             found = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
@@ -460,7 +459,7 @@ class TailLog(ReadableLog):
 
 
 class SharedSegment(Segment):
-    """A sealed segment that the writer may replace: whoever opens its file has to be sure that it is the one it knows."""
+    """A sealed segment that the writer may replace: opening checks that the file is still the same."""
 
     __slots__ = ("is_current",)
 
@@ -476,7 +475,7 @@ class SharedSegment(Segment):
 
 
 def _continues(former: LogView, view: LogView) -> bool:
-    """Whether a log begins with all that a former view of it had."""
+    """Whether a log still has all records of a former view."""
     if former.written_offset <= former.start_offset:
         return True
     ends = view.epochs.end_of(former.epochs.at(former.written_offset - 1), view.written_offset)
@@ -484,6 +483,6 @@ def _continues(former: LogView, view: LogView) -> bool:
 
 
 def _durable(io: IO, directory: str, entry: LogEntry) -> Point:
-    """Where what is durable ends, at least: ``entry`` was read before, and what it leaves out has no exact point any more."""
+    """A lower bound of the durable end; ``entry`` was read before."""
     exact = recovery_point.load(io, os.path.join(directory, recovery_point.FILE_NAME)).durable
     return max(exact, Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position), key=lambda point: point.offset)

@@ -1,15 +1,15 @@
-"""The producers of one log that is written to: as accepted, as written, and what lies between.
+"""The producers of a log that this process writes: their accepted states, their written states, and the updates between.
 
     admit ──► accepted ──► pending ──► written ──► .snapshot, .txnindex
-              what batches are         what is in the files;
-              checked against          readers see it
+              batches are              the states of the
+              checked against it       files; readers see it
 
-A batch is checked under the gate of the batch builder, in the same step that gives it its offsets, and its update waits
-in ``pending`` until the batch is in the file.  So a snapshot never has what the log lacks, and what is still waiting in
-memory is known as a duplicate all the same.
+A batch is checked under the append lock of the batch builder, in the step that gives it its offsets.  Its update waits in ``pending``
+until the batch is in the file.  So a snapshot never has a batch that the log lacks, and a batch that still waits in memory is
+recognized as a duplicate.
 
-Threading: ``Admission`` runs under the builder's gate, ``advance`` under its write lock; ``lock`` holds off whoever
-takes a copy while ``advance`` works, and is never held over I/O.
+Threading: ``Admission`` runs under the builder's append lock, ``advance`` under its write lock.  ``lock`` keeps threads from copying
+the states while ``advance`` works; it is never held over I/O.
 """
 
 import threading
@@ -28,16 +28,16 @@ _EXPIRY_INTERVAL_MS = 60_000
 
 
 class Duplicate(Exception):
-    """All batches of the call are in the log, or accepted for it, already."""
+    """All batches of the call are already in the log, or accepted for it."""
 
     def __init__(self, offsets: range) -> None:
         self.offsets = offsets
 
 
 class Begun(Exception):
-    """The first batches of the call are in the log, or accepted for it, and the others are not: a crash came between them.
+    """A crash interrupted the first try of this call: its first batches are in the log, or accepted for it, the others are not.
 
-    ``refusal``: what to raise where the others cannot follow on them any more.
+    ``refusal``: the error to raise if the others can no longer follow the first.
     """
 
     def __init__(self, offsets: range, batch_count: int, refusal: OutOfOrderSequence) -> None:
@@ -45,16 +45,16 @@ class Begun(Exception):
 
 
 class Superseded(Exception):
-    """The log was cut off while the call waited: what is known of its producers is another ``Transactions``."""
+    """The log was truncated while the call waited: it has another ``Transactions`` now."""
 
 
 class Transactions:
-    """What a log that is written to knows of its producers.
+    """The producers of a log that this process writes.
 
-    ``written_offset``: ``written`` has no batches from there on.  ``snapshot_offset``: of the newest snapshot that is on
-    the disk.  ``snapshots``: the offsets of all that are, rising.  ``stale``: the newest one does not vouch for the indexes of
-    aborted transactions as they are by now, since one was made anew.  ``superseded``: the log was cut off and has another one;
-    set under the builder's gate.
+    ``written_offset``: ``written`` includes the batches below it.  ``snapshot_offset``: of the newest snapshot on the disk.
+    ``snapshots``: the offsets of all on the disk, increasing.  ``stale``: the newest snapshot has not the checksums of the current
+    indexes of aborted transactions, because one was rebuilt.  ``superseded``: the log was truncated and has another
+    ``Transactions``; set under the builder's append lock.
     """
 
     def __init__(self, where: TopicPartition, states: ProducerStates, snapshots: Sequence[int], snapshot_offset: int) -> None:
@@ -66,36 +66,36 @@ class Transactions:
         self.snapshots, self.snapshot_offset, self.stale = list(snapshots), snapshot_offset, False
         self.superseded = False
 
-    # ------------------------------------------------------------ what is written
+    # ------------------------------------------------------------ written batches
 
     def advance(self, end_offset: int, index: TransactionIndex) -> None:
-        """The log was written up to ``end_offset``, the last of it into the segment of ``index``; with ``lock`` held."""
+        """The log was written up to ``end_offset``, at last into the segment of ``index``; with ``lock`` held."""
         while self.pending and (update := self.pending[0]).last_offset < end_offset:
             self.written_offset = update.last_offset + 1
             if update.aborted is not None:
-                index.add(update.aborted)  # first: once the transaction is not open any more, readers look there
+                index.add(update.aborted)  # first: once the transaction is closed, readers look there
             self.written.put(update.producer)
-            self.pending.popleft()  # last: an exception from outside (Ctrl-C) only makes it done again
+            self.pending.popleft()  # last: after an exception from outside (Ctrl-C) the update is applied again
 
     def saved(self, offset: int) -> None:
-        """There is a snapshot of what the producers were at ``offset``."""
+        """A snapshot of the producers at ``offset`` was saved."""
         self.snapshot_offset, self.stale = offset, False
         self.snapshots = [*(known for known in self.snapshots if known < offset), offset]
 
     def discard(self) -> None:
-        """What was accepted and not written is dropped."""
+        """Drop updates that were accepted and not written."""
         with self.lock:
             self.pending.clear()
             self.accepted = self.written.copy()
 
-    # ------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------ incoming batches
 
     def offsets_of(self, produced: Sequence[Produced], batch_count: int) -> range | None:
-        """The offsets of batches that are all known; None if none of them is.
+        """The offsets of batches that are all duplicates; None if all are new.
 
         Raises:
-            Begun: The first of them are.
-            OutOfOrderSequence: Others are.
+            Begun: Only the first of them are duplicates.
+            OutOfOrderSequence: Others are duplicates.
         """
         heads = [batch.header for batch in produced]
         batches = repeated(self.accepted.producers, heads)
@@ -112,7 +112,7 @@ class Transactions:
         raise refusal
 
     def _expire(self, now_ms: int) -> None:
-        """Forget now and then who sent nothing for long; under the gate, as all that changes ``accepted``."""
+        """Forget expired producers now and then; under the append lock, as all changes of ``accepted``."""
         if now_ms - self._expired_ms >= _EXPIRY_INTERVAL_MS:
             self._expired_ms = now_ms
             self.accepted.expire(now_ms)
@@ -121,7 +121,7 @@ class Transactions:
         return self.accepted.producers.get(producer_id) or Producer(producer_id)
 
     def batches(self, produced: Sequence[Produced], batch_count: int, now_ms: int, *, sequenced: bool) -> "Admission":
-        """What checks and takes in batches once their offsets are known; raises Duplicate if they are known already."""
+        """The admission of batches, which runs once their offsets are known; raises Duplicate."""
 
         def updates(first_offset: int) -> list[Update]:
             self._expire(now_ms)
@@ -139,7 +139,7 @@ class Transactions:
         return Admission(self, updates)
 
     def followed(self, produced: Sequence[tuple[Header, bytes]], now_ms: int) -> "Admission":
-        """What takes in batches of a leader's log, which checked them: what they change is what a replay of them changes."""
+        """The admission of a leader's batches, which the leader has checked: their effect is that of a replay."""
 
         def updates(_first_offset: int) -> Iterator[Update]:
             self._expire(now_ms)
@@ -150,7 +150,7 @@ class Transactions:
         return Admission(self, updates)
 
     def marker(self, kind: ControlType, producer: ProducerIdAndEpoch, coordinator_epoch: int, now_ms: int) -> "tuple[bytes, Admission]":
-        """The batch of a marker, and what checks and takes it in."""
+        """The batch of a marker, and its admission."""
         producer_id, epoch = producer
 
         def updates(first_offset: int) -> list[Update]:
@@ -164,7 +164,7 @@ class Transactions:
 
 
 class Admission:
-    """One call's way in: called with the first offset just before its batches are accepted; raises ``Superseded``."""
+    """Admits the batches of one call: called with the first offset just before they are accepted; raises ``Superseded``."""
 
     def __init__(self, transactions: Transactions, updates: Callable[[int], Iterable[Update]]) -> None:
         self._transactions, self._updates = transactions, updates
@@ -176,11 +176,11 @@ class Admission:
         accepted, pending = self._transactions.accepted, self._transactions.pending
         taken: list[Update] = []
         try:
-            for update in updates:  # one that is made when it is asked for sees those before it
+            for update in updates:  # lazily: an update sees those before it
                 taken.append(update)
                 accepted.put(update.producer)
             pending.extend(taken)
-        except BaseException:  # from outside (Ctrl-C); once this has returned, nothing comes between it and the appending
+        except BaseException:  # from outside (Ctrl-C); between the return and the append no exception can come
             for update in reversed(taken):
                 if update in pending:
                     pending.remove(update)

@@ -1,7 +1,6 @@
-"""The end of a log, cut off: the segment that the new end lies in, written anew up to there, and the producers there.
+"""Prepares a truncation: a copy of the segment that has the new end, up to that end, and the producers there.
 
-Knows batches, segments and snapshots of producers; changes nothing that the log has.  Does not know the catalogue:
-``store.truncation`` puts what is made here into place.  docs/durability.md, "Leaders and followers", tells the steps.
+The log stays as it is; ``store.truncation`` puts the copy in place.  docs/durability.md, "Leaders and followers", has the steps.
 """
 
 import contextlib
@@ -21,14 +20,14 @@ from logdb.segment.segment import CLEANED, Segment
 if TYPE_CHECKING:
     from logdb.log.log import Log
 
-_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that none of them keeps the disk for long
+_SYNC_SIZE_BYTES = 16 << 20  # written between two syncs of a copy, so that no sync keeps the disk busy for long
 
 
 class Cut(NamedTuple):
-    """How a log is to end.
+    """The new end of a log.
 
     ``old``: the segment that ``offset``, the new end, lies in.  ``new``: the synced segment, under names that end in
-    ``.cleaned``, that is to take its place and be the active one.  ``producers``: at the new end; None: there never were any.
+    ``.cleaned``, that will take its place as the active one.  ``producers``: at the new end; None: the log never had any.
     """
 
     offset: int
@@ -37,15 +36,15 @@ class Cut(NamedTuple):
     producers: ProducerStates | None
 
     def discard(self) -> None:
-        """Remove the copy; what cannot be removed, the next try or opening does."""
+        """Remove the copy; the next try or opening removes it if that fails now."""
         with contextlib.suppress(LogdbError):
             self.new.remove()
 
 
 def end_for(log: "Log", offset: int) -> int:
-    """Where a log ends that is cut off at ``offset``, in [start offset, written end): the begin of the batch that holds it.
+    """The end of a log that is truncated at ``offset``, in [start offset, written end): the base offset of the batch that holds it.
 
-    The log start offset, where that batch begins at it or before: nothing is left then that can be read.
+    If that batch begins at the log start offset or before it: the log start offset; the log is then empty.
 
     Raises:
         CorruptionError: The batch is damaged or missing; FileMissing: its segment was removed or replaced meanwhile.
@@ -80,8 +79,8 @@ def cut(log: "Log", end_offset: int, *, io: IO, now_ms: int) -> Cut:
 
 
 def _copy(old: Segment, new: Segment, end_offset: int, epochs: Sequence[tuple[int, int]] | None) -> None:
-    """Write the batches of ``old`` below ``end_offset``, if there are any, to ``new``, and sync them."""
-    new.remove()  # what an earlier try left
+    """Copy the batches of ``old`` below ``end_offset`` to ``new``, and sync them."""
+    new.remove()  # of an earlier try
     try:
         new.create(old.append_ms)
         new.created_ms = old.created_ms or old.append_ms
@@ -91,7 +90,7 @@ def _copy(old: Segment, new: Segment, end_offset: int, epochs: Sequence[tuple[in
                 new.append(chunk, reader.next_offset)
                 if new.size_bytes // _SYNC_SIZE_BYTES != (new.size_bytes - len(chunk)) // _SYNC_SIZE_BYTES:
                     new.sync()
-                del chunk  # its buffer may be taken again
+                del chunk  # its buffer may be reused
             aborted = [entry for entry in old.transactions.entries() if entry.last_offset < end_offset]
             new.transactions.rebuilt(aborted)
             new.transactions.unsaved = bool(aborted)
@@ -106,7 +105,7 @@ def _copy(old: Segment, new: Segment, end_offset: int, epochs: Sequence[tuple[in
 def _producers_at(
     log: "Log", io: IO, segments: Sequence[Segment], end_offset: int, epochs: Sequence[tuple[int, int]] | None, now_ms: int
 ) -> ProducerStates:
-    """What is known of the producers at an offset: the newest snapshot below it that is good, and the batches behind that."""
+    """The producers at an offset: from the newest good snapshot below it, and the batches behind that."""
     states, known_to = ProducerStates(), segments[0].base_offset
     for offset in reversed(producer_snapshot.offsets(names_in(io, log.directory))):
         if known_to <= offset <= end_offset:

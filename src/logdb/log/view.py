@@ -9,32 +9,33 @@ over a view and a limit (``log.reading``).
           └ read_committed ─────┘                 │              │              │ open batch, │
           └ read_uncommitted ─────────────────────┘              │ page cache   │ queue (C)   │
 
-Two of these ends may lie in any order: the flushed end moves with each sync, the high watermark with what other brokers have.
+Two of these ends may lie in any order: the flushed end moves with each sync, the high watermark with the followers.
 
 | variable             | who changes it                             | under which lock           | when it may be trusted            |
 |----------------------|--------------------------------------------|----------------------------|-----------------------------------|
 | log end (C:          | appends, in the builder                    | the GIL, the builder's own | at once; its records are in no    |
 | ``_next_offset``)    |                                            |                            | file below ``written_offset``     |
 | ``Log.view``         | all below, by one assignment               | ``_segments_lock``, and    | without a lock: it is one value   |
-| ``.segments``        | a roll; a log start that moves; a swap;    |                            | a file of it may be gone: who     |
-|                      | a truncation, ``.start_offset``, too       |                            | misses one asks for a later view  |
+| ``.segments``        | a roll; a new log start; a replacement;    |                            | a file of it may be removed: its  |
+|                      | a truncation, ``.start_offset``, too       |                            | reader then takes a later view    |
 | ``.start_offset``    | retention, ``delete_records``              |                            | before the segments below it go   |
 | ``.written_offset``, | a write of a buffer, once it is whole;     | the builder's write lock;  | below it bytes, indexes and       |
-| ``_position``        | a truncation                               | the gate, ``_sync_lock``   | producers stay until a truncation |
+| ``_position``        | a truncation                               | append and ``_sync_lock``  | producers stay until a truncation |
 | ``.flushed``         | a sync, once fdatasync has returned;       | ``_sync_lock``             | below it a power cut takes        |
 |                      | a truncation                               |                            | nothing; never ahead of the disk  |
-| ``.high_watermark``  | what replicates the log; a truncation      |                            | monotone within a leader epoch    |
-|                      | below it                                   |                            | but for a truncation;             |
+| ``.high_watermark``  | replication; a truncation below it         |                            | monotone within a leader epoch,   |
+|                      |                                            |                            | except for a truncation;          |
 |                      |                                            |                            | ``OFFSET_MAX``: a log of its own  |
 | ``.unstable_offset`` | a write that has batches of a producer;    | that of the producers;     | with ``written_offset``           |
-|                      | a truncation                               | the gate, ``_sync_lock``   |                                   |
+|                      | a truncation                               | append and ``_sync_lock``  |                                   |
 | ``.epochs``          | a new leader epoch; a truncation           |                            | the file on the disk may be older |
 |                      |                                            |                            | until the next sync               |
 
-A truncation holds the gate of the builder throughout, so that no record is accepted, and has all of the log written and synced first.
+A truncation holds the append lock of the builder throughout, so that no record is accepted; it has all of the log written and synced
+first.
 
-Locks are taken in this order: the builder's gate, ``_sync_lock``, ``_replacing``, the builder's write lock, ``_segments_lock``, that of the
-producers.
+Locks are taken in this order: the builder's append lock, ``_sync_lock``, ``_replacing``, the builder's write lock, ``_segments_lock``,
+that of the producers.
 Beside a writer (``log.tail``) all of it changes under the tail's one lock.
 """
 
@@ -47,10 +48,10 @@ from logdb.segment.segment import Segment
 
 
 class LogView(NamedTuple):
-    """One log as of one moment; the module says who changes what of it, and when it may be trusted.
+    """One log at one moment; the module's table says who changes it, and when it may be trusted.
 
-    ``segments``: oldest first; the last one is active.  ``written_offset``: where what lies in the files ends, at
-    ``written_position`` of the active segment.  ``flushed``: where what is durable ends, the recovery point.
+    ``segments``: oldest first; the last one is active.  ``written_offset``: the end of the records in the files, at
+    ``written_position`` of the active segment.  ``flushed``: the end of the durable records, the recovery point.
     ``unstable_offset``: the first offset of the oldest open transaction; OFFSET_MAX without one.
     """
 
@@ -70,11 +71,11 @@ class LogView(NamedTuple):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where what is written, replicated and decided ends."""
+        """The end of the records that are written, replicated and decided."""
         return max(min(self.written_offset, self.high_watermark, self.unstable_offset), self.start_offset)
 
     def limit(self, committed: bool) -> int:
-        """Where reading ends: at the last stable offset, or else at the high watermark."""
+        """Where reading ends: the last stable offset, or else the high watermark."""
         if committed:
             return self.last_stable_offset
         end, high_watermark = self.written_offset, self.high_watermark

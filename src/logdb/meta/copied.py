@@ -10,7 +10,7 @@ It reads a copy:
 
 Transaction N + 1 writes only to pages that N does not use, and writes its number last.  So the copy has all of N.
 
-Threading: the caller's gate.
+Threading: under the environment's map lock.
 """
 
 import os

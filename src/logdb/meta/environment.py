@@ -1,8 +1,8 @@
 """The LMDB environment of a catalogue: opened once per process, resized when needed; its errors become errors of ``logdb.errors``.
 
     handles (Catalogue)  ──►  Environment, one per data file and process  ──►  lmdb.Environment
-                                 gate:   transactions share it, a new map has it alone
-                                 writer: one write transaction at a time
+                                 _map_lock: shared by transactions, exclusive while a map is opened or closed
+                                 _writer:   one write transaction at a time
 
 Access has three levels, and only rises while handles share the environment: ``NO_LOCK`` (a snapshot: no process writes to it),
 ``READ`` (beside a writer in any process) and ``WRITE``.
@@ -69,7 +69,7 @@ class Environment:
         self._io = io
         self.handle_count = 0
         self.pid = os.getpid()
-        self._gate = ReaderWriterLock()
+        self._map_lock = ReaderWriterLock()
         self._writer = threading.RLock()
         self._failure: SyncFailed | None = None
         self._opening, self._closed = threading.Lock(), False
@@ -83,7 +83,7 @@ class Environment:
         while True:
             try:
                 self._refresh_copy()
-                with self._gate.shared(), self._present().begin() as txn:
+                with self._map_lock.shared(), self._present().begin() as txn:
                     return function(txn)
             except lmdb.MapResizedError:
                 self._set_map(adopt=True)
@@ -108,7 +108,7 @@ class Environment:
                     raise SyncFailed(self._failure.path, self._failure.reason)
                 number = -1
                 try:
-                    with self._gate.shared(), self._own().begin(write=True) as txn:
+                    with self._map_lock.shared(), self._own().begin(write=True) as txn:
                         number = txn.id()
                         return function(txn)
                 except lmdb.MapFullError:
@@ -137,7 +137,7 @@ class Environment:
             SyncFailed: The transaction may have happened.
         """
         try:
-            with self._gate.shared(), self._own().begin(write=True) as txn:
+            with self._map_lock.shared(), self._own().begin(write=True) as txn:
                 txn.abort()
                 return
         except lmdb.PanicError:
@@ -145,7 +145,7 @@ class Environment:
         except lmdb.Error:
             return  # the file still has the previous one
         try:
-            with self._gate.shared():
+            with self._map_lock.shared():
                 self._own().sync(True)
                 found = self._own().info()["last_txnid"]
         except lmdb.Error as error:
@@ -156,7 +156,7 @@ class Environment:
     def number(self) -> int:
         """The number of the last committed transaction, of any process."""
         self._refuse_child()
-        with self._gate.shared():
+        with self._map_lock.shared():
             return int(self._present().info()["last_txnid"])
 
     def _present(self) -> lmdb.Environment | CopiedEnvironment:
@@ -185,7 +185,7 @@ class Environment:
 
         If that page is a used one, touching it is a SIGBUS; a free one may never have been written.
         """
-        with self._gate.shared():
+        with self._map_lock.shared():
             environment = self._present()
             size_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
             with looking(self.path):
@@ -195,7 +195,7 @@ class Environment:
 
     def _set_map(self, *, adopt: bool) -> None:
         """Double the map, or take the size that another process gave it."""
-        with self._gate.alone():
+        with self._map_lock.alone():
             size_bytes = 0 if adopt else 2 * self._own().info()["map_size"]
             try:
                 self._own().set_mapsize(size_bytes)
@@ -207,7 +207,7 @@ class Environment:
     def _refresh_copy(self) -> None:
         copied = self._lmdb
         if isinstance(copied, CopiedEnvironment):
-            with self._gate.alone():
+            with self._map_lock.alone():
                 if copied is self._lmdb and copied.is_stale():
                     copied.refresh()
 
@@ -225,7 +225,7 @@ class Environment:
             self._reopen(Access.READ, MAP_SIZE_BYTES)
 
     def _reopen(self, access: Access, map_size_bytes: int) -> None:
-        with self._gate.alone():
+        with self._map_lock.alone():
             found, self._lmdb = self._present(), None
             found.close()
             try:
@@ -236,7 +236,7 @@ class Environment:
                 raise
 
     def close(self) -> None:
-        with self._writer, self._gate.alone():
+        with self._writer, self._map_lock.alone():
             self._closed = True
             self.drop_in_child()
 
@@ -245,7 +245,7 @@ class Environment:
     @contextlib.contextmanager
     def fork_pause(self) -> Iterator[None]:
         """Wait until no transaction is open, and admit none."""
-        with self._writer, self._gate.alone():
+        with self._writer, self._map_lock.alone():
             yield
 
     def drop_in_child(self) -> None:

@@ -26,6 +26,7 @@ class JoinGroup(Request[Future[JoinResult]], frozen=True, kw_only=True):
     protocol_type: str = "consumer"
     client_id: str = ""
     client_host: str = ""
+    require_member_id: bool = False
 
 
 class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class SyncGroup(Request[Future[SyncResult]], frozen=True, kw_only=True):
     member_id: str
     group_instance_id: str | None = None
     assignments: Mapping[str, bytes]
+    protocol_type: str | None = None
+    protocol: str | None = None
 
 
 class Heartbeat(Request[None], frozen=True, kw_only=True):

@@ -253,16 +253,23 @@ class Session(Protocol):
             )
         )
 
-    def end_transaction(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> ProducerIdAndEpoch:
+    def end_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump_epoch: bool = True
+    ) -> ProducerIdAndEpoch:
         """Commit or abort; when this returns, readers of committed records see all of it, or none.
 
+        Args:
+            bump_epoch: False for a producer that does not look at the epoch that it is given.
+
         Returns:
-            The producer to go on with: its epoch is another one (KIP-890).
+            The producer to go on with: its epoch is another one (KIP-890), unless ``bump_epoch`` is False.
 
         Raises:
             ProducerFenced, InvalidProducer, InvalidTransactionState: Nothing was changed.
         """
-        return self.submit(requests.transactions.EndTransaction(transactional_id=transactional_id, producer=producer, commit=commit))
+        return self.submit(
+            requests.transactions.EndTransaction(transactional_id=transactional_id, producer=producer, commit=commit, bump_epoch=bump_epoch)
+        )
 
     # ------------------------------------------------------------ groups
 
@@ -278,6 +285,7 @@ class Session(Protocol):
         protocols: Sequence[tuple[str, bytes]],
         client_id: str = "",
         client_host: str = "",
+        require_member_id: bool = False,
     ) -> "Future[JoinResult]":
         """Join a group, or join it again; done when all members have, or were given up on.
 
@@ -286,9 +294,11 @@ class Session(Protocol):
             session_timeout_ms: How long it may stay silent.
             rebalance_timeout_ms: How long it may take to join again once the group is rebalanced.
             protocols: Assignors and the member's metadata for each, the preferred one first.
+            require_member_id: A new member is only told its id, and joins again with it (KIP-394).
 
         Raises:
             InvalidGroup, UnknownMember, FencedInstance, InconsistentProtocol: here or by the future.
+            MemberIdRequired: The id of a new member; here or by the future.
         """
         return self.submit(
             requests.groups.JoinGroup(
@@ -301,6 +311,7 @@ class Session(Protocol):
                 protocols=protocols,
                 client_id=client_id,
                 client_host=client_host,
+                require_member_id=require_member_id,
             )
         )
 
@@ -312,15 +323,26 @@ class Session(Protocol):
         member_id: str,
         group_instance_id: str | None = None,
         assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> "Future[SyncResult]":
         """Fetch this member's assignment; done when the leader has given ``assignments`` (empty from all others).
 
+        Args:
+            protocol_type, protocol: What the member takes for those of the group (KIP-559); None: they are not compared.
+
         Raises:
-            UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance: here or by the future.
+            UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance, InconsistentProtocol: here or by the future.
         """
         return self.submit(
             requests.groups.SyncGroup(
-                group_id=group_id, generation=generation, member_id=member_id, group_instance_id=group_instance_id, assignments=assignments
+                group_id=group_id,
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                assignments=assignments,
+                protocol_type=protocol_type,
+                protocol=protocol,
             )
         )
 

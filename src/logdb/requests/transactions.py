@@ -50,6 +50,7 @@ class EndTransaction(Request[ProducerIdAndEpoch], frozen=True):
     transactional_id: str
     producer: ProducerIdAndEpoch
     commit: bool
+    bump_epoch: bool = True
 
 
 # ---------------------------------------------------------------- administration

@@ -1,6 +1,5 @@
 """One segment: a file of record batches plus two sparse indexes.
 
-Knows files, positions and offsets.  Does not know topics, levels or retention.
 Threading: one writer at a time (the caller's lock); any number of readers, which
 see the batches below ``size_bytes``.
 

@@ -3,6 +3,7 @@
 One client cannot take the slots of all others.  An address is an IPv4 address, or the /64 of an IPv6 one.  Used on one event loop.
 """
 
+import asyncio
 import resource
 import sys
 from collections import Counter
@@ -25,6 +26,12 @@ def descriptors(most: int) -> int:
     """``most``, or an eighth of the descriptors that the process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 8))
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The client's address; empty: it has none."""
+    name = transport.get_extra_info("peername")
+    return name[0] if isinstance(name, tuple) else ""
 
 
 class ConnectionSlot:

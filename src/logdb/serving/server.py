@@ -9,17 +9,19 @@ import ipaddress
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from logdb.access.access_control import AccessControl
 from logdb.errors import InsecureAddress, InvalidCertificate, missing_package
+from logdb.serving.limits import Limits
+from logdb.serving.tls import TLS_OPTIONS
 from logdb.threads import started
 
 DOORS = "logdb.doors"
-"""Entry points of doors: name = module:function(access, address, **options) -> Door."""
+"""Entry points of doors, each names a ``DoorType``."""
 DRAIN_MS = 10_000
 _TLS = "TLS (--tls-cert)"
 _AUTHENTICATION = "authentication (on once there is a user: logdb users add NAME --super-user)"
@@ -38,6 +40,21 @@ class Door(Protocol):
         """Take no new work, answer what waits, and close; what is not done after ``timeout_ms``, or when this is cancelled, is cut off."""
 
 
+class DoorType(Protocol):
+    """Makes doors of one protocol, and says which options it takes beside those of TLS.
+
+    Attributes:
+        LIMITS: Each of its fields is an option.
+        OPTIONS: Others.
+    """
+
+    LIMITS: type[Limits]
+    OPTIONS: frozenset[str]
+
+    def __call__(self, access: AccessControl, address: str, **options: Any) -> Door:
+        """A door that is not open yet."""
+
+
 class Server:
     """Doors of one database."""
 
@@ -50,20 +67,23 @@ class Server:
             doors: Address (``host:port``) by name of the door.
             insecure: Serve other addresses than loopback without TLS and authentication, too.
             drain_ms: How long closing waits for what is under way.
-            options: What the doors are given.
+            options: Each is given to the doors that take it.
 
         Raises:
             InsecureAddress: Others could reach one of the addresses.
-            ValueError, TypeError: A door, an address or an option that there is not.
+            ValueError: There is no such door, or an address or an option is invalid.
+            TypeError: No door takes one of the options.
             ModuleNotFoundError: A door needs a package that is not installed; it names it.
         """
-        known = {point.name: point for point in entry_points(group=DOORS)}
-        for name, address in doors.items():
-            if name not in known:
-                raise ValueError(f"no door {name!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+        for address in doors.values():
             check_address(address, tls=options.get("tls_cert") is not None, authentication=access.authentication, insecure=insecure)
-        self._opening = {address: _door(known[name])(access, address, **options) for name, address in doors.items()}
-        self._doors: tuple[Door, ...] = tuple(self._opening.values())
+        made = _door_types(doors)
+        _check_options(options.keys(), made.values())
+        self._addresses = tuple(doors.values())
+        self._doors = tuple(
+            made[name](access, address, **{option: value for option, value in options.items() if option in _options(made[name])})
+            for name, address in doors.items()
+        )
         self._drain_ms = drain_ms
         self._access = access
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +102,7 @@ class Server:
         opened: list[Door] = []
         addresses: list[str] = []
         try:
-            for address, door in self._opening.items():
+            for address, door in zip(self._addresses, self._doors, strict=True):
                 try:
                     addresses += await door.open()
                 except OSError as error:
@@ -158,9 +178,32 @@ class Server:
         self.close()
 
 
-def _door(point: EntryPoint) -> Callable[..., Door]:
+def options_of(doors: Iterable[str]) -> frozenset[str]:
+    """The options that doors take, by their names; raises as ``Server``."""
+    return frozenset().union(*map(_options, _door_types(doors).values()))
+
+
+def _door_types(doors: Iterable[str]) -> dict[str, DoorType]:
+    known = {point.name: point for point in entry_points(group=DOORS)}
+    if unknown := set(doors) - known.keys():
+        raise ValueError(f"no door {min(unknown)!r} is installed; there are: {', '.join(sorted(known)) or 'none'}")
+    return {name: _door_type(known[name]) for name in doors}
+
+
+def _options(door: DoorType) -> frozenset[str]:
+    return TLS_OPTIONS | door.OPTIONS | door.LIMITS.names()
+
+
+def _check_options(given: Iterable[str], doors: Collection[DoorType]) -> None:
+    unknown = set(given).difference(*map(_options, doors))
+    if unknown:
+        limits = sorted(set().union(*(door.LIMITS.names() for door in doors)))
+        raise TypeError(f"a server has no option {', '.join(sorted(unknown))}; its limits are {', '.join(limits)}")
+
+
+def _door_type(point: EntryPoint) -> DoorType:
     try:
-        made: Callable[..., Door] = point.load()
+        made: DoorType = point.load()
     except ModuleNotFoundError as error:
         raise missing_package(f"the door {point.name!r}", error.name or "") from error
     return made

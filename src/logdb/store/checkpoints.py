@@ -1,7 +1,6 @@
-"""Checkpoints: what logs have sealed and synced becomes what the catalogue says of them.
+"""Checkpoints: the catalogue takes over the sealed segments and recovery points of logs.
 
-Knows the order: a segment is final and synced, with its directory entry, before the catalogue names it; the recovery
-point follows.  Does not know when a checkpoint is due.
+A segment is final and synced, with its directory entry, before the catalogue names it; the recovery point follows.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,26 +21,26 @@ class Checkpoints:
     """The checkpoints of one store."""
 
     def __init__(self, state: StoreState, entries: Entries, sealed: Callable[[Log], None]) -> None:
-        """``sealed``: told each log of which the catalogue names more segments."""
+        """``sealed``: called with each log of which the catalogue names more segments."""
         self._state, self._entries, self._sealed = state, entries, sealed
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
-        """Seal what was rolled over, and let the catalogue know it and the recovery points; one transaction for all logs.
+        """Seal rolled segments, and commit them and the recovery points to the catalogue, in one transaction for all logs.
 
-        Raises what the first log failed with, after the others were seen to.
+        Raises the error of the first log that failed, after the others were checkpointed.
         """
         with self._state.checkpoint_lock:
             self.checkpoint_locked(logs)
 
     def checkpoint_locked(self, logs: Sequence[Log]) -> None:
-        """The same, for who holds the lock of checkpoints."""
+        """As ``checkpoint``; under the lock of checkpoints."""
         failure: LogdbError | None = None
         sealed: dict[Log, list[Segment]] = {}
         points: dict[Log, Point] = {}
         segments: list[SegmentEntry] = []
         for log in logs:
             if TopicPartition(log.topic, log.partition) not in self._entries or log.interrupted:
-                continue  # deleted meanwhile, or cut off
+                continue  # deleted meanwhile, or truncated
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
@@ -69,13 +68,13 @@ class Checkpoints:
         return segment_entry(log.topic, log.partition, segment, crc)
 
     def is_behind(self, log: Log) -> bool:
-        """Whether the catalogue does not say all that is to be said of ``log``."""
+        """Whether the catalogue lacks sealed segments or a later recovery point of ``log``."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         unsaid = log.epochs.latest != entry.leader_epoch or log.producers_unsaved
         return log.view.flushed != log.checkpointed or unsaid or bool(log.take_sealing())
 
     def entry_at(self, log: Log, point: Point, *, grown: bool) -> LogEntry:
-        """The entry of ``log`` once ``point`` is its recovery point; ``grown``: its sealed segments are others than before."""
+        """The entry of ``log`` once ``point`` is its recovery point; ``grown``: its sealed segments have changed."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         return entry._replace(
             generation=entry.generation + grown,

@@ -304,7 +304,7 @@ class LockFile:
                 _mark(fd, fcntl.F_UNLCK)
                 try:
                     self._io.unlock(fd)
-                except OSError as error:  # everything is written and synced by now, and closing unlocks it, too
+                except OSError as error:  # everything is written and synced, and closing unlocks it, too
                     _log.warning("releasing %s: %s", self.path, error)
                 close(self._io, self.path, fd)
 

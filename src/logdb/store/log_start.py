@@ -1,7 +1,7 @@
 """Moving a log's start offset.
 
     topic.json has the new start, synced -> the catalogue has it, and no segment below it (the commit point)
-    -> their files are removed, and those of their sidecars; the next opening removes leftovers
+    -> their files are removed, and those of their sidecars; the next opening removes what remains
 
 Retention and ``delete_records`` choose the offset.
 """
@@ -48,7 +48,7 @@ class LogStarts:
             if config is not None and state.topic(log.topic).config != config:
                 return False
             if start_offset > log.view.written_offset:
-                return False  # it was cut off meanwhile
+                return False  # truncated meanwhile
             below = [named for named in state.catalogue.segments(*name) if named.next_offset <= start_offset]
             if start_offset > log.start_offset:
                 self._commit(name, log, start_offset)
@@ -56,7 +56,7 @@ class LogStarts:
         for segment in gone:
             with state.checkpoint_lock:
                 if state.closed or state.logs.get(name) is not log or log.start_offset < start_offset:
-                    return True  # the file may belong to another topic by now, or to a log that was emptied
+                    return True  # the file may now belong to another topic, or to an emptied log
                 _remove(segment, start_offset)
         with state.checkpoint_lock:
             if not state.closed and state.logs.get(name) is log:

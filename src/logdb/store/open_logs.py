@@ -1,8 +1,4 @@
-"""The logs of one directory that are open: each is opened, and recovered, when it is first asked for.
-
-Knows what the catalogue and the partition's directory say of a log, and which object stands for it.  Does not know
-what is done with it.
-"""
+"""The open logs of one directory: each is opened, and recovered, at its first use, and has one object."""
 
 import logging
 import os
@@ -31,7 +27,7 @@ class OpenLogs:
     """The logs of a store that writes."""
 
     def __init__(self, state: StoreState, host: Host, entries: Entries, *, distrust_cache: bool, replicated: bool) -> None:
-        """``distrust_cache``: what is read of a file may not be on the disk.  ``replicated``: a controller gives the leader epochs."""
+        """``distrust_cache``: the page cache may show bytes that the disk lacks.  ``replicated``: a controller gives the leader epochs."""
         self._state, self._host, self._entries = state, host, entries
         self._distrust_cache, self._replicated = distrust_cache, replicated
 
@@ -86,7 +82,7 @@ class OpenLogs:
         return None
 
     def recovered(self, log: Log) -> Recovered:
-        """What there is of an open log, by the catalogue, as after a clean close."""
+        """Recover an open log from its files and the catalogue, as after a clean close."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
         found = self._recover(log.directory, entry, log.config, clean=True, restarted=True)
         self._state.reports += found.reports
@@ -117,7 +113,7 @@ class OpenLogs:
         )
 
     def _begin(self, log: Log) -> None:
-        """Let a log that was recovered take records, if it may."""
+        """Let a recovered log accept records, unless it is read-only."""
         if log.read_only_reason is not None:
             self._entries.note(log, read_only_reason=log.read_only_reason)
         elif self._state.sync_failed is not None:
@@ -129,13 +125,13 @@ class OpenLogs:
 
 
 class TailLogs:
-    """The logs of a store that reads, perhaps beside one that writes."""
+    """The logs of a store that reads, perhaps beside a writer."""
 
     def __init__(self, state: StoreState, host: Host, *, frozen: bool) -> None:
-        """``frozen``: nobody writes, what is undecided stays so."""
+        """``frozen``: the directory is a snapshot: open transactions are never decided."""
         self._state, self._host, self._frozen = state, host, frozen
         self._topic_ids: dict[str, str] = {}  # of the topics whose logs are open
-        self._viewed: weakref.WeakKeyDictionary[TailLog, int] = weakref.WeakKeyDictionary()  # and the catalogue that they are of
+        self._viewed: weakref.WeakKeyDictionary[TailLog, int] = weakref.WeakKeyDictionary()  # and their catalogue
 
     def log(self, topic: str, partition: int) -> Log:
         with self._state.topics_lock:
@@ -148,7 +144,7 @@ class TailLogs:
             return self._state.logs[name]
 
     def _forget(self, topic: TopicEntry) -> None:
-        """The writer deleted the topic and made another of that name."""
+        """The writer deleted the topic and created another of that name."""
         logs = self._state.logs
         for name in [name for name in logs if name.topic == topic.name]:
             logs.pop(name).abandon()
@@ -169,10 +165,10 @@ class TailLogs:
             partition=partition,
             frozen=self._frozen,
         )
-        return cast("Log", log)  # it has what readers call, and refuses the rest
+        return cast("Log", log)  # it has the methods of readers, and refuses the others
 
     def _lookup(self, log: TailLog, generation: int) -> CataloguedLog | None:
-        """What the catalogue says of a log and its sealed segments by now; None while that is the ``generation``.
+        """The catalogue's present entries of a log and its sealed segments; None while its generation is ``generation``.
 
         Raises:
             UnknownTopic: Its topic was deleted.
@@ -181,13 +177,13 @@ class TailLogs:
         def read(txn: ReadTransaction) -> tuple[int, CataloguedLog | None]:
             topic, entry = txn.topic(log.topic), txn.log(log.topic, log.partition)
             if topic is None or entry is None or topic.topic_id != self._topic_ids.get(log.topic, topic.topic_id):
-                raise UnknownTopic(log.topic)  # deleted, or made anew
+                raise UnknownTopic(log.topic)  # deleted, or created again
             return txn.number, None if entry.generation == generation else _catalogued(txn, entry)
 
         if self._viewed.get(log) == self._state.catalogue.number():
             return None
         number, found = self._state.catalogue.read(read)
-        if found is None or found.pending is None:  # while a swap is pending, files change without the catalogue
+        if found is None or found.pending is None:  # while a replacement is pending, files change without the catalogue
             self._viewed[log] = number
         return found
 
@@ -200,7 +196,7 @@ def _catalogued(txn: ReadTransaction, entry: LogEntry) -> CataloguedLog:
 
 
 def _checked(state: StoreState, topic: str, partition: int) -> TopicEntry:
-    """The topic, of which there is such a partition."""
+    """The topic; raises unless it has the partition."""
     entry = state.topic(topic)
     if not 0 <= partition < entry.partition_count:
         raise UnknownPartition(topic, partition, entry.partition_count)
@@ -208,9 +204,9 @@ def _checked(state: StoreState, topic: str, partition: int) -> TopicEntry:
 
 
 def _reconcile_topic_file(state: StoreState, topic: TopicEntry, entry: LogEntry, directory: str) -> None:
-    """See that the directory is the partition's.
+    """Raise unless the directory is the partition's.
 
-    A change of configs that was cut off may have left ``topic.json`` behind; the catalogue wins.
+    An interrupted change of configs may have left an old ``topic.json``; it is rewritten from the catalogue.
     """
     wanted, found = topic_file.describe(topic, entry.partition, entry.start_offset), None
     try:

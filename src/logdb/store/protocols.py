@@ -236,6 +236,12 @@ class ReplicaLog(PartitionLog, Protocol):
     ) -> tuple[memoryview, int]:
         """As ``PartitionLog.read_batches``; ``replica``: past the high watermark, up to what is written."""
 
+    def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
+
+    def latest_record(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
 
@@ -285,7 +291,7 @@ class ReplicaLog(PartitionLog, Protocol):
         """
 
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> "EpochEnd | None":
-        """What a leader answers to a follower that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
+        """What a leader answers to a reader that asks where ``epoch`` ends, whose leader in ``current_epoch`` it takes this for.
 
         Raises:
             FencedLeaderEpoch, UnknownLeaderEpoch: ``current_epoch`` is not this log's latest.
@@ -399,7 +405,7 @@ class Storage(Protocol):
         """What opening its logs has found so far."""
 
     @property
-    def transaction_gate(self) -> "ReaderWriterLock":
+    def transaction_lock(self) -> "ReaderWriterLock":
         """Shared while a transaction is decided, or its markers are written, so that a snapshot has it whole or not at all."""
 
     def check_open(self, *, writable: bool = False) -> None:
@@ -414,8 +420,8 @@ class Storage(Protocol):
     def logs_with_producers(self) -> list[TopicPartition]:
         """The logs that may have a transaction open."""
 
-    def settle_by(self, settle: Callable[[], None]) -> None:
-        """Have ``settle`` called before a snapshot and a compaction of decisions: it ends dangling transactions."""
+    def complete_transactions_by(self, complete: Callable[[], None]) -> None:
+        """Have ``complete`` called before a snapshot and a compaction of decisions: it ends dangling transactions."""
 
     def describe_topic(self, name: str) -> TopicInfo:
         """One topic with its partitions as they are now."""

@@ -1,4 +1,4 @@
-"""Replacing segments with ones that were written anew: the steps on files, and the intent that makes them one change.
+"""Replacing segments with rewritten ones: the steps on files, and the intent that makes them one change.
 
     .cleaned files synced, the directory synced -> the catalogue has the new segments and the intent (the commit point)
     -> each .cleaned file renamed, a segment's log before its indexes -> files of segments that were merged into others, and

@@ -267,7 +267,7 @@ class Retention:
         log.flush()  # after a power cut the log must not end before its start
         log.roll(offset)
         if not self._host.begin_at(log, offset):
-            raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # it was cut off meanwhile
+            raise OffsetOutOfRange(topic, partition, offset, log.start_offset, log.high_watermark)  # truncated meanwhile
         return log.start_offset
 
 

@@ -329,7 +329,7 @@ def footer_damage(io: IO, directory: str, named: SegmentEntry) -> str | None:
 
 
 def remove_files(io: IO, paths: Sequence[str]) -> None:
-    """Remove unnamed files; the next opening removes leftovers."""
+    """Remove unnamed files; the next opening removes what remains."""
     for path in paths:
         try:
             io.unlink(path)

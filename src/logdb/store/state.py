@@ -1,14 +1,12 @@
-"""What the parts of one open store share: where it is, which logs are open, whether it may be used now, and locks.
+"""The shared state of one open store: its path, its open logs, whether calls are refused, and its locks.
 
-Knows why a call is refused.  Does not know what is done under a lock.
+A thread that needs several locks takes them in this order:
 
-Whoever takes several locks takes them in this order:
-
-    changes_lock        what creates, alters and deletes topics, one at a time
-    transaction_gate    shared while a transaction is decided, or its markers are written, alone while all ends are captured
+    changes_lock        creating, altering and deleting of topics, one at a time
+    transaction_lock    shared while a transaction is decided or its markers are written, exclusive while all ends are captured
     topics_lock         topics, and opening of logs
-    checkpoint_lock     sealing of segments, and what puts others in their place
-    Entries' own        log entries, and the transactions that change them
+    checkpoint_lock     sealing and replacing of segments
+    Entries' own        log entries, and the catalogue's transactions that change them
 """
 
 import os
@@ -36,8 +34,8 @@ _states: "weakref.WeakSet[StoreState]" = weakref.WeakSet()
 class StoreState:
     """The shared state of one open store.
 
-    ``lock_file``: None with mode "r".  ``clean``: whether the last writer had closed the directory.  ``reports``: what
-    opening the logs has found so far.
+    ``lock_file``: None with mode "r".  ``clean``: whether the last writer had closed the directory.  ``reports``: the
+    findings of opening its logs, so far.
     """
 
     def __init__(
@@ -60,15 +58,15 @@ class StoreState:
         self.reports: list[str] = []
         self.closed, self._owner = False, os.getpid()
         self.sync_failed: SyncFailed | None = None
-        self.settle: Callable[[], None] | None = None  # ends what transactions an earlier process left open; of the layer above
+        self.complete_transactions: Callable[[], None] | None = None  # the broker's: ends dangling transactions
         self._listeners: tuple[Callable[[TopicEvent], None], ...] = ()
         self.checkpoint_lock = renewed(threading.Lock())
         self.renew_locks()
         _states.add(self)
 
     def renew_locks(self) -> None:
-        """Locks that a forked child needs, and that nobody holds."""
-        self.topics_lock, self.transaction_gate = renewed(threading.RLock()), ReaderWriterLock()
+        """Create the locks anew for a forked child."""
+        self.topics_lock, self.transaction_lock = renewed(threading.RLock()), ReaderWriterLock()
         self.changes_lock = renewed(threading.Lock())
 
     def file(self, name: str) -> str:
@@ -78,7 +76,7 @@ class StoreState:
         return os.path.join(self.path, f"{topic}-{partition}")
 
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
-        """Have a function told each change of topics, in their order, as soon as it is durable; it is to be quick."""
+        """Call ``function`` with each change of topics, in order, once it is durable; it must be quick."""
         self._listeners = (*self._listeners, function)
 
     def tell(self, event: TopicEvent) -> None:
@@ -93,13 +91,13 @@ class StoreState:
         return entry
 
     def is_of(self, path: str, topic_id: str) -> bool:
-        """Whether a partition's directory is there, and that of the topic with the id, not of a later one of the same name."""
+        """Whether a partition's directory exists, and belongs to the topic with this id, not to a later one of the same name."""
         try:
             return exists(self.io, path) and topic_file.load(self.io, path).topic_id == topic_id
         except (FileNotFoundError, CorruptionError):
             return self.catalogue.topic(os.path.basename(path).rpartition("-")[0]) is None
 
-    # ------------------------------------------------------------ whether it may be used
+    # ------------------------------------------------------------ refusals
 
     def check_open(self) -> None:
         if (self.closed or os.getpid() != self._owner) and (error := self._unusable()) is not None:
@@ -116,12 +114,12 @@ class StoreState:
         return ReadOnly(f"{self.path} was opened with mode='r': it can be read only")
 
     def check_synced(self) -> None:
-        """Raise what a failed sync has said; nothing is written after it."""
+        """Raise SyncFailed after a failed sync, which ends all writes."""
         if self.sync_failed is not None:
             raise SyncFailed(self.sync_failed.path, self.sync_failed.reason)
 
     def refusal(self, log: ReadableLog) -> LogdbError:
-        """Why ``log`` takes no records."""
+        """The error for an append to ``log``, which accepts no records."""
         where = TopicPartition(log.topic, log.partition)
         if (error := self._unusable()) is not None:
             return error
@@ -137,7 +135,7 @@ class StoreState:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a child of the one that opened it."""
+        """Whether this process is a forked child of the one that opened the store."""
         return os.getpid() != self._owner
 
     def _unusable(self) -> Forked | Closed | None:
@@ -149,7 +147,7 @@ class StoreState:
         return Closed(f"the database {self.path} is closed")
 
     def fail(self, error: SyncFailed) -> None:
-        """The device failed a sync: from here on nothing is written."""
+        """The device failed a sync: refuse all later writes."""
         if self.sync_failed is None and not self.closed:
             self.sync_failed = SyncFailed(error.path, error.reason)  # not the one that is raised: its traceback holds files open
             for log in list(self.logs.values()):
@@ -163,7 +161,7 @@ class StoreState:
 
 
 def _after_fork_in_child() -> None:
-    """Logs of the parent neither take nor write records in the child, nor wait for threads that it does not have."""
+    """In a forked child: the parent's logs refuse records, write none, and wait for no thread."""
     for state in list(_states):
         state.renew_locks()
         for log in list(state.logs.values()):

@@ -1,15 +1,14 @@
 """The topics and partitions of one directory, open for writing or for reading.
 
-Knows which part of an open store does what: this is what the layers above see of it.  Does not know how it is done, nor
-clients, partitioners or protocols.
+``Store`` is the interface for the layers above; its parts do the work:
 
     LOCK  catalogue/  <topic>-<partition>/ …        names ending in .tmp, -delete: unfinished work
 
-    opening      whether the directory may be opened, and what the last stop left
-    state        what all parts share: the open logs, why calls are refused, the locks and their order
-    open_logs    the log of a partition, recovered when it is first asked for
-    topics       which there are; creating, altering, deleting them
-    writer       what there is besides with mode "a": entries, checkpoints, replacements, truncations, log starts, threads, the close
+    opening      checks the directory, takes its lock, reads how the last stop left it
+    state        shared by all parts: the open logs, refusals, the locks and their order
+    open_logs    the log of a partition, recovered at its first use
+    topics       creating, altering and deleting topics
+    writer       with mode "a": entries, checkpoints, replacements, truncations, log starts, threads, the close
 """
 
 import contextlib
@@ -42,7 +41,7 @@ T = TypeVar("T")
 class Store:
     """One directory, open.  Made by ``Store.open``.
 
-    ``snapshot``: what the directory says of itself where it is one.  Its logs ask it what ``log.host.Host`` says.  To the
+    ``snapshot``: the content of ``SNAPSHOT``, if the directory is one.  The store is the ``log.host.Host`` of its logs.  For the
     layers above it is the ``Storage`` and the ``Metadata`` of a single node.
     """
 
@@ -131,7 +130,7 @@ class Store:
             replicated=replicated,
         )
 
-    # ------------------------------------------------------------ what it is
+    # ------------------------------------------------------------ identity and state
 
     @property
     def io(self) -> IO:
@@ -139,22 +138,22 @@ class Store:
 
     @property
     def clock(self) -> Callable[[], int] | None:
-        """The clock that was injected; None: the machine's, which records take coarsely."""
+        """The injected clock; None: the machine's, which timestamps read coarsely."""
         return self._state.clock
 
     @property
     def was_closed(self) -> bool:
-        """Whether the last writer had closed it, so that nothing was to be recovered."""
+        """Whether the last writer had closed the directory, so that no log needs recovery."""
         return self._state.clean
 
     @property
     def reports(self) -> Sequence[str]:
-        """What opening its logs has found so far."""
+        """The findings of opening its logs, so far."""
         return self._state.reports
 
     @property
     def database_id(self) -> str:
-        """A UUID that the database has from its begin; its snapshots and backups have it too."""
+        """The UUID of the database; its snapshots and backups have it, too."""
         return self.catalogue.database_id
 
     @property
@@ -162,16 +161,16 @@ class Store:
         return self._state.catalogue
 
     @property
-    def transaction_gate(self) -> ReaderWriterLock:
+    def transaction_lock(self) -> ReaderWriterLock:
         """Shared while a transaction is decided, or its markers are written; taken before all locks."""
-        return self._state.transaction_gate
+        return self._state.transaction_lock
 
     @property
     def closed(self) -> bool:
         return self._state.closed
 
     def check_open(self, *, writable: bool = False) -> None:
-        """Raise unless the store is open in this process, and can be written where that is wanted.
+        """Raise unless the store is open in this process, and, with ``writable``, accepts writes.
 
         Raises:
             Closed, Forked, ReadOnly, SyncFailed: see ``logdb.errors``.
@@ -183,7 +182,7 @@ class Store:
 
     @property
     def writer(self) -> Writer:
-        """What writes to the directory; raises ReadOnly with mode "r"."""
+        """The writing half; raises ReadOnly with mode "r"."""
         if self._writer is None:
             self._state.check_open()
             raise self._state.reads_only()
@@ -221,16 +220,16 @@ class Store:
         """Create a topic, durably; see ``Database.create_topic``.
 
         Args:
-            go_on: Called before each partition is made: what it raises ends that, and nothing is left of it.
+            go_on: Called before each partition is created: an error that it raises ends the call, and removes what was created.
         """
         return self.writer.create_topic(name, partitions, config or {}, if_not_exists=if_not_exists, go_on=go_on)
 
     def check_new_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
-        """The topic that ``create_topic`` would make, which is not made, and has no id; raises what that would."""
+        """The topic that ``create_topic`` would create, without an id; raises what it would raise."""
         return self.writer.check_new_topic(name, partitions, config or {})
 
     def check_topic_configs(self, name: str, config: Mapping[str, object]) -> None:
-        """Raise what ``alter_topic`` would, and change nothing."""
+        """Raise what ``alter_topic`` would raise; changes nothing."""
         self.writer.check_topic_configs(name, config)
 
     def alter_topic(
@@ -249,15 +248,15 @@ class Store:
         self.writer.delete_topic(name)
 
     def listen(self, function: Callable[[TopicEvent], None]) -> None:
-        """Have a function told each change of topics that this store makes, in their order, once it is durable; it is to be quick."""
+        """Call ``function`` with each change of topics by this store, in order, once it is durable; it must be quick."""
         self._state.listen(function)
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """The one ``Log`` object of a partition, recovered when it is first asked for."""
+        """The one ``Log`` object of a partition, recovered at its first use."""
         return self._logs.log(topic, partition)
 
     def log_in_use(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, if it was asked for before."""
+        """The log of a partition, if it is open."""
         return self._state.logs.get(TopicPartition(topic, partition))
 
     def flush(self, sync: bool = True) -> None:
@@ -268,7 +267,7 @@ class Store:
             self._writer.flush(sync)
 
     def checkpoint(self, logs: Sequence[Log]) -> None:
-        """Seal what was rolled over, and let the catalogue know it and the recovery points; see ``Checkpoints``."""
+        """Seal rolled segments, and commit them and the recovery points to the catalogue; see ``Checkpoints``."""
         self.writer.checkpoint(logs)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
@@ -277,31 +276,31 @@ class Store:
         return self.writer.retention.delete_records(topic, partition, before_offset)
 
     def truncate_to(self, topic: str, partition: int, offset: int, *, high_watermark: int = 0) -> int:
-        """Cut a log off, durably: a follower's, where it parts from its leader's.
+        """Truncate a log, durably: a follower's, where it diverges from its leader's.
 
-        All that is known of what lay behind goes with it: producers, transactions, leader epochs, sidecars.
+        Producers, transactions, leader epochs and sidecars go back with it.
 
         Args:
             offset: The log ends with the last batch below it.
-            high_watermark: What lies below it stays.  The log's own high watermark refuses nothing: behind an election that was
-                not clean, the leader's log may end below it.  It moves back with the log end.
+            high_watermark: Records below it are kept.  The log's own high watermark is no bound: after an unclean election the
+                leader's log may end below it.  It moves back with the log end.
 
         Returns:
-            The new log end offset: ``offset``, or the begin of the batch that holds it.  Where the log start offset lies in that
-            batch, the log is empty.
+            The new log end offset: ``offset``, or the base offset of the batch that holds it.  If the log start offset lies in
+            that batch, the log is empty.
 
         Raises:
             OffsetOutOfRange: It is before the log start or ``high_watermark``, or past the log end; or its batch begins below
                 ``high_watermark``.
             CorruptionError: A batch below it is damaged.
-            DiskFull, WriteFailed: Nothing has changed; or, where the log is read-only then, the next call finishes it.
-            SyncFailed, Closed, ReadOnly: as they say.
+            DiskFull, WriteFailed: The log is as it was; or it is read-only, and the next call finishes the truncation.
+            SyncFailed, Closed, ReadOnly: The database takes no writes.
         """
         self._state.check_writable()
         return self.writer.truncations.truncate_to(self.log(topic, partition), offset, high_watermark)
 
     def begin_anew(self, topic: str, partition: int, offset: int) -> None:
-        """Let a log have nothing, and begin at an offset, durably: a follower's, whose leader has let go of what would come next.
+        """Empty a log, and let it begin at an offset, durably: a follower's, whose leader has deleted the records that it needs next.
 
         Raises:
             ValueError: The offset is not in [0, 2^63 - 1].
@@ -315,7 +314,7 @@ class Store:
         self.writer.truncations.begin_anew(self.log(topic, partition), offset)
 
     def enforce_retention(self, topic: str | None = None, *, dry_run: bool = False) -> list[ExpiredRecords]:
-        """Let go of old records now; see ``Database.enforce_retention``."""
+        """Delete old records now; see ``Database.enforce_retention``."""
         if topic is not None:
             self._state.topic(topic)
         if dry_run:
@@ -333,7 +332,7 @@ class Store:
             self.writer.cleaner.compact(topic, number)
 
     def make_sidecars(self, topic: str, partition: int, progress: Progress | None = None) -> MadeSidecars:
-        """Make what sidecars a partition lacks; see ``Database.make_parquet``."""
+        """Create the sidecars that a partition lacks; see ``Database.make_parquet``."""
         self._state.check_writable()
         return self.writer.sidecars.make(topic, partition, progress)
 
@@ -345,17 +344,16 @@ class Store:
         """The logs that may have a transaction open."""
         return self.writer.entries.with_producers()
 
-    def settle_by(self, settle: Callable[[], None]) -> None:
-        """Let the layer above end, by ``settle``, what transactions an earlier process left open, where that has to come first."""
-        self._state.settle = settle
+    def complete_transactions_by(self, complete: Callable[[], None]) -> None:
+        self._state.complete_transactions = complete
 
-    def settle(self) -> None:
-        """End what transactions an earlier process left open, if there is who knows them."""
-        if self._state.settle is not None:
-            self._state.settle()
+    def complete_transactions(self) -> None:
+        """End dangling transactions, if a broker runs on this store."""
+        if self._state.complete_transactions is not None:
+            self._state.complete_transactions()
 
     def clean_offset(self, topic: str, partition: int) -> int:
-        """Up to where a log was compacted, as far as the catalogue knows."""
+        """The end of the last compaction of a log, by the catalogue."""
         entry = self.catalogue.log(topic, partition)
         return 0 if entry is None else entry.clean_offset
 
@@ -374,15 +372,15 @@ class Store:
         return backup(self, path, base)
 
     def take_producer_ids(self, count: int) -> range:
-        """So many producer ids that nobody has been given, and nobody ever will be again; durable.
+        """A block of unused producer ids, reserved durably.
 
-        They begin at the time of day where the catalogue knows of no larger one: it may have been made anew, or be
-        that of a restored snapshot, while the logs still hold what earlier producers wrote.
+        It begins at the time of day if the catalogue has no larger id: the catalogue may be rebuilt, or a restored
+        snapshot's, while the logs have records of earlier producers.
         """
         self._state.check_writable()
         return self.writer.take_producer_ids(count)
 
-    # ------------------------------------------------------------ what logs ask (log.Host)
+    # ------------------------------------------------------------ the host of its logs (log.host)
 
     def wake_writer(self, log: Log) -> None:
         if self._writer is not None:
@@ -411,17 +409,17 @@ class Store:
 
     @contextlib.contextmanager
     def still(self, capture: Callable[[], T]) -> Iterator[T]:
-        """Run ``capture`` while no transaction's marker is written, and yield what it returns.
+        """Run ``capture`` while no transaction's marker is written, and yield its result.
 
-        Until the block is left no file is removed or replaced, and no topic comes or goes; what was rolled
-        over is sealed.  Appends go on.
+        Until the block ends no file is removed or replaced, and no topic is created or deleted; rolled segments are
+        sealed.  Appends continue.
 
         Raises:
-            DiskFull, WriteFailed, SyncFailed: What was rolled could not be sealed.
+            DiskFull, WriteFailed, SyncFailed: A rolled segment could not be sealed.
         """
         state = self._state
         with contextlib.ExitStack() as locks:
-            with state.transaction_gate.alone():
+            with state.transaction_lock.alone():
                 locks.enter_context(state.topics_lock)
                 locks.enter_context(state.checkpoint_lock)
                 state.check_writable()
@@ -431,10 +429,10 @@ class Store:
             yield found
 
     def check_unchanging(self) -> None:
-        """See that a directory that was opened for reading does not change.
+        """Raise unless a directory that was opened for reading stays unchanged.
 
         Raises:
-            ReadOnly: It is written to, or was not closed cleanly.
+            ReadOnly: Another process writes to it, or it was not closed cleanly.
         """
         self._state.check_open()
         path = self._state.file("LOCK")
@@ -444,7 +442,7 @@ class Store:
     # ------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Write, sync and close everything; closing twice is no error.
+        """Write, sync and close everything; a second call does nothing.
 
         Raises:
             CloseIncomplete: Some records could not be written; it says how many.
@@ -459,13 +457,13 @@ class Store:
                 return
             failures = self._abandon() if self._writer is None else self._writer.close()
             self._state.end()
-        for log in list(self._state.logs.values()):  # who waits was woken as it closed, perhaps before this was the end
+        for log in list(self._state.logs.values()):  # the close woke its waiters, perhaps before the log was marked closed
             log.wake()
         if failures:
             raise CloseIncomplete(self.path, sum(count for count, _ in failures), failures[0][1])
 
     def _abandon(self) -> list[tuple[int, str]]:
-        """What was only read needs no more than that; it fails never."""
+        """Release the logs of a reader; returns no failures."""
         for log in self._state.logs.values():
             log.abandon()
         self._state.catalogue.close()

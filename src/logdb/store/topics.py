@@ -1,7 +1,4 @@
-"""The topics of one directory: which there are, and how they come, change and go.
-
-Knows the catalogue's topics, their partitions' directories, and the order in which the two become durable.  Does not
-know what is in a log.
+"""The topics of one directory: creating, altering and deleting them, in the catalogue and in the directories of their partitions.
 
 Creating and deleting a topic take several steps, each an intent that opening replays:
 
@@ -51,7 +48,7 @@ def list_topics(state: StoreState, *, internal: bool) -> list[TopicInfo]:
 
 
 def describe(topic: TopicEntry, logs: list[Log], clean_offsets: list[int]) -> TopicInfo:
-    """One topic with its partitions as they are now, by all of its logs and how far each is compacted."""
+    """One topic with its partitions as they are now, by all of its logs and their clean offsets."""
     return _info(topic, tuple(_partition_info(log, clean) for log, clean in zip(logs, clean_offsets, strict=True)))
 
 
@@ -80,7 +77,7 @@ def _info(entry: TopicEntry, partitions: tuple[PartitionInfo, ...] = ()) -> Topi
 
 
 class TopicChanges:
-    """What creates, alters and deletes the topics of a store that writes."""
+    """Creates, alters and deletes the topics of a store that writes."""
 
     def __init__(
         self,
@@ -90,15 +87,15 @@ class TopicChanges:
         forget: Callable[[Log], None],
         prepare: Callable[[Mapping[str, ConfigValue]], None],
     ) -> None:
-        """Change nothing yet.
+        """Begin without a change.
 
         Args:
             forget: Called with an open log whose topic was deleted.
-            prepare: Called with the configs that a topic is to have, before it has them.  What it raises keeps it from that.
+            prepare: Called with the new configs of a topic before they are set; an error that it raises prevents the change.
         """
         self._prepare = prepare
         self._state, self._io, self._entries, self._replacer, self._forget = state, state.io, entries, replacer, forget
-        self._interrupted = False  # a change was committed, perhaps, and not finished
+        self._interrupted = False  # a change may be committed, and is not finished
 
     def create(
         self,
@@ -109,7 +106,7 @@ class TopicChanges:
         if_not_exists: bool,
         go_on: Callable[[], None] = always,
     ) -> TopicInfo:
-        """Create a topic; ``go_on``: called before each partition is made, what it raises ends that."""
+        """Create a topic; ``go_on``: called before each partition is created; an error that it raises ends the call."""
         parsed = _check_new(name, partitions, config)
         with self._state.changes_lock:
             with self._state.topics_lock:
@@ -179,7 +176,7 @@ class TopicChanges:
     # ------------------------------------------------------------ intents
 
     def replay_intents(self) -> None:
-        """Finish what was begun, then remove what was begun and never committed."""
+        """Finish committed changes, then remove the files of changes that were never committed."""
         for number, intent in self._state.catalogue.intents():
             logger.info("finishing the %s of topic %s", intent.kind, intent.topic)
             match intent.kind:
@@ -203,7 +200,7 @@ class TopicChanges:
             self._interrupted = False
 
     def _tell(self, kind: EventKind, entry: TopicEntry) -> None:
-        """Say what was committed."""
+        """Report a committed change to the listeners."""
         self._state.tell(TopicEvent(kind, _info(entry)))
 
     def _begin(self) -> None:
@@ -224,7 +221,7 @@ class TopicChanges:
                 log.configure(LogConfig.of(entry.config, self._state.durability))
 
     def _make_partitions(self, entry: TopicEntry, partitions: range, kind: Literal["create", "grow"], go_on: Callable[[], None]) -> None:
-        """Make the directories of new partitions, while logs can be opened, and let the catalogue name them."""
+        """Create the directories of new partitions, while logs can be opened, and let the catalogue name them."""
         try:
             for partition in partitions:
                 go_on()
@@ -239,7 +236,7 @@ class TopicChanges:
             raise
 
     def _remove_unnamed(self, entry: TopicEntry, partitions: range) -> None:
-        """Remove what the catalogue does not name; what cannot be removed, opening does."""
+        """Remove directories that the catalogue does not name; the next opening removes those that remain."""
         for partition in partitions:
             with contextlib.suppress(LogdbError, OSError):
                 temporary = self._unfinished_path(entry.topic_id, partition, ".tmp")
@@ -263,7 +260,7 @@ class TopicChanges:
         self._interrupted = False
 
     def _make_partition(self, entry: TopicEntry, partition: int) -> None:
-        """Make the directory of one, synced, under the name of unfinished work."""
+        """Create the directory of a partition, synced, under the name of unfinished work."""
         path = self._state.partition_path(entry.name, partition)
         if exists(self._io, path):
             raise NotADatabase(f"{path} is there already, but not in the catalogue: run logdb verify")
@@ -306,7 +303,7 @@ class TopicChanges:
 
 
 def _check_new(name: str, partition_count: int, config: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """See that there can be such a topic; returns its configs, parsed."""
+    """Raise unless a topic with these arguments is valid; returns its configs, parsed."""
     check_topic_name(name)
     parsed = _given(config)
     _check_policy(name, parsed)
@@ -316,7 +313,7 @@ def _check_new(name: str, partition_count: int, config: Mapping[str, object]) ->
 
 
 def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """The configs that a topic comes to have."""
+    """The configs of a topic after a change."""
     parsed = _given(config)
     changed = {key: value for key, value in entry.config.items() if key not in config} | parsed
     _check_policy(entry.name, changed)
@@ -325,13 +322,13 @@ def _changed(entry: TopicEntry, config: Mapping[str, object]) -> dict[str, Confi
 
 
 def _given(config: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """Configs, parsed, without those that are None: they are to have their defaults."""
+    """Configs, parsed, without those that are None: these get their defaults."""
     check_config({key: _any_value(key) for key, value in config.items() if value is None})
     return check_config({key: value for key, value in config.items() if value is not None})
 
 
 def _check_policy(name: str, config: Mapping[str, ConfigValue]) -> None:
-    """Internal topics hold a state that is replayed: nothing but compaction may take a record out of them."""
+    """Internal topics have a state that is replayed: only compaction may remove their records."""
     policy = config.get("cleanup.policy", TOPIC_CONFIGS["cleanup.policy"].default)
     if name in INTERNAL_TOPICS and policy != "compact":
         raise InvalidConfig("cleanup.policy", policy, f"{name} keeps what logdb knows of groups or transactions; allowed is compact")

@@ -1,11 +1,11 @@
-"""Cutting off the ends of logs: what a follower does whose log parts from its leader's.
+"""Truncation of logs: a follower truncates its log where it diverges from its leader's.
 
-Knows the catalogue, locks and the order of the steps (docs/durability.md, "Leaders and followers").  Does not know
-what is in a segment (``log.truncation``), nor how the steps behind the commit are done again (``replacement_intent``).
+The locks and the order of the steps are here (docs/durability.md, "Leaders and followers"); ``log.truncation`` copies the segment, and
+``replacement_intent`` repeats the steps behind the commit.
 
     .cleaned files synced -> appends wait -> .snapshot synced, recovery-point removed, the directory synced
     -> the catalogue has the new end and the intent (the commit point) -> files renamed, epochs dropped, files removed -> intent cleared
-    -> the log takes what a recovery finds
+    -> the log is opened again as a recovery finds it
 """
 
 import contextlib
@@ -33,10 +33,10 @@ from logdb.store.state import StoreState
 
 
 class Truncations:
-    """What cuts off the ends of logs of a store that writes.
+    """The truncations of logs of a store that writes.
 
-    Threading: any thread.  Locks, in their order: the cleaner's place for the log, ``checkpoint_lock``, the gate of the log's batch
-    builder.  A copy is made under none but the first.
+    Threading: any thread.  Locks, in their order: the cleaner's place for the log, ``checkpoint_lock``, the append lock of the log's batch
+    builder.  A copy is made under the first alone.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Truncations:
         replacer: SegmentReplacer,
         recovered: Callable[[Log], Recovered],
     ) -> None:
-        """``recovered``: finds again what there is of a log that was closed cleanly."""
+        """``recovered``: recovers a log as after a clean close."""
         self._state, self._io, self._entries, self._checkpoints = state, state.io, entries, checkpoints
         self._cleaner, self._replacer, self._recovered = cleaner, replacer, recovered
 
@@ -68,10 +68,10 @@ class Truncations:
             self._replacer.finish_of(log)
             self._alone(log, lambda: self._empty(log, offset))
 
-    # ------------------------------------------------------------ cutting off
+    # ------------------------------------------------------------ truncating
 
     def _try_truncate(self, log: Log, offset: int, high_watermark: int) -> int | None:
-        """Truncate; None: the log changed meanwhile, so that it has to be tried again."""
+        """Truncate; None: the log changed meanwhile; the caller tries again."""
         log.flush()
         self._checkpoints.checkpoint([log])
         end_offset = log.view.written_offset
@@ -92,7 +92,7 @@ class Truncations:
         try:
             return self._alone(log, lambda: self._cut(log, cut))
         except SyncFailed:
-            raise  # it may have been committed: then opening finishes it
+            raise  # if it was committed, the next opening finishes it
         except BaseException:
             if not self._is_committed(log):
                 cut.discard()
@@ -112,7 +112,7 @@ class Truncations:
             try:
                 return work()
             except SyncFailed:
-                raise  # nothing is written any more
+                raise  # the store takes no writes
             except BaseException:
                 if not self._is_committed(log):
                     log.renew_point()
@@ -128,7 +128,7 @@ class Truncations:
             raise UnknownTopic(log.topic)  # deleted meanwhile
 
     def _forget_epochs(self, log: Log, offset: int) -> bool:
-        """Forget the leader epochs that begin at the end of the log; False if that is not ``offset`` any more."""
+        """Forget the leader epochs that begin at the end of the log; False if the log does not end at ``offset`` now."""
         if log.view.written_offset != offset:
             return False
         log.forget_epochs(offset)
@@ -141,7 +141,7 @@ class Truncations:
         if cut.producers is not None:
             aborted = transaction_index.summary(cut.new.transactions.below(cut.offset))
             producer_snapshot.save(self._io, log.directory, cut.offset, cut.producers, {cut.new.base_offset: aborted})
-        self._let_go_of_ends(log, cut.offset)
+        self._take_ends_back(log, cut.offset)
         gone = [segment for segment in log.view.segments if segment.base_offset >= cut.old.base_offset]
         entry = self._entries.get(TopicPartition(log.topic, log.partition))._replace(
             recovery_segment=cut.new.base_offset,
@@ -155,7 +155,7 @@ class Truncations:
         self._commit(log, entry, [cut.new], gone)
         return cut.offset
 
-    # ------------------------------------------------------------ beginning anew
+    # ------------------------------------------------------------ emptying
 
     def _empty(self, log: Log, offset: int) -> int:
         name = TopicPartition(log.topic, log.partition)
@@ -170,11 +170,11 @@ class Truncations:
             clean_offset=offset,
         )
         try:
-            self._let_go_of_ends(log, offset)
+            self._take_ends_back(log, offset)
             topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, offset))
             self._commit(log, entry, (), log.view.segments)
         except SyncFailed:
-            raise  # it may have been committed, with that log start offset
+            raise  # it may be committed, with that log start offset
         except BaseException:
             if not self._is_committed(log):
                 with contextlib.suppress(LogdbError):
@@ -182,10 +182,10 @@ class Truncations:
             raise
         return offset
 
-    # ------------------------------------------------------------ the commit, and what follows
+    # ------------------------------------------------------------ the commit and the steps behind it
 
-    def _let_go_of_ends(self, log: Log, offset: int) -> None:
-        """Let no file say, durably, that the log reaches past ``offset``, its new end; of recovery points the catalogue's counts."""
+    def _take_ends_back(self, log: Log, offset: int) -> None:
+        """Take back, durably, what files say of ends past ``offset``, the new end; the catalogue's recovery point is then in force."""
         log.lower_high_watermark(offset)
         path = os.path.join(log.directory, recovery_point.FILE_NAME)
         if exists(self._io, path):
@@ -193,10 +193,10 @@ class Truncations:
         sync_directory(self._io, log.directory)
 
     def _commit(self, log: Log, entry: LogEntry, new: Sequence[Segment], gone: Sequence[Segment]) -> None:
-        """Commit that a log ends at the recovery point of ``entry``, and finish that.
+        """Commit that a log ends at the recovery point of ``entry``, and finish the truncation.
 
         Args:
-            gone: The segments that ``new`` takes the place of, to the end of the log.
+            gone: The segments that ``new`` replaces, to the end of the log.
         """
         name = TopicPartition(log.topic, log.partition)
         intent = self._intent(log, entry.recovery_offset, new, gone)
@@ -212,14 +212,14 @@ class Truncations:
         except SyncFailed:
             raise
         except BaseException as error:
-            if self._is_committed(log):  # Ctrl-C came behind it
+            if self._is_committed(log):  # Ctrl-C came after the commit
                 self._entries.load()
                 self._interrupt(log, error)
             raise
         self._finish(log)
 
     def _is_committed(self, log: Log) -> bool:
-        """Whether a truncation of the log was committed and is not finished: then an error takes nothing back."""
+        """Whether a truncation of the log was committed and is not finished: it cannot be undone then."""
         return log.interrupted or bool(self._intents(log))
 
     def _intents(self, log: Log) -> list[tuple[int, Intent]]:
@@ -246,7 +246,7 @@ class Truncations:
         return Intent(replacement_intent.TRUNCATION, log.topic, body)
 
     def _finish(self, log: Log) -> None:
-        """The steps behind the commit; the log takes no records until all of them are done."""
+        """The steps behind the commit; the log accepts no records until all are done."""
 
         def finished() -> Recovered:
             for number, intent in self._intents(log):
@@ -265,7 +265,7 @@ class Truncations:
         log.interrupt(f"a truncation was not finished: {str(error) or type(error).__name__}")
 
     def _finish_interrupted(self, log: Log) -> None:
-        """Finish a truncation of the log that an error cut short."""
+        """Finish a truncation of the log that an error interrupted."""
         if log.interrupted:
             with self._state.checkpoint_lock:
                 self._check_current(log)

@@ -1,7 +1,4 @@
-"""What a store has besides when it writes: the parts that change the directory, their threads, and the order of closing.
-
-Knows which part does what.  Does not know how.
-"""
+"""The writing half of a store: the parts that change the directory, their threads, and the order of closing."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +32,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLOSING_MS = 1_000  # for what retention lets go while the store is closed; with what it is at then it goes on
+CLOSING_MS = 1_000  # the time for retention during a close; the log that it handles then is finished
 
 
 class Writer:
-    """The writing half of one store; also what retention and the cleaner ask (``retention.Host``, ``cleaner.Host``)."""
+    """The writing half of one store; also the ``retention.Host`` and the ``cleaner.Host``."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class Writer:
         cleaner_bytes_per_second: int,
         replicated: bool,
     ) -> None:
-        """Nothing is written, and no thread begins, before ``begin``."""
+        """Write nothing, and start no thread, before ``begin``."""
         io = state.io
         self._state, self._opened = state, opened
         self.entries = Entries(opened.catalogue)
@@ -72,10 +69,10 @@ class Writer:
     # ------------------------------------------------------------ opening and closing
 
     def begin(self) -> None:
-        """Finish what the last writer had begun, and start the threads that there is something to do for.
+        """Finish the intents of the last writer, and start the threads that have work.
 
         Raises:
-            ThreadUnavailable: One could not be started; the others have ended, and the directory is let go of.
+            ThreadUnavailable: A thread could not be started; the others have ended, and the lock is released.
         """
         try:
             self._replay()
@@ -107,9 +104,9 @@ class Writer:
         self.entries.load()
 
     def stop(self) -> None:
-        """Take no more records, end the threads, after what they are at, and let go of old records.
+        """Refuse records, end the threads after their present round, and delete old records.
 
-        A program that ends soon has no other time for the last.  While records come, the threads might never be through.
+        A short-lived program has no other time for retention.  Records are refused first, so that the threads come to an end.
         """
         for log in list(self._state.logs.values()):
             log.refuse(APPENDS_REFUSED)
@@ -117,11 +114,11 @@ class Writer:
         if limited and self._state.sync_failed is None and not self._state.closed:
             try:
                 self.retention.enforce(until_ms=self._state.io.monotonic_ms() + CLOSING_MS)
-            except LogdbError as error:  # it has time until the next opening
+            except LogdbError as error:  # the next opening tries again
                 logger.warning("retention while %s is closed: %s", self._state.path, error)
 
     def _end_threads(self) -> bool:
-        """Returns whether that of retention had begun."""
+        """End the threads; returns whether that of retention had started."""
         begun = self.housekeeping.stop()
         self.cleaner.stop()
         self.sidecars.stop()
@@ -130,10 +127,10 @@ class Writer:
         return begun
 
     def close(self) -> list[tuple[int, str]]:
-        """Close every log and, if all went well, leave the marks of a clean close.
+        """Close every log and, if all succeeded, mark the directory as cleanly closed.
 
         Returns:
-            For each failure how many records were lost, and why.
+            For each failure the number of lost records, and the reason.
         """
         state = self._state
         finished = {log: log.finish() for log in state.logs.values()}
@@ -141,7 +138,7 @@ class Writer:
         try:
             if state.sync_failed is None:
                 self._checkpoint_at_end([log for log, why in finished.items() if why is None and log.read_only_reason is None])
-        except Exception as error:  # noqa: BLE001 -- the logs and the lock are to be let go of all the same
+        except Exception as error:  # noqa: BLE001 -- the logs and the lock must be released in any case
             failures.append((0, str(error)))
         for log, why in finished.items():
             lost = log.abandon()
@@ -185,24 +182,24 @@ class Writer:
         self._topics.delete(name)
 
     def finish_interrupted(self) -> None:
-        """Finish what an error cut short after its commit; for who holds the locks of topics and of checkpoints."""
+        """Finish changes that an error interrupted after their commit; under the locks of topics and of checkpoints."""
         self._topics.finish_interrupted()
         self.replacer.finish_locked()
 
     def _consider(self, config: Mapping[str, ConfigValue]) -> None:
-        """Begin the background work that a topic with these configs needs."""
+        """Start the background tasks that a topic with these configs needs."""
         self.housekeeping.consider(config)
         self.cleaner.consider(config)
         self.sidecars.consider(config)
 
     def _altered(self) -> None:
-        """There is a topic that the background has not seen yet, or not with these configs."""
+        """A topic was created, or has other configs: background tasks check it."""
         self.retention.altered()
         self.cleaner.altered()
         self.sidecars.altered()
 
     def _sealed(self, log: Log) -> None:
-        """A segment of a log was sealed: what looks at sealed segments may have something to do."""
+        """A segment of a log was sealed: background tasks check it."""
         topic = self._state.catalogue.topic(log.topic)
         if topic is None:  # deleted meanwhile
             return
@@ -214,7 +211,7 @@ class Writer:
             self.sidecars.altered()
 
     def _forget(self, log: Log) -> None:
-        """Let go of a log whose topic goes; what it has not written does not matter any more."""
+        """Close the log of a deleted topic; its unwritten records are dropped."""
         self.flusher.forget(log)
         log.refuse(APPENDS_REFUSED)
         log.abandon()
@@ -254,7 +251,7 @@ class Writer:
         first = self._state.catalogue.write(take)
         return range(first, first + count)
 
-    # ------------------------------------------------------------ what retention and the cleaner ask
+    # ------------------------------------------------------------ the host of retention and of the cleaner
 
     def begin_at(self, log: Log, start_offset: int, config: Mapping[str, ConfigValue] | None = None) -> bool:
         return self._log_starts.move(log, start_offset, config)
@@ -271,11 +268,11 @@ class Writer:
         return self.replacer.replace(log, replacement)
 
     def _keep_decisions(self, log: Log) -> None:
-        """Before compacted segments of ``log`` are swapped: how a transaction was decided stays until its markers are durable."""
+        """Before compacted segments of ``log`` replace others: a transaction's decision stays until its markers are durable."""
         if log.topic == INTERNAL_TOPICS[1]:
-            if self._state.settle is None:
-                raise Closed(f"{log.topic} is compacted by who keeps transactions, and nobody does yet")
-            self._state.settle()
+            if self._state.complete_transactions is None:
+                raise Closed(f"{log.topic} is compacted only while a broker runs on this store")
+            self._state.complete_transactions()
             self.flush()
 
     def finish_replacements(self, log: Log) -> None:

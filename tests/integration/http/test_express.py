@@ -74,7 +74,7 @@ def door_of(server):
 def until_at_rest(server):
     """Wait until nothing is under way, and nobody holds memory."""
     door = door_of(server)
-    until(lambda: (door.slots.taken, door.memory.taken, +door.appending) == (0, 0, {}), "the door to be at rest")
+    until(lambda: (door.requests.taken, door.memory.taken, +door.appending) == (0, 0, {}), "the door to be at rest")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_body_that_does_not_come_is_given_up(server, line):
 
 
 def test_who_is_refused_half_way_gets_to_read_why(tmp_path, monkeypatch):
-    monkeypatch.setattr("logdb_http_api.door.door.WAIT_S", 0.05)
+    monkeypatch.setattr("logdb.serving.resources.MEMORY_WAIT_S", 0.05)
     with served(tmp_path / "db", memory_bytes_max=12 << 20) as server, wire(server.url) as line:
         server.database.create_topic("t", config={"max.message.bytes": 8 << 20})
         body = request(encode_batch([Rec(value=bytes(1000))] * 5000))
@@ -673,7 +673,7 @@ def test_who_leaves_before_the_answer_is_sent_none(server, monkeypatch, caplog):
     monkeypatch.setattr(Reading, "read", held)
     with wire(server.url) as line:
         line.send(asked(fetch(max_bytes=8 << 20)))
-        until(lambda: door_of(server).slots.taken, "the fetch to be begun")
+        until(lambda: door_of(server).requests.taken, "the fetch to be begun")
         line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     left.set()
     until_at_rest(server)

@@ -77,7 +77,7 @@ def test_a_stream_of_events_does_not_begin(s, path):
         s.database.log("t").append(b"3")
         assert line.ask("GET", "/health/live").json == {"status": "live"}, "the connection is free, and nothing of a stream came"
     (door,) = s.server._doors
-    until(lambda: door.slots.taken == 0, "the end of the last request")
+    until(lambda: door.requests.taken == 0, "the end of the last request")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_backup_whose_client_went_away_goes_once_it_is_made(server, tmp_path, 
     with wire(server.url) as line:
         line.send(b"POST /logdb/v1/backups HTTP/1.1\r\nHost: x\r\n\r\n")
         assert began.wait(20)
-    while door.slots.taken:
+    while door.requests.taken:
         pass
     go_on.set()
     while leftovers(tmp_path):

@@ -152,7 +152,7 @@ def test_a_flood_of_wrong_passwords_holds_up_nobody_at_another_address(path, mon
         return is_password(mechanism, credential, password)
 
     monkeypatch.setattr("logdb.access.authentication.is_password", counted)
-    for module in ("logdb.access.attempts", "logdb_http_api.door.authentication"):
+    for module in ("logdb.access.attempts", "logdb.serving.logins"):
         monkeypatch.setattr(f"{module}.machine", str)  # as if each address of the loopback were a machine's of its own
 
     def flood(url, number):

@@ -97,7 +97,7 @@ def test_a_file_that_comes_damaged_allows_nobody_anything(access, db, caplog):
         assert access.authentication
         assert not access.allows(ANONYMOUS, HOME, "Read", "Topic", "t")
         assert not access.allows(ALICE, HOME, "Read", "Topic", "t")
-    assert caplog.messages[0].endswith("nobody may do anything")
+    assert caplog.messages[0].endswith("every request is denied")
     secure_again(db)
     assert access.allows(ALICE, HOME, "Read", "Topic", "t")
 

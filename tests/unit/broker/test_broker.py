@@ -132,6 +132,23 @@ def test_two_members_come_and_one_goes(broker):
         broker.leave_group("g", [other.member_id])
 
 
+def test_a_new_member_may_be_told_its_id_first(broker):
+    with pytest.raises(errors.MemberIdRequired) as told:
+        join(broker, require_member_id=True).result(10)
+    assert join(broker, member_id=told.value.member_id, require_member_id=True).result(10).member_id == told.value.member_id
+
+
+def test_a_member_says_which_protocol_it_takes_for_the_groups(broker):
+    member_id = join(broker).result(10).member_id
+    for named in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
+        with pytest.raises(errors.InconsistentProtocol):
+            broker.sync_group("g", generation=1, member_id=member_id, assignments={}, **named).result(10)
+    named = {"protocol_type": "consumer", "protocol": "range"}
+    assert (
+        broker.sync_group("g", generation=1, member_id=member_id, assignments={member_id: b"all"}, **named).result(10).assignment == b"all"
+    )
+
+
 def test_a_member_that_is_silent_is_replaced(broker):
     first = join(broker, session_timeout_ms=1).result(10)
     second = join(broker, session_timeout_ms=60_000, rebalance_timeout_ms=60_000).result(30)
@@ -194,6 +211,14 @@ def test_a_transaction_counts_as_a_whole(db, broker):
     with reopened(db) as again:
         assert (committed(again, T0), committed(again, T1)) == ([b"a", b"b", b"d", b"e"], [b"c"])
         assert again._session.describe_transaction("tx").state == "CompleteCommit"
+
+
+def test_a_producer_may_keep_its_epoch(db, broker):
+    writer = Writer(broker)
+    for commit in (True, False):
+        writer.write(T0, b"a")
+        assert broker.end_transaction("tx", writer.producer, commit=commit, bump_epoch=False) == writer.producer
+    assert committed(db, T0) == [b"a"]
 
 
 def test_offsets_count_with_the_transaction(db, broker):

@@ -43,7 +43,7 @@ def test_a_log_is_settled_before_it_is_read(path, caplog):
         assert log.last_stable_offset == log.end_offset
         assert [record.value for record in log.read(0, isolation_level="read_committed")] == []
         assert log.open_transactions() == []
-    assert "t-0: what producer" in caplog.text and "left open is aborted" in caplog.text
+    assert "t-0: the dangling transaction of producer" in caplog.text and "is aborted" in caplog.text
 
 
 def test_offsets_are_settled_before_they_are_fetched(path):

@@ -157,20 +157,20 @@ def test_markers_of_one_transaction_are_not_parted_by_a_snapshot(world):
         if kind == "pwrite" and concerns("b-0", path) and not entered.is_set():
             entered.set()
             with pytest.raises(TimeoutError):  # nobody gets in alone between two markers
-                _alone_within(world.db._store.transaction_gate, 0.05)
+                _alone_within(world.db._store.transaction_lock, 0.05)
             left.append(path)
 
     world.io.before = before
     world.writer.end(commit=True)
     assert left, "a marker was written"
-    _alone_within(world.db._store.transaction_gate, 30)
+    _alone_within(world.db._store.transaction_lock, 30)
 
 
-def _alone_within(gate, seconds):
+def _alone_within(lock, seconds):
     done = threading.Event()
 
     def enter():
-        with gate.alone():
+        with lock.alone():
             done.set()
 
     threading.Thread(target=enter, daemon=True).start()

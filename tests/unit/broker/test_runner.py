@@ -335,13 +335,13 @@ def test_a_timer_that_is_due_while_the_shard_resigns_is_not_set_again(bench, mon
     bench.put(b"a", b"1")
     bench.timers.stop()
     timers = bench.shard._timers = Timers(bench.io, print)
-    settle = bench.shard._settle
+    settle = bench.shard._finish_failed_write
 
     def resigned():
         bench.shard.end(errors.NotCoordinator("t", 0, 1))
         settle()
 
-    monkeypatch.setattr(bench.shard, "_settle", resigned)
+    monkeypatch.setattr(bench.shard, "_finish_failed_write", resigned)
     for _ in "set before the end", "set after it":
         timers.set((bench.shard, key), 0)
         bench.shard.fire(key)

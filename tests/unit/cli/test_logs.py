@@ -38,7 +38,7 @@ def test_lines_of_json_are_one_object_each(capsys):
 
 
 def test_afterwards_all_is_as_before():
-    loggers = [logging.getLogger(name) for name in ("", "logdb", "logdb_http_api", "logdb_spark_source")]
+    loggers = [logging.getLogger(name) for name in ("", "logdb", "logdb_http_api", "logdb_kafka_api", "logdb_spark_source")]
 
     def handlers():
         return [list(logger.handlers) for logger in loggers]
@@ -47,6 +47,6 @@ def test_afterwards_all_is_as_before():
     with logs.words():
         in_words = handlers()
         with logs.lines(as_json=False):
-            assert [len(now) - len(then) for now, then in zip(handlers(), before, strict=True)] == [1, 0, 0, 0]
+            assert [len(now) - len(then) for now, then in zip(handlers(), before, strict=True)] == [1, 0, 0, 0, 0]
         assert handlers() == in_words != before
     assert handlers() == before

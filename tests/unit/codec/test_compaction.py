@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logdb.codec import RecordIterator, Status, check, compression, convert, header, records_check
 from logdb.codec.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Header
-from logdb.codec.compaction import Copy, KeyMap, Verdict
+from logdb.codec.compaction import BatchRetention, Copy, KeyMap
 from logdb.errors import InvalidBatch
 from support.batches import BASE_TIMESTAMP, Rec, encode_batch
 
@@ -28,7 +28,7 @@ def key_map(data: bytes = b"", *, size_bytes: int = 1 << 16, **options: int) -> 
 def copy(
     data: bytes,
     keys: KeyMap | None = None,
-    verdicts: list[int] | None = None,
+    retentions: list[int] | None = None,
     *,
     base_offset: int = 0,
     end_offset: int = 1 << 40,
@@ -44,7 +44,7 @@ def copy(
         horizon_ms=now_ms + HORIZON - NOW,
         room_bytes=room_bytes,
     )
-    parts = [bytes(view) for view, _ in made.feed(memoryview(data), verdicts, decompressed_size_bytes_max=BOUND)]
+    parts = [bytes(view) for view, _ in made.feed(memoryview(data), retentions, decompressed_size_bytes_max=BOUND)]
     return b"".join(parts) + made.finish()
 
 
@@ -99,7 +99,7 @@ def test_records_before_the_first_offset_and_without_a_key_are_left_out() -> Non
 def test_discarded_and_control_batches_are_left_out() -> None:
     data = log([(b"a", b"1")], [(b"b", b"2")]) + encode_batch([(b"c", b"")], base_offset=2, attributes=CONTROL)
     keys = KeyMap(1 << 12)
-    assert keys.add(memoryview(data), [Verdict.DISCARD, 0, 0], decompressed_size_bytes_max=BOUND) == (len(data), False)
+    assert keys.add(memoryview(data), [BatchRetention.DISCARD, 0, 0], decompressed_size_bytes_max=BOUND) == (len(data), False)
     assert [keys.find(key) for key in (b"a", b"b", b"c")] == [None, 1, None]
 
 
@@ -258,38 +258,38 @@ def test_deltas_to_a_far_horizon_fit(time: int) -> None:
     assert rows(copy(data)) == rows(data)
 
 
-# ---------------------------------------------------------------- verdicts
+# ---------------------------------------------------------------- retentions
 
 
 def test_a_discarded_batch_goes_and_supersedes_nothing() -> None:
     data = log([(b"a", b"1")], [(b"a", b"2"), (b"b", b"2")])
     keys = KeyMap(1 << 12)
-    keys.add(memoryview(data), [0, Verdict.DISCARD], decompressed_size_bytes_max=BOUND)
-    assert offsets(copy(data, keys, [0, Verdict.DISCARD])) == [0]
+    keys.add(memoryview(data), [0, BatchRetention.DISCARD], decompressed_size_bytes_max=BOUND)
+    assert offsets(copy(data, keys, [0, BatchRetention.DISCARD])) == [0]
 
 
 def test_a_retained_batch_stays_without_records() -> None:
     options = {"attributes": TRANSACTIONAL, "producer_id": 5, "producer_epoch": 3, "base_sequence": 9}
     data = encode_batch([(b"a", b"1"), (b"a", b"2")], **options) + encode_batch([(b"a", b"3")], base_offset=2)
-    for verdict in (Verdict.RETAIN, Verdict.RETAIN | Verdict.DISCARD):
-        out = copy(data, verdicts=[verdict, 0])
+    for retention in (BatchRetention.RETAIN, BatchRetention.RETAIN | BatchRetention.DISCARD):
+        out = copy(data, retentions=[retention, 0])
         head = heads(out)[0]
         assert (head.base_offset, head.last_offset, head.record_count, head.size_bytes) == (0, 1, 0, 61)
         assert (head.producer_id, head.producer_epoch, head.base_sequence) == (5, 3, 9)
         assert (head.attributes, head.base_timestamp, head.max_timestamp) == (TRANSACTIONAL, -1, BASE_TIMESTAMP)
-        assert copy(out, verdicts=[verdict, 0]) == out
+        assert copy(out, retentions=[retention, 0]) == out
         assert [found.producer_id for found in heads(copy(out))] == [-1, -1]
 
 
 def test_a_control_batch_stays_until_it_is_discarded() -> None:
     marker = encode_batch([(b"\0\0\0\1", b"\0\0\0\0\0\0")], attributes=CONTROL | TRANSACTIONAL, producer_id=5, producer_epoch=0)
     assert copy(marker) == marker
-    out = copy(marker, verdicts=[Verdict.EXPIRES])
+    out = copy(marker, retentions=[BatchRetention.EXPIRES])
     head = heads(out)[0]
     assert head.attributes == CONTROL | TRANSACTIONAL | DELETE_HORIZON
     assert (head.base_timestamp, head.max_timestamp, head.record_count) == (HORIZON, BASE_TIMESTAMP, 1)
-    assert copy(out, verdicts=[Verdict.EXPIRES], now_ms=NOW + 10) == out
-    assert [found.producer_id for found in heads(copy(out, verdicts=[Verdict.DISCARD]))] == [-1]
+    assert copy(out, retentions=[BatchRetention.EXPIRES], now_ms=NOW + 10) == out
+    assert [found.producer_id for found in heads(copy(out, retentions=[BatchRetention.DISCARD]))] == [-1]
 
 
 # ---------------------------------------------------------------- codecs and buffers
@@ -320,8 +320,8 @@ def test_a_small_buffer_takes_more_calls(room_bytes: int) -> None:
     data = log(*([(b"k%d" % (n * m % 7), b"v%d" % n) for m in range(5)] for n in range(30)))
     whole = copy(data)
     assert copy(data, room_bytes=room_bytes) == whole
-    verdicts = [Verdict.DISCARD if n % 3 == 0 else 0 for n in range(30)]
-    assert copy(data, verdicts=verdicts, room_bytes=room_bytes) == copy(data, verdicts=verdicts)
+    retentions = [BatchRetention.DISCARD if n % 3 == 0 else 0 for n in range(30)]
+    assert copy(data, retentions=retentions, room_bytes=room_bytes) == copy(data, retentions=retentions)
 
 
 def test_bytes_that_contradict_themselves_are_refused() -> None:

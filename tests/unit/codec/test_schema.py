@@ -23,6 +23,7 @@ from logdb.codec.schema import (
     Reader,
     Struct,
     Type,
+    structs,
     write_uvarint,
 )
 from logdb.errors import InvalidMessage
@@ -122,6 +123,22 @@ def test_tagged_fields() -> None:
     assert TAGGED.encode({"a": 1}, 2) == TAGGED.encode({"a": 1, "s": None, "n": 0}, 2) == of("01 00")
     assert TAGGED.decode(of("01 02 00 02 0278 03 04 00000005"), 2)[0] == full
     assert TAGGED.decode(of("01 00"), 2)[0] == {"a": 1, "s": None, "n": 0}
+
+
+def test_an_empty_tagged_array_is_left_out() -> None:
+    message = Message("Tagged", "0", "0+", Field("a", Array(INT8), tag=0), Field("b", Array(INT8), nullable="0+", tag=1))
+    assert message.encode({"a": [], "b": []}, 0) == of("00")
+    assert message.encode({"a": [1], "b": None}, 0) == of("02 00 02 02 01 01 01 00")
+
+
+def test_all_arrays_together_are_bounded() -> None:
+    inner = structs(Field("b", Array(INT8)))
+    message = Message("Nested", "0", "0+", Field("a", inner), Field("t", Array(INT8), tag=0))
+    data = message.encode({"a": [{"b": [1, 2]}, {"b": [3]}], "t": [4]}, 0)
+    assert message.decode(data, 0, elements_max=6)[1] == len(data)
+    for limit in range(6):
+        with pytest.raises(InvalidMessage, match="elements where"):
+            message.decode(data, 0, elements_max=limit)
 
 
 def test_tagged_fields_of_newer_writers_are_passed_over() -> None:

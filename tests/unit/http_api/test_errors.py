@@ -7,7 +7,8 @@ import pytest
 
 from logdb import errors
 from logdb.errors import LogdbError
-from logdb_http_api.errors import CODES, ApiError, describe, rebuild
+from logdb.serving.shares import NoRoom
+from logdb_http_api.errors import CODES, ApiError, describe, headers_of, rebuild
 
 KINDS = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, LogdbError)]
 
@@ -56,6 +57,11 @@ def test_a_class_of_somebody_else_has_the_code_of_its_base():
 def test_what_was_not_to_happen_tells_nothing():
     assert describe(ZeroDivisionError("secret")) == (500, {"error_code": 500, "message": "internal error"})
     assert describe(ApiError(415, 415, "no")) == (415, {"error_code": 415, "message": "no"})
+
+
+def test_a_request_without_room_is_told_to_come_again():
+    assert describe(NoRoom("full")) == (503, {"error_code": 503, "message": "full"})
+    assert headers_of(NoRoom("full")) == {"Retry-After": "1"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from logdb.cli.settings import SETTINGS
-from logdb_http_api.door.limits import Limits
+from logdb_http_api.door.limits import HttpLimits
 from support.http_tables import PAGE, all_routes, modules, written
 
 
@@ -14,4 +14,4 @@ def test_the_tables_are_the_routes_and_the_settings():
 
 
 def test_every_limit_of_the_door_is_a_setting():
-    assert {field.name for field in fields(Limits)} <= SETTINGS.keys()
+    assert {field.name for field in fields(HttpLimits)} <= SETTINGS.keys()

@@ -3,13 +3,18 @@ from typing import Any
 import pytest
 
 from logdb.codec.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
-from logdb.codec.compaction import Verdict
+from logdb.codec.compaction import BatchRetention
 from logdb.log.aborted_ranges import AbortedRanges, LastBatch
 from logdb.model import AbortedTransaction
 from support.batches import encode_batch
 
 NOW = 1_700_000_000_000
-DISCARD, RETAIN, EXPIRES, PLAIN = int(Verdict.DISCARD), int(Verdict.RETAIN), int(Verdict.EXPIRES), int(Verdict.PLAIN)
+DISCARD, RETAIN, EXPIRES, PLAIN = (
+    int(BatchRetention.DISCARD),
+    int(BatchRetention.RETAIN),
+    int(BatchRetention.EXPIRES),
+    int(BatchRetention.PLAIN),
+)
 
 
 def plain(base_offset: int) -> bytes:
@@ -31,30 +36,30 @@ def marker(base_offset: int, producer_id: int, *, horizon_ms: int | None = None,
     )
 
 
-def verdicts(*batches: bytes, aborted: tuple[AbortedTransaction, ...] = (), last: dict[int, LastBatch] | None = None) -> list[int]:
+def retentions(*batches: bytes, aborted: tuple[AbortedTransaction, ...] = (), last: dict[int, LastBatch] | None = None) -> list[int]:
     return list(AbortedRanges(aborted, last or {}, NOW).of(memoryview(b"".join(batches))))
 
 
 def test_batches_without_a_producer_are_plain() -> None:
-    assert verdicts(plain(0), plain(1), last={-1: LastBatch(1, 0)}) == [PLAIN, PLAIN]
+    assert retentions(plain(0), plain(1), last={-1: LastBatch(1, 0)}) == [PLAIN, PLAIN]
 
 
 def test_batches_of_an_aborted_transaction_go() -> None:
     aborted = (AbortedTransaction(7, 0, 4), AbortedTransaction(7, 10, 12), AbortedTransaction(8, 3, 30))
-    found = verdicts(data(0, 7), data(1, 8), data(3, 8), data(5, 7), data(9, 7), data(11, 7), data(12, 9), aborted=aborted)
+    found = retentions(data(0, 7), data(1, 8), data(3, 8), data(5, 7), data(9, 7), data(11, 7), data(12, 9), aborted=aborted)
     assert found == [DISCARD, PLAIN, DISCARD, PLAIN, PLAIN, DISCARD, PLAIN]
 
 
 def test_a_plain_batch_of_the_producer_stays() -> None:
-    assert verdicts(data(1, 7, attributes=0), aborted=(AbortedTransaction(7, 0, 4),)) == [PLAIN]
+    assert retentions(data(1, 7, attributes=0), aborted=(AbortedTransaction(7, 0, 4),)) == [PLAIN]
 
 
 def test_a_marker_stays_with_its_data_and_then_gets_a_horizon() -> None:
-    assert verdicts(data(0, 7), data(1, 8), marker(2, 7), marker(3, 7), marker(4, 8)) == [PLAIN, PLAIN, PLAIN, EXPIRES, PLAIN]
+    assert retentions(data(0, 7), data(1, 8), marker(2, 7), marker(3, 7), marker(4, 8)) == [PLAIN, PLAIN, PLAIN, EXPIRES, PLAIN]
 
 
 def test_an_empty_batch_counts_as_data() -> None:
-    assert verdicts(data(0, 7, count=0), marker(1, 7, horizon_ms=NOW)) == [PLAIN, PLAIN]
+    assert retentions(data(0, 7, count=0), marker(1, 7, horizon_ms=NOW)) == [PLAIN, PLAIN]
 
 
 def test_a_marker_goes_at_its_horizon() -> None:
@@ -76,12 +81,12 @@ def test_data_is_remembered_from_one_buffer_to_the_next() -> None:
     [(LastBatch(3, 0), [False, True, False]), (LastBatch(9, 0), [False, False, False]), (LastBatch(-1, 2), [False, False, True])],
 )
 def test_what_keeps_a_producer_known_is_retained(last: LastBatch, retained: list[bool]) -> None:
-    found = verdicts(data(0, 7), data(2, 7, count=2), marker(4, 7, producer_epoch=2), last={7: last})
-    assert [bool(verdict & RETAIN) for verdict in found] == retained
+    found = retentions(data(0, 7), data(2, 7, count=2), marker(4, 7, producer_epoch=2), last={7: last})
+    assert [bool(retention & RETAIN) for retention in found] == retained
 
 
 def test_the_last_batch_of_an_aborted_transaction_stays_empty() -> None:
-    assert verdicts(data(0, 7), aborted=(AbortedTransaction(7, 0, 4),), last={7: LastBatch(0, 0)}) == [DISCARD | RETAIN]
+    assert retentions(data(0, 7), aborted=(AbortedTransaction(7, 0, 4),), last={7: LastBatch(0, 0)}) == [DISCARD | RETAIN]
 
 
 def test_a_look_alone_says_only_what_counts_for_nothing() -> None:

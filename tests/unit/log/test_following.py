@@ -15,8 +15,8 @@ from logdb.errors import (
     UnknownLeaderEpoch,
     WriteFailed,
 )
-from logdb.log import following
 from logdb.log.epochs import EpochEnd
+from logdb.log.readable import ReadableLog
 from logdb.model import ProducerIdAndEpoch
 from support.batches import Rec, encode_batch, encode_log
 from support.faulty_io import FaultyIO
@@ -452,7 +452,7 @@ def test_an_epoch_that_begins_while_a_follower_asks_does_not_prolong_the_one_bef
             looks.append(name)
             return getattr(leader, name)
 
-    assert following.epoch_end(Interrupted(), epoch, None) == EpochEnd(epoch, end_offset)
+    assert ReadableLog.epoch_end(Interrupted(), epoch) == EpochEnd(epoch, end_offset)
     assert set(looks) == {"view", "end_offset"}
 
 

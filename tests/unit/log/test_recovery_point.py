@@ -32,7 +32,7 @@ def test_a_torn_slot_leaves_the_other(io, tmp_path):
     for at in range(SLOT_SIZE):  # the second one written is the first slot
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         assert opened(io, tmp_path).point == Point(0, 1, 100), at
-    opened(io, tmp_path).mend()
+    opened(io, tmp_path).repair()
     assert path.read_bytes() == bytes(SLOT_SIZE) + whole[SLOT_SIZE:]
 
 

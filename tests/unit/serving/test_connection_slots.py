@@ -3,7 +3,7 @@ import resource
 import pytest
 
 from logdb.serving.connection_slots import EXTRA_COUNT_MAX, SHARE, ConnectionSlots
-from logdb_http_api.door.limits import Limits
+from logdb.serving.limits import Limits
 
 
 def take(slots, host, count, **how):

@@ -116,7 +116,7 @@ def freeze(store: "Store") -> Iterator[Frozen]:
         yield _frozen(store, _capture(store))
         return
     store.check_open(writable=True)
-    store.settle()  # otherwise a transaction could be complete in one partition and open forever in another
+    store.complete_transactions()  # otherwise a transaction could be complete in one partition and open forever in another
     logs = _logs(store)
     for log in logs:
         if log.catch_up().written_position > ROLL_SIZE_BYTES:

@@ -3,7 +3,7 @@
 The steps:
 
     1. buffered records are written, active segments over 64 MiB are rolled, rolled segments are sealed
-    2. in the transaction gate, alone: the end of every partition is captured
+    2. with the transaction lock held exclusively: the end of every partition is captured
     3. while no file may be removed: all files are linked into a directory built beside the target
     4. the source continues: active segments are copied up to their captured ends, small files are written
     5. the catalogue, then ``SNAPSHOT``, then the directories are synced

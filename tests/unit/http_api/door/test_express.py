@@ -3,7 +3,7 @@
 import pytest
 
 from logdb.model import TopicPartition
-from logdb_http_api.door.batches import Wanted
+from logdb.serving.fetch import Wanted
 from logdb_http_api.door.express import Append, Fetch, append_of, fetch_of
 
 PATH = "/logdb/v1/topics/t.a-b_c/partitions/7/batches"

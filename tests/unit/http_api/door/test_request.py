@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from logdb.access.principals import ANONYMOUS, Principal
-from logdb_http_api.door.request import Request, owner_of
-from logdb_http_api.door.shares import Shares
-from logdb_http_api.errors import ApiError
+from logdb.serving.resources import owner_of
+from logdb.serving.shares import NoRoom, Shares
+from logdb_http_api.door.request import Request
 
 ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
 
@@ -21,7 +21,7 @@ class Door:
     """As much of a door as requests need here."""
 
     def __init__(self) -> None:
-        self.slots, self.memory, self.threads, self.decoding = (Shares(4, what) for what in ("requests", "bytes", "threads", "bodies"))
+        self.requests, self.memory, self.threads, self.decoding = (Shares(4, what) for what in ("requests", "bytes", "threads", "bodies"))
         self.executor = ThreadPoolExecutor(4)
 
 
@@ -37,7 +37,7 @@ def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
         asyncio.run(story(door))
     finally:
         door.executor.shutdown()
-    assert [shares.taken for shares in (door.slots, door.memory, door.threads, door.decoding)] == [0, 0, 0, 0]
+    assert [shares.taken for shares in (door.requests, door.memory, door.threads, door.decoding)] == [0, 0, 0, 0]
 
 
 def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_nobody_says_who_they_are() -> None:
@@ -54,7 +54,7 @@ def test_a_principal_has_half_of_the_slots_and_another_finds_one() -> None:
         requests = [of(door) for _ in range(3)]
         for request in requests[:2]:
             request.take_slot()
-        with pytest.raises(ApiError, match="no room for 1 requests: 2 of 4 are taken, 2 of them by you"):
+        with pytest.raises(NoRoom, match="no room for 1 requests: 2 of 4 are taken, 2 of them by you"):
             requests[2].take_slot()
         other = of(door, BEN)
         other.take_slot()
@@ -69,14 +69,14 @@ def test_a_request_that_waits_has_no_slot_however_deep_it_waits() -> None:
         request = of(door)
         request.take_slot()
         with request.waiting():
-            assert door.slots.taken == 0
+            assert door.requests.taken == 0
             with request.waiting():
-                assert door.slots.taken == 0
-            assert door.slots.taken == 0
-        assert door.slots.taken == 1
+                assert door.requests.taken == 0
+            assert door.requests.taken == 0
+        assert door.requests.taken == 1
         request.end()
         with of(door).waiting():
-            assert door.slots.taken == 0, "it had none"
+            assert door.requests.taken == 0, "it had none"
 
     run(story)
 

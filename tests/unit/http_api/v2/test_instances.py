@@ -14,8 +14,8 @@ from logdb.access.principals import ANONYMOUS, Principal
 from logdb.access.quotas import Quota
 from logdb.client.consumer.config import ConsumerConfig
 from logdb.io import IO
-from logdb_http_api.door.limits import Limits
-from logdb_http_api.door.shares import Shares
+from logdb.serving.shares import Shares
+from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.errors import ApiError
 from logdb_http_api.v2.formats import JSON, Answer
 from logdb_http_api.v2.instances import Id, Instance, Instances, Reading
@@ -41,7 +41,7 @@ class Some:
     """Instances on a real session, with limits that are soon reached."""
 
     def __init__(self, database: logdb.Database, clock: Clock) -> None:
-        self.all = Instances(Limits(instances_max=3, instances_per_principal_max=2, instance_idle_ms=1_000), Shares(1 << 30, "bytes"))
+        self.all = Instances(HttpLimits(instances_max=3, instances_per_principal_max=2, instance_idle_ms=1_000), Shares(1 << 30, "bytes"))
         self.clock, self.session = clock, AccessControl(database._session).session(ANONYMOUS, "")  # type: ignore[arg-type]
 
     def add(self, principal: Principal, name: str, reading: Reading = READING) -> Instance:

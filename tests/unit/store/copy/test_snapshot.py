@@ -461,14 +461,14 @@ def test_aborted_transactions_of_sealed_segments_come_with_them(db, tmp_path):
 
 
 def test_no_marker_lies_between_the_ends_of_two_partitions(db, tmp_path):
-    gate, logs = db._store.transaction_gate, [db.log("t", partition) for partition in (0, 1)]
+    lock, logs = db._store.transaction_lock, [db.log("t", partition) for partition in (0, 1)]
     for log in logs:
         produce(log, PRODUCER, 0, [b"both"], transactional=True)
     taken = threading.Thread(target=db.snapshot, args=(tmp_path / "snapshot",))
-    with gate.shared():
+    with lock.shared():
         logs[0].append_marker(PRODUCER, commit=True, coordinator_epoch=0)
         taken.start()
-        until(lambda: gate._waiting, "the snapshot waits at the gate")
+        until(lambda: lock._waiting, "the snapshot waits for the lock")
         logs[1].append_marker(PRODUCER, commit=True, coordinator_epoch=0)
     taken.join()
     with logdb.open(tmp_path / "snapshot", mode="r") as snapshot:

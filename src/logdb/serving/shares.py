@@ -1,18 +1,16 @@
-"""What a door has only so much of, and its clients share: bytes of memory, requests that are worked on, threads.
+"""The limited resources that the clients of a door share: bytes of memory, requests in progress, threads.
 
-Knows counts, and the owners that they are counted for.  Does not know what is counted, nor who an owner is (``request``).
+    field      meaning                                                    changed by
+    total      how much there is                                          nothing
+    taken      how much of it is taken                                    take, take_now, give_back
+    _of        how much each owner has taken; no entry: nothing           the same
+    _waiting   the owners that wait, the next one first, each with the    take, _serve
+               amounts that it waits for, in order
 
-    field      says                                                      changed by
-    total      how much there is                                         nobody
-    taken      how much of it is taken                                   take, take_now, give_back
-    _of        how much each owner has taken; owners of nothing are out  the same
-    _waiting   the owners that wait, the one whose turn is next first,   take, _serve
-               each with what it waits for, in order
+An owner takes at most as much as it leaves free for others: one owner alone gets half, two get a third each, and so on.  However many
+owners take their share, the next one finds room.  A larger amount is taken only while nothing is taken.
 
-An owner takes only as much as it leaves free for others: one owner alone gets half, two get a third each, and so on.  However many
-take what they can get, the next one finds room.  What is more than that is taken only where nothing is taken at all.
-
-What is given back goes to the owners that wait, in turn: one that waits for a hundred times as much waits for itself.
+What is given back goes to the waiting owners in turn: an owner that waits for a hundred amounts delays only itself.
 
 Threading: one event loop.
 
@@ -24,20 +22,22 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TypeAlias
 
-from logdb_http_api.errors import ApiError
-
 Owner: TypeAlias = Hashable
-WAIT_S = 5.0
+"""For whom an amount is counted: a principal, or the address of an anonymous one."""
+
+
+class NoRoom(Exception):
+    """A door cannot take a request, or wait on for it: it has no room, or it drains.  Each door has an answer of its protocol for that."""
 
 
 class Shares:
-    """So much of something; see above."""
+    """One resource; see above."""
 
     def __init__(self, total: int, what: str, *, wait_s: float | None = None) -> None:
-        """Nothing of it is taken yet.
+        """Nothing is taken yet.
 
         Args:
-            what: Its name, for those who are refused.
+            what: Its name, for refusals.
             wait_s: How long ``take`` waits; None: until there is room.
         """
         self.total, self.taken = total, 0
@@ -53,16 +53,16 @@ class Shares:
         return not self.taken or self._of.get(owner, 0) + count <= self.total - self.taken
 
     def take_now(self, count: int, owner: Owner) -> None:
-        """Take so much, whether there is room or not."""
+        """Take an amount, even where there is no room."""
         if count:
             self.taken += count
             self._of[owner] = self._of.get(owner, 0) + count
 
     async def take(self, count: int, owner: Owner) -> None:
-        """Take so much, until ``give_back``.
+        """Take an amount, until ``give_back``.
 
         Raises:
-            ApiError: There is no room, and none came in time; 503.
+            NoRoom: There is no room, and none came in time.
         """
         if self.has_room(count, owner):
             self.take_now(count, owner)
@@ -82,13 +82,13 @@ class Shares:
             turn.cancel()
             self._serve()
 
-    def refusal(self, count: int, owner: Owner) -> ApiError:
-        """What who finds no room is told."""
+    def refusal(self, count: int, owner: Owner) -> NoRoom:
+        """The error where there is no room."""
         own = self._of.get(owner, 0)
-        return ApiError(503, 503, f"no room for {count} {self._what}: {self.taken} of {self.total} are taken, {own} of them by you")
+        return NoRoom(f"no room for {count} {self._what}: {self.taken} of {self.total} are taken, {own} of them by you")
 
     def give_back(self, count: int, owner: Owner) -> None:
-        """What was taken is free again."""
+        """An amount that was taken is free again."""
         if not count:
             return
         self.taken -= count
@@ -101,7 +101,7 @@ class Shares:
             self._serve()
 
     def _serve(self) -> None:
-        """Give what there is to those who wait, one owner after the other."""
+        """Give what is free to the waiting owners, one after the other."""
         while (owner := next(filter(self._is_next, list(self._waiting)), None)) is not None:
             turns = self._waiting.pop(owner)
             count, turn = turns.popleft()
@@ -111,7 +111,7 @@ class Shares:
                 self._waiting[owner] = turns  # behind all others
 
     def _is_next(self, owner: Owner) -> bool:
-        """Whether there is room for what an owner waits for; forgets what it waits for no more."""
+        """Whether there is room for the next amount of an owner; forgets the amounts whose waits have ended."""
         turns = self._waiting[owner]
         while turns and turns[0][1].done():
             turns.popleft()

@@ -1,63 +1,87 @@
-"""TLS in front of a door: its certificate, which can be changed while it is open, and how a connection begins.
-
-Knows certificates, their files, and the first bytes of a connection.  Does not know HTTP beyond one answer, nor principals.
+"""TLS in front of a door: its certificate, which can change while the door is open, and the begin of a connection.
 
     a connection is accepted  ->  its first byte comes  ->  handshake  ->  the door's own protocol
                                   |                         |
                                   no handshake of TLS:      fails:
-                                  told so in plain HTTP     closed
+                                  answered by the door      closed
 
-What is left of the last arrow takes ``header_timeout_ms`` at most, and a place (``places``) from the begin on: where there is none,
-the connection is closed.  Each takes the certificate that is there when it begins, so a reload changes nothing for those that are open.
+A connection has ``timeout_ms`` for all of that, and takes its slot (``connection_slots``) at the begin: without a free slot it is
+closed.  A handshake uses the certificate that is current when it begins: a reload does not change open connections.
 """
 
 import asyncio
-import json
 import logging
 import os
 import ssl
 from asyncio.sslproto import SSLProtocol  # of ``create_server(ssl=…)``, which has one context for good, and reads the first byte itself
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from logdb.errors import InvalidCertificate
-from logdb_http_api.door.connections import Connection, Connections, host_of
+from logdb.serving.connection_slots import ConnectionSlot, ConnectionSlots, host_of
 
 logger = logging.getLogger(__name__)
 
-Place: TypeAlias = str | os.PathLike[str]
+FilePath: TypeAlias = str | os.PathLike[str]
 
+TLS_OPTIONS = frozenset(("tls_cert", "tls_key", "tls_client_ca", "tls_principal"))
+"""Options that each door takes."""
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secret and authenticated.  Those of TLS 1.3 are all so."""
 _HANDSHAKE_RECORD = 0x16  # RFC 8446, section 5.1: the first byte of a client that speaks TLS
 
 
 class Certificate:
-    """A server's certificate and key, and whose clients' certificates it believes.
+    """A server's certificate and key, and the authorities of its clients' certificates.
 
     Attributes:
         context: For the next connection.
     """
 
-    def __init__(self, cert_file: Place, key_file: Place | None = None, client_ca_file: Place | None = None) -> None:
+    def __init__(
+        self, cert_file: FilePath, key_file: FilePath | None = None, client_ca_file: FilePath | None = None, *, alpn: Sequence[str] = ()
+    ) -> None:
         """Read the files.
 
         Args:
             cert_file: The server's certificate, and those between it and its authority, PEM.
             key_file: Its key, PEM, without a passphrase; None: it is in ``cert_file``.
             client_ca_file: Certificates of the authorities of clients, PEM; None: clients are asked for no certificate.
+            alpn: Names of the protocols that the door speaks (RFC 7301).
 
         Raises:
             InvalidCertificate: A file cannot be read, or they don't belong together.
         """
-        self._cert_file, self._key_file, self._client_ca_file = cert_file, key_file, client_ca_file
+        self._cert_file, self._key_file, self._client_ca_file, self._alpn = cert_file, key_file, client_ca_file, alpn
         self.context = self._read()
 
-    def reload(self) -> None:
-        """Read the files again, for connections from now on; where they cannot be used, what was read before still counts.
+    @classmethod
+    def of_options(
+        cls,
+        tls_cert: FilePath | None = None,
+        tls_key: FilePath | None = None,
+        tls_client_ca: FilePath | None = None,
+        *,
+        alpn: Sequence[str] = (),
+    ) -> Self | None:
+        """The certificate that a door's options name; None: they name none, so that the door has no TLS.
 
         Raises:
-            InvalidCertificate: as when it was made.
+            InvalidCertificate: as ``Certificate``.
+            ValueError: There is a key, or an authority, but no certificate.
+        """
+        if tls_cert is not None:
+            return cls(tls_cert, tls_key, tls_client_ca, alpn=alpn)
+        if tls_key is not None or tls_client_ca is not None:
+            raise ValueError("tls_key and tls_client_ca are of use only with tls_cert")
+        return None
+
+    def reload(self) -> None:
+        """Read the files again, for connections from now on; any thread.
+
+        Raises:
+            InvalidCertificate: They cannot be used; the certificate stays as it was.
         """
         try:
             self.context = self._read()
@@ -71,7 +95,8 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-        context.set_alpn_protocols(["http/1.1"])
+        if self._alpn:
+            context.set_alpn_protocols(list(self._alpn))
         try:
             context.load_cert_chain(self._cert_file, self._key_file, _no_passphrase)
         except (OSError, ValueError) as error:
@@ -86,11 +111,11 @@ class Certificate:
 
 
 def _no_passphrase() -> str:
-    """Rather than to ask at the terminal."""
+    """Without this, OpenSSL asks at the terminal."""
     raise ValueError("the key has a passphrase, wanted is one without")
 
 
-def _places(*files: Place | None) -> str:
+def _places(*files: FilePath | None) -> str:
     return ", ".join(os.fspath(file) for file in files if file is not None)
 
 
@@ -103,16 +128,31 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 class PendingHandshakes:
-    """Connections whose handshake is not over.  Used on one event loop."""
+    """The connections of a door whose handshake is not over.  Used on one event loop."""
 
-    def __init__(self, certificate: Certificate, connections: Connections) -> None:
-        """With none yet; ``connections``: those that have shaken hands."""
-        self.certificate, self._connections = certificate, connections
+    def __init__(
+        self,
+        certificate: Certificate,
+        slots: ConnectionSlots,
+        accept: Callable[[ConnectionSlot], asyncio.BaseProtocol],
+        *,
+        timeout_ms: int,
+        answer_without_tls: bytes = b"",
+    ) -> None:
+        """There are none yet.
+
+        Args:
+            accept: The door's protocol for a connection after its handshake.  From ``connection_made`` on it owns the slot.
+            timeout_ms: From the begin of a connection to the end of its handshake.
+            answer_without_tls: Sent to a client that speaks no TLS, before its connection is closed.
+        """
+        self.certificate, self.slots, self.accept = certificate, slots, accept
+        self.timeout_ms, self.answer_without_tls = timeout_ms, answer_without_tls
         self._transports: set[asyncio.Transport] = set()
 
     def begin(self) -> asyncio.Protocol:
         """The protocol for a connection that was accepted."""
-        return _PendingHandshake(self, self._connections)
+        return _PendingHandshake(self)
 
     def add(self, transport: asyncio.Transport) -> None:
         self._transports.add(transport)
@@ -121,13 +161,13 @@ class PendingHandshakes:
         self._transports.discard(transport)
 
     def abort(self) -> None:
-        """Close them all."""
+        """Close all of them."""
         for transport in list(self._transports):
             transport.abort()
 
 
 class _Handshake(SSLProtocol):
-    """Tells a client why its handshake fails, by the alert that OpenSSL has ready; asyncio drops it with the connection."""
+    """Sends a client the alert that says why its handshake failed; asyncio drops it with the connection."""
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
         if handshake_exc is not None:
@@ -138,58 +178,47 @@ class _Handshake(SSLProtocol):
 class _PendingHandshake(asyncio.Protocol):
     """One connection until its handshake is over."""
 
-    def __init__(self, all_of_them: PendingHandshakes, connections: Connections) -> None:
-        self._all, self._connections = all_of_them, connections
+    def __init__(self, pending: PendingHandshakes) -> None:
+        self._pending, self._loop = pending, asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._patience = self._connections.loop.call_later(self._connections.limits.header_timeout_ms / 1000, transport.abort)
-        self._all.add(transport)
-        self._place = self._connections.slots.take(host_of(transport), extra=True)
-        if self._place is None:
+        self._timer = self._loop.call_later(self._pending.timeout_ms / 1000, transport.abort)
+        self._pending.add(transport)
+        self._slot = self._pending.slots.take(host_of(transport), extra=True)
+        if self._slot is None:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if data[0] == _HANDSHAKE_RECORD:
-            self._shake_hands(data)
+        if self._slot is not None and data[0] == _HANDSHAKE_RECORD:
+            self._begin_handshake(data, self._slot)
         else:
-            self._transport.write(_SPEAK_TLS)
+            self._transport.write(self._pending.answer_without_tls)
             self._transport.close()
 
-    def _shake_hands(self, data: bytes) -> None:
+    def _begin_handshake(self, data: bytes, slot: ConnectionSlot) -> None:
         """Go on with TLS; ``data``: what has come so far."""
-        loop = self._connections.loop
-        over: asyncio.Future[None] = loop.create_future()
-        connection = self._connections.accept(self._place)
-        over.add_done_callback(partial(self._over, connection))
-        protocol = _Handshake(loop, connection, self._all.certificate.context, over, server_side=True)
+        over: asyncio.Future[None] = self._loop.create_future()
+        over.add_done_callback(partial(self._over, slot))
+        protocol = _Handshake(self._loop, self._pending.accept(slot), self._pending.certificate.context, over, server_side=True)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.get_buffer(len(data))[: len(data)] = data
         protocol.buffer_updated(len(data))
 
-    def _over(self, connection: Connection, over: "asyncio.Future[None]") -> None:
+    def _over(self, slot: ConnectionSlot, over: "asyncio.Future[None]") -> None:
         error = None if over.cancelled() else over.exception()
         if error is not None:
             logger.debug("%s: no handshake: %s", self._transport.get_extra_info("peername"), error)
-        self._patience.cancel()
-        self._all.discard(self._transport)
-        if not connection.is_made and self._place is not None:
-            self._place.give_back()
+        self._timer.cancel()
+        self._pending.discard(self._transport)
+        if self._transport.is_closing():  # the door's protocol may never have been told of the connection
+            slot.give_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._patience.cancel()
-        self._all.discard(self._transport)
-        if self._place is not None:
-            self._place.give_back()
-
-
-def _plain_answer(status: str, said: dict[str, object]) -> bytes:
-    body = json.dumps(said).encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
-
-
-_SPEAK_TLS = _plain_answer("400 Bad Request", {"error_code": 400, "message": "this port speaks TLS: ask https://, not http://"})
+        self._timer.cancel()
+        self._pending.discard(self._transport)
+        if self._slot is not None:
+            self._slot.give_back()

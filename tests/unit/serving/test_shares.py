@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from logdb_http_api.door.shares import Shares
-from logdb_http_api.errors import ApiError
+from logdb.serving.shares import NoRoom, Shares
 
 A, B, C, D = "abcd"
 
@@ -97,9 +96,8 @@ def test_whoever_waits_too_long_is_refused_and_leaves_nothing_behind():
     async def story():
         shares = Shares(100, "bytes", wait_s=0.01)
         await shares.take(40, A)
-        with pytest.raises(ApiError, match="no room for 50 bytes: 40 of 100 are taken, 40 of them by you") as caught:
+        with pytest.raises(NoRoom, match="no room for 50 bytes: 40 of 100 are taken, 40 of them by you"):
             await shares.take(50, A)
-        assert caught.value.status == 503
         await shares.take(20, A)
         shares.give_back(60, A)
         assert (shares.taken, shares._of, shares._waiting) == (0, {}, {})
@@ -136,7 +134,7 @@ def test_a_turn_that_comes_in_the_moment_of_the_refusal_is_given_back():
         waiting = asyncio.create_task(shares.take(50, A))
         await asyncio.sleep(0)
         loop.call_soon(stall)
-        with pytest.raises(ApiError, match="no room for 50 bytes"):
+        with pytest.raises(NoRoom, match="no room for 50 bytes"):
             await waiting
         assert shares.taken == 0
 

@@ -1,0 +1,44 @@
+"""One request on its way through its handler: its values, the session of its principal, and what it may wait for.
+
+Threading: the event loop of the door; ``call`` and ``change`` call functions elsewhere.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from logdb.serving.resources import RequestResources, owner_of
+
+if TYPE_CHECKING:
+    from logdb.access.session import AuthorizedSession
+    from logdb_kafka_api.connection import Connection
+    from logdb_kafka_api.door import KafkaDoor
+    from logdb_kafka_api.frames import RequestHeader
+
+Values: TypeAlias = dict[str, Any]
+Handler: TypeAlias = "Callable[[Call], Awaitable[Values | None]]"
+"""Answers a request with the values of its response; None: the client wants no answer."""
+
+
+class Call(RequestResources):
+    """What a handler is given.
+
+    Attributes:
+        version: Of the request, and of its answer.
+        client_id: The client's name for itself.
+        values: The request, decoded.
+        session: Of the principal that the connection was authenticated as.
+    """
+
+    door: "KafkaDoor"
+
+    def __init__(
+        self, door: "KafkaDoor", connection: "Connection", header: "RequestHeader", values: Values, session: "AuthorizedSession"
+    ) -> None:
+        super().__init__(door, owner_of(session))
+        self.connection, self.session, self.values = connection, session, values
+        self.version, self.client_id = header.version, header.client_id
+
+    async def begin(self) -> None:
+        """Be one of the requests in progress, once there is room for one more."""
+        await self.door.requests.take(1, self.owner)
+        self._slot_count = 1

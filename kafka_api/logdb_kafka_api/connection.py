@@ -1,0 +1,316 @@
+"""One client's connection: frames in, answers out, in their order.
+
+    bytes  ->  frame  ->  queue  ->  the door answers one after the other  ->  bytes
+
+A frame that came whole is copied out of the door's buffer; a longer one is received to where it is read.  Memory for more than
+64 KiB is taken from what all connections share, before it is received, and grows with what has come: a length costs nothing.
+
+Reading stops while the queue is full, the memory of a frame is waited for, or the client does not read its answers.
+"""
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from logdb.access.attempts import network
+from logdb.access.authentication import Identity
+from logdb.access.principals import ANONYMOUS
+from logdb.errors import AuthenticationFailed, LogdbError
+from logdb.model import Buffer
+from logdb.serving.connection_slots import ConnectionSlot, host_of
+from logdb.serving.limits import Limits
+from logdb.serving.shares import NoRoom, Owner
+from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.frames import UnsupportedApi
+
+if TYPE_CHECKING:
+    from logdb_kafka_api.door import KafkaDoor
+
+logger = logging.getLogger(__name__)
+
+SMALL_BYTES = 64 << 10
+"""A frame up to here takes no share of the memory; before authentication none is longer."""
+_SIZE_AND_KEY = struct.Struct(">ih")
+_SIZE_BYTES = 4
+_STEP_BYTES = 1 << 20
+_QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
+_JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
+_PROGRESS_BYTES = 64 << 10
+_PRODUCE = APIS[0].key
+
+
+class _Frame(NamedTuple):
+    """A request without its size; ``owner``: for whom its memory is counted, None: it is not."""
+
+    data: bytes | bytearray
+    owner: Owner | None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection.
+
+    ==================== ======================== ==============================================================
+    field                changed by               to be trusted
+    ==================== ======================== ==============================================================
+    ``identity``         authentication           while the access control calls its credential valid
+    ``mechanism``        SaslHandshake            until the authentication that it begins is over
+    ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
+    ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
+    ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
+    ``_since_s``         each step of a request   while the client has to do something; see ``is_too_slow``
+    ==================== ======================== ==============================================================
+
+    Threading: the event loop of the door.
+    """
+
+    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None, identity: Identity | None = None) -> None:
+        self._door, self._slot, self.identity = door, slot, identity
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self.host = ""
+        self._room: bytearray | None = None
+        self._size = self._filled = self._progress = 0
+        self._rest = b""
+        self._frames: deque[_Frame] = deque()
+        self._queued_bytes = 0
+        self._woken: asyncio.Future[None] | None = None  # of the task, which waits for a frame
+        self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
+        self._running: asyncio.Task[None] | None = None
+        self._reserving: asyncio.Task[None] | None = None
+        self._owner: Owner | None = None  # of the memory of the frame that is received
+        self._since_s = self._loop.time()
+        self._is_new, self._is_busy = True, False
+
+    # ------------------------------------------------------------ what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self.host = transport, host_of(transport)
+        self._slot = self._slot or self._door.slots.take(self.host)
+        if self._slot is None or self._door.slots.is_overfull:
+            logger.info("%s: too many connections; this one is closed", self.host)
+            transport.abort()
+            return
+        self._door.connections.add(self)
+        try:
+            self.identity = self.identity or self._door.certified(transport)
+        except AuthenticationFailed as error:
+            self._refuse(str(error))
+            return
+        self._running = self._loop.create_task(self._run(transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._slot is not None:
+            self._slot.give_back()
+        for task in (self._running, self._reserving):
+            if task is not None:
+                task.cancel()
+        if self._owner is not None:
+            self._door.memory.give_back(self._size, self._owner)
+        while self._frames:
+            self._give_back(self._frames.popleft())
+        self._door.lost(self)
+
+    def pause_writing(self) -> None:
+        self._writable = self._loop.create_future()
+        self._since_s = self._loop.time()
+
+    def resume_writing(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._door.scratch if self._room is None else memoryview(self._room)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._room is None:
+            data = self._door.scratch[:nbytes]
+            self._parse(memoryview(self._rest + data) if self._rest else data)
+            return
+        self._filled += nbytes
+        if self._filled - self._progress >= _PROGRESS_BYTES:
+            self._progress, self._since_s = self._filled, self._loop.time()
+        if self._filled == self._size:
+            self._put(_Frame(self._room, self._owner))
+            self._room = self._owner = None
+        elif self._filled == len(self._room):
+            self._grow(self._room)
+
+    # ------------------------------------------------------------ frames
+
+    def _parse(self, data: memoryview) -> None:
+        """Take the frames out of what has come."""
+        position, left = 0, len(data)
+        self._rest = b""
+        while left >= _SIZE_AND_KEY.size:
+            size, key = _SIZE_AND_KEY.unpack_from(data, position)
+            if not 2 <= size <= (most := self._size_max(key)):
+                self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {most}")
+                return
+            begin = position + _SIZE_BYTES
+            if left < _SIZE_BYTES + size:
+                self._begin(size, data[begin:])
+                return
+            position = begin + size
+            self._put(_Frame(bytes(data[begin:position]), None))
+            left = len(data) - position
+        self._rest = bytes(data[position:])
+        if left:
+            self._since_s = self._loop.time()
+
+    def _size_max(self, key: int) -> int:
+        if self._door.identity_of(self) is None:
+            return SMALL_BYTES
+        return self._door.limits.body_bytes_max if key == _PRODUCE else self._door.limits.call_bytes_max
+
+    def _begin(self, size: int, begun: memoryview) -> None:
+        """Receive the rest of a frame."""
+        self._size, self._filled, self._progress, self._since_s = size, len(begun), 0, self._loop.time()
+        if size <= SMALL_BYTES:
+            self._receive(size, begun)
+            return
+        identity = self._door.identity_of(self)
+        owner: Owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
+        if self._door.memory.has_room(size, owner):
+            self._door.memory.take_now(size, owner)
+            self._owner = owner
+            self._receive(min(size, max(_STEP_BYTES, len(begun))), begun)
+        else:
+            self._pause()
+            self._reserving = self._loop.create_task(self._reserve(owner, bytes(begun)))
+
+    def _receive(self, room_bytes: int, begun: Buffer) -> None:
+        self._room = bytearray(room_bytes)
+        self._room[: len(begun)] = begun
+
+    async def _reserve(self, owner: Owner, begun: bytes) -> None:
+        while self._owner is None:
+            with contextlib.suppress(NoRoom):  # the client waits for its answer for as long as it likes
+                await self._door.memory.take(self._size, owner)
+                self._owner = owner
+        self._reserving, self._since_s = None, self._loop.time()
+        self._receive(min(self._size, max(_STEP_BYTES, len(begun))), begun)
+        self._resume()
+
+    def _grow(self, room: bytearray) -> None:
+        self._receive(min(self._size, 2 * len(room)), room)
+
+    def _put(self, frame: _Frame) -> None:
+        self._frames.append(frame)
+        self._queued_bytes += len(frame.data)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+        if self._is_full():
+            self._pause()
+
+    def _is_full(self) -> bool:
+        return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX
+
+    def _pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None and self._reserving is None and not self._is_full() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _give_back(self, frame: _Frame) -> None:
+        if frame.owner is not None:
+            self._door.memory.give_back(len(frame.data), frame.owner)
+
+    # ------------------------------------------------------------ answers
+
+    async def _run(self, transport: asyncio.Transport) -> None:
+        """Answer one request after the other."""
+        try:
+            while not (self._door.draining and not self._frames):
+                if not self._frames:
+                    self._woken = self._loop.create_future()
+                    await self._woken
+                    continue
+                await self._answer(transport, self._frames.popleft())
+        except (UnsupportedApi, NoRoom, LogdbError) as error:
+            self._refuse(str(error))
+        except ConnectionError as error:
+            logger.debug("%s: %s", self.host, error)
+        except Exception:
+            logger.exception("%s: the connection is closed", self.host)
+        finally:
+            transport.close()
+
+    async def _answer(self, transport: asyncio.Transport, frame: _Frame) -> None:
+        self._is_busy = True
+        try:
+            answer = await self._door.answer(self, frame.data)
+        finally:
+            self._give_back(frame)
+            self._queued_bytes -= len(frame.data)
+        try:
+            await self._send(transport, answer.parts)
+        finally:
+            if answer.call is not None:
+                answer.call.end()
+        if answer.throttle_ms:
+            await self._door.pause(answer.throttle_ms)
+        self._is_busy, self._is_new = False, self._is_new and self._door.identity_of(self) is None
+        if not self._is_new:
+            self._since_s = self._loop.time()
+        self._resume()
+
+    async def _send(self, transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:
+        """Send an answer as fast as the client reads.
+
+        Raises:
+            ConnectionError: The client is gone.
+        """
+        if sum(map(len, parts)) <= _JOINED_BYTES_MAX:
+            parts = (b"".join(parts),)
+        for part in parts:
+            view = memoryview(part)
+            for at in range(0, len(view), _SLICE_BYTES):
+                if transport.is_closing():
+                    raise ConnectionResetError("the client is gone")
+                transport.write(view[at : at + _SLICE_BYTES])
+                if self._writable is not None:
+                    await self._writable
+
+    # ------------------------------------------------------------ the end
+
+    def address_here(self) -> tuple[str, int]:
+        """Where the client has reached the server."""
+        assert self._transport is not None
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return str(host), int(port)
+
+    def is_too_slow(self, now_s: float, limits: "Limits") -> bool:
+        """Whether the client keeps to none of the times for what it sends, or reads."""
+        waited_ms = (now_s - self._since_s) * 1000
+        if self._writable is not None:
+            return waited_ms > limits.write_timeout_ms
+        if self._is_busy or self._reserving is not None:
+            return False
+        if self._is_new:
+            return waited_ms > limits.header_timeout_ms
+        return waited_ms > (limits.body_timeout_ms if self._rest or self._room is not None else limits.keep_alive_ms)
+
+    def _refuse(self, reason: str) -> None:
+        logger.info("%s: %s; the connection is closed", self.host, reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        """Close it unless a request is being answered; then it closes once that is done."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def abort(self) -> None:
+        """Close it, whatever is still to be sent."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,238 @@
+"""The Kafka door: listens, finds out who asks, and hands requests to handlers.
+
+connection.py   one protocol a connection: frames, their order, silence, and the end
+frames.py       headers and messages
+call.py         what a handler is given
+handlers/       the APIs, by family
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from logdb.access.access_control import AccessControl
+from logdb.access.authentication import Identity
+from logdb.access.certificates import PrincipalRule
+from logdb.access.principals import ANONYMOUS
+from logdb.errors import AuthenticationFailed
+from logdb.model import Buffer
+from logdb.serving.connection_slots import ConnectionSlots
+from logdb.serving.listener import Listener
+from logdb.serving.logins import UNASKED, Logins
+from logdb.serving.resources import DoorResources
+from logdb.serving.tls import Certificate, FilePath
+from logdb_kafka_api import frames
+from logdb_kafka_api.call import Call
+from logdb_kafka_api.connection import Connection
+from logdb_kafka_api.frames import UnsupportedApi
+from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED
+from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
+from logdb_kafka_api.limits import KafkaLimits
+
+logger = logging.getLogger(__name__)
+
+_SCRATCH_BYTES = 256 << 10
+_SWEEPS_PER_TIMEOUT = 4
+_NOBODY = Identity(ANONYMOUS, None)  # before authentication
+
+
+class Answer(NamedTuple):
+    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent."""
+
+    parts: Sequence[Buffer]
+    throttle_ms: int = 0
+    call: Call | None = None
+
+
+class KafkaDoor(DoorResources):
+    """One address at which Kafka's wire protocol is spoken.
+
+    ================== ============================ ================================================================
+    field              changed by                   to be trusted
+    ================== ============================ ================================================================
+    ``connections``    each connection              always: those that have begun and not ended
+    ``scratch``        the connection that reads    within one call of the loop
+    ================== ============================ ================================================================
+
+    Threading: the event loop of the server; ``reload`` any thread.
+    """
+
+    LIMITS = KafkaLimits
+    OPTIONS = frozenset(("kafka_advertised", "auto_create_topics", "num_partitions"))
+    limits: KafkaLimits
+
+    def __init__(
+        self,
+        access: AccessControl,
+        address: str,
+        *,
+        kafka_advertised: str | None = None,
+        auto_create_topics: bool = False,
+        num_partitions: int = 1,
+        tls_cert: FilePath | None = None,
+        tls_key: FilePath | None = None,
+        tls_client_ca: FilePath | None = None,
+        tls_principal: PrincipalRule = "cn",
+        **limits: Any,
+    ) -> None:
+        """Not open yet.
+
+        Args:
+            kafka_advertised: The address, ``host:port``, that clients are told to connect to; None: the one that they have reached.
+            auto_create_topics: Metadata creates a topic that it names and that does not exist.
+            num_partitions: Of topics that are created without a number.
+            tls_cert, tls_key, tls_client_ca: See ``Certificate``; none: no TLS.
+            tls_principal: How a certificate's subject becomes a principal: see ``access.certificates``.
+            limits: See ``KafkaLimits``.
+
+        Raises:
+            InvalidCertificate: It cannot be used.
+            ValueError: An address, or a number, is invalid.
+        """
+        super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
+        self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
+        self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
+        self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca)
+        self.logins = Logins(access, tls_principal)
+        self.slots = ConnectionSlots(self.limits.connections_max, self.limits.connections_per_address_max)
+        self.connections = set[Connection]()
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.advertised = [advertised(key) for key in sorted(HANDLERS)]
+        self._none_left = asyncio.Event()
+        self._listener = Listener(
+            address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
+        )
+
+    # ------------------------------------------------------------ its begin and end
+
+    def reload(self) -> None:
+        """Read the certificate again, for connections from now on; any thread.
+
+        Raises:
+            InvalidCertificate: It cannot be used; the one that was read before still is.
+        """
+        if self._certificate is not None:
+            self._certificate.reload()
+
+    async def open(self) -> Sequence[str]:
+        """Listen; returns the address, as ``bootstrap.servers`` has it.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        self.begin_waits()
+        address = await self._listener.open()
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        return (address,)
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
+        self.end_waits()
+        try:
+            await self._listener.stop()
+            for connection in list(self.connections):
+                connection.close_if_idle()
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.connections:
+                    self._none_left.clear()
+                    await self._none_left.wait()
+        except TimeoutError:
+            logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
+        finally:
+            self._sweeping.cancel()
+            self._listener.abort_handshakes()
+            for connection in list(self.connections):
+                connection.abort()
+            self.logins.close()
+            self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def pause(self, delay_ms: int) -> None:
+        """Wait for as long as a quota says, or until the door drains."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ending.wait(), delay_ms / 1000)
+
+    # ------------------------------------------------------------ connections
+
+    def lost(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._none_left.set()
+
+    async def _sweep(self) -> None:
+        """Cut off connections that are too slow, or silent."""
+        loop, limits = asyncio.get_running_loop(), self.limits
+        shortest_ms = min(limits.header_timeout_ms, limits.body_timeout_ms, limits.write_timeout_ms, limits.keep_alive_ms)
+        while True:
+            await asyncio.sleep(shortest_ms / _SWEEPS_PER_TIMEOUT / 1000)
+            now_s = loop.time()
+            for connection in list(self.connections):
+                if connection.is_too_slow(now_s, limits):
+                    logger.info("%s: silent for too long; the connection is closed", connection.host)
+                    connection.abort()
+
+    def address_for(self, connection: Connection) -> tuple[str, int]:
+        """Where the client of a connection is told to connect to."""
+        return self._client_address or connection.address_here()
+
+    # ------------------------------------------------------------ who
+
+    def identity_of(self, connection: Connection) -> Identity | None:
+        """Who the client of a connection is; None: it has to authenticate first."""
+        if connection.identity is not None:
+            return connection.identity
+        return None if self.access.authentication else UNASKED
+
+    def certified(self, transport: asyncio.Transport) -> Identity | None:
+        """Who the client of a connection is by its certificate; None: it has shown none, or authentication is off.
+
+        Raises:
+            AuthenticationFailed: The certificate names no principal.
+        """
+        certificate = transport.get_extra_info("peercert")
+        return self.logins.by_certificate(certificate) if certificate and self.access.authentication else None
+
+    # ------------------------------------------------------------ a request
+
+    async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
+        """Answer one request.
+
+        Raises:
+            UnsupportedApi, InvalidMessage: The request cannot be answered; the connection has to be closed.
+            AuthenticationFailed: The client did not authenticate, or its credential is no longer valid.
+        """
+        try:
+            header, position = frames.read_header(frame)
+        except UnsupportedApi as error:
+            if error.header is None:
+                raise
+            return Answer(frames.encode_response(error.header, unsupported_version()))
+        key = header.api.key
+        handler = HANDLERS.get(key)
+        if handler is None:
+            raise UnsupportedApi(key, header.version, None)
+        identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
+        if identity is None:
+            raise AuthenticationFailed(f"{header.api.name} before authentication")
+        session = self.access.session(identity.principal, connection.host, identity.credential)
+        session.check()
+        call = Call(self, connection, header, frames.read_request(header, frame, position), session)
+        try:
+            await call.begin()
+            values = await handler(call)
+            delay_ms = session.take_throttle_ms()
+            parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
+        except BaseException:
+            call.end()
+            raise
+        return Answer(parts, delay_ms, call)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,107 @@
+"""Frames: what stands between a connection's bytes and the tables of messages; no I/O.
+
+::
+
+    frame      size int32 | header | message
+    request    api key int16 | version int16 | correlation id int32 | client id nullable string | tagged fields, if flexible
+    response   correlation id int32 | tagged fields, if flexible and not of ApiVersions
+
+A client that asks ApiVersions in a version that this door lacks is answered in version 0 (KIP-511), which every client reads; so the
+header of that answer has no tagged fields in any version.
+
+The caller takes the size off, and compares it with its limit before it takes memory.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from logdb.codec.schema import INT16, INT32, STRING, Field, Message, Scattered
+from logdb.errors import InvalidMessage
+from logdb.model import Buffer
+from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
+
+ELEMENTS_MAX = 100_000
+"""The elements of all arrays of one request."""
+
+_HEADER = Message(
+    "RequestHeader",
+    "1",
+    "none",  # in flexible versions, too, the client id has an int16 as its length
+    Field("api_key", INT16),
+    Field("version", INT16),
+    Field("correlation_id", INT32),
+    Field("client_id", STRING, nullable="1"),
+)
+_TAGGED_FIELDS = Message("tagged fields of a header", "2", "2")
+_SIZE = struct.Struct(">i")
+_SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    """The header of a request for an API that there is, in a version that it has."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class UnsupportedApi(Exception):
+    """A request for an API, or a version of one, that this door lacks.
+
+    ``header``: for the answer that says so, in version 0, to ApiVersions; None where the protocol has no such answer.
+    """
+
+    def __init__(self, key: int, version: int, header: RequestHeader | None) -> None:
+        super().__init__(f"unsupported: API {key} in version {version}")
+        self.key, self.version, self.header = key, version, header
+
+
+def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header of a request, and where its message begins.
+
+    Raises:
+        UnsupportedApi: The API or its version is unknown; what follows the header is not looked at.
+        InvalidMessage: The bytes are no header.
+    """
+    values, position = _HEADER.decode(frame, 1)
+    key, version = values["api_key"], values["version"]
+    api = APIS.get(key)
+    if api is None or version not in api.request.versions:
+        answer = RequestHeader(api, 0, values["correlation_id"], values["client_id"]) if api is API_VERSIONS else None
+        raise UnsupportedApi(key, version, answer)
+    if api.request.is_flexible(version):
+        _, position = _TAGGED_FIELDS.decode(frame, 2, position)
+    return RequestHeader(api, version, values["correlation_id"], values["client_id"]), position
+
+
+def read_request(header: RequestHeader, frame: Buffer, position: int) -> dict[str, Any]:
+    """The message behind the header; record batches are borrowed from ``frame``.
+
+    Raises:
+        InvalidMessage: The bytes are no such message, bytes follow it, or its arrays have more than ``ELEMENTS_MAX`` elements.
+    """
+    values, end = header.api.request.decode(frame, header.version, position, elements_max=ELEMENTS_MAX)
+    if end < len(frame):
+        raise InvalidMessage(end, f"{len(frame) - end} bytes follow the {header.api.request.name}")
+    return values
+
+
+def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Buffer]:
+    """The frame that answers a request; record batches are not copied.
+
+    Raises:
+        InvalidMessage: A value does not fit into its field, or the frame has more than 2,147,483,647 bytes.
+    """
+    out = Scattered()
+    out += _SIZE_AND_CORRELATION_ID.pack(0, header.correlation_id)
+    response = header.api.response
+    if response.is_flexible(header.version) and header.api is not API_VERSIONS:
+        out.append(0)
+    response.write(out, values, header.version)
+    size_bytes = out.size_bytes - _SIZE.size
+    if size_bytes >= 1 << 31:
+        raise InvalidMessage(0, f"{response.name} of {size_bytes} bytes")
+    _SIZE.pack_into(out, 0, size_bytes)
+    return out.buffers()

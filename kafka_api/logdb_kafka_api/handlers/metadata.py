@@ -1,0 +1,143 @@
+"""What a client asks first: APIs, brokers and topics, coordinators."""
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from logdb.errors import LogdbError, NotAuthorized
+from logdb.model import INTERNAL_TOPICS, TopicInfo
+from logdb.requests.resources import Operation, ResourceType
+from logdb_kafka_api.apis import API_VERSIONS, APIS
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+
+_NO_ID = bytes(16)
+_GROUP, _TRANSACTION = 0, 1
+_COORDINATED: dict[int, tuple[ResourceType, str]] = {_GROUP: ("Group", "group"), _TRANSACTION: ("TransactionalId", "transactional id")}
+
+
+# ---------------------------------------------------------------- APIs
+
+
+async def api_versions(call: Call) -> Values:
+    return {"error_code": Code.NONE, "api_keys": call.door.advertised}
+
+
+def unsupported_version() -> Values:
+    """The answer to a version of ApiVersions that is unknown here: the client asks again in one of these."""
+    return {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": [advertised(API_VERSIONS.key)]}
+
+
+def advertised(key: int) -> Values:
+    """An API with its versions."""
+    versions = APIS[key].request.versions
+    return {"api_key": key, "min_version": versions[0], "max_version": versions[-1]}
+
+
+# ---------------------------------------------------------------- brokers and topics
+
+
+async def metadata(call: Call) -> Values:
+    """All topics, or those that are named; one that does not exist may be created."""
+    wanted = call.values["topics"]
+    if wanted is None or (call.version == 0 and not wanted):
+        found = [_topic(call, info) for info in await call.call(call.session.topics, internal=True)]
+    else:
+        found = await call.call(_named, call, wanted)
+        if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
+            found = [await _created(call, one) for one in found]
+    host, port = call.door.address_for(call.connection)
+    node = call.door.access.node_id
+    return {
+        "brokers": [{"node_id": node, "host": host, "port": port}],
+        "cluster_id": call.door.access.database_id,
+        "controller_id": node,
+        "topics": found,
+    }
+
+
+def _named(call: Call, wanted: Iterable[Values]) -> list[Values]:
+    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if call.version >= 10 else {}
+    found = []
+    for one in wanted:
+        name = one["name"] if one["name"] is not None else names.get(one["topic_id"])
+        if name is None:
+            found.append(_unknown(None, Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
+            continue
+        try:
+            found.append(_topic(call, call.session.describe_topic(name)))
+        except LogdbError as error:
+            found.append(_unknown(name, code_of(error)))
+    return found
+
+
+async def _created(call: Call, found: Values) -> Values:
+    """A topic as it was found, or as it is once it is created."""
+    name = found["name"]
+    if found["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION or name in INTERNAL_TOPICS:
+        return found
+    try:
+        await call.change(call.session.create_topic, name, partitions=call.door.num_partitions, if_not_exists=True)
+        return _topic(call, await call.call(call.session.describe_topic, name))
+    except LogdbError as error:
+        return _unknown(name, code_of(error))
+
+
+def _topic(call: Call, info: TopicInfo) -> Values:
+    node, epochs = call.door.access.node_id, {one.partition: one.leader_epoch for one in info.partitions}
+    return {
+        "error_code": Code.NONE,
+        "name": info.name,
+        "topic_id": uuid_of(info.topic_id),
+        "is_internal": info.internal,
+        "partitions": [
+            {
+                "error_code": Code.NONE,
+                "partition_index": partition,
+                "leader_id": node,
+                "leader_epoch": epochs.get(partition, -1),
+                "replica_nodes": [node],
+                "isr_nodes": [node],
+            }
+            for partition in range(info.partition_count)
+        ],
+    }
+
+
+def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:
+    return {"error_code": code, "name": name, "topic_id": topic_id}
+
+
+def uuid_of(topic_id: str) -> bytes:
+    """Kafka's 16 bytes of a topic id: those that its 22 characters spell, or else a hash."""
+    with contextlib.suppress(ValueError):
+        spelled = base64.urlsafe_b64decode(topic_id + "==")
+        if len(spelled) == len(_NO_ID) and len(topic_id) == 22:
+            return spelled
+    return hashlib.sha256(topic_id.encode()).digest()[: len(_NO_ID)]
+
+
+# ---------------------------------------------------------------- coordinators
+
+
+async def find_coordinator(call: Call) -> Values:
+    """This node coordinates every group and every transactional id."""
+    kind = call.values["key_type"]
+    if call.version >= 4:
+        return {"coordinators": [{"key": key, **_coordinator(call, kind, key)} for key in call.values["coordinator_keys"]]}
+    return _coordinator(call, kind, call.values["key"])
+
+
+def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
+    nowhere = {"node_id": -1, "host": "", "port": -1}
+    if kind not in _COORDINATED:
+        return {"error_code": Code.INVALID_REQUEST, "error_message": f"key type {kind}", **nowhere}
+    operation: Operation = "Describe"
+    try:
+        call.session.need(operation, _COORDINATED[kind][0], key)
+    except NotAuthorized as error:
+        return {"error_code": code_of(error), "error_message": str(error), **nowhere}
+    host, port = call.door.address_for(call.connection)
+    return {"error_code": Code.NONE, "error_message": None, "node_id": call.door.access.node_id, "host": host, "port": port}

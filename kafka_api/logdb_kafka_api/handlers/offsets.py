@@ -1,0 +1,55 @@
+"""ListOffsets: the offset of a time, and where a partition begins and ends."""
+
+from logdb.access.session import AuthorizedSession
+from logdb.errors import LogdbError
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_NONE = -1
+
+
+async def list_offsets(call: Call) -> Values:
+    return await call.call(_list_all, call)
+
+
+def _list_all(call: Call) -> Values:
+    isolation_level = ISOLATION_LEVELS[call.values["isolation_level"] == 1]
+    return {
+        "topics": [
+            {"name": topic["name"], "partitions": [_list(call.session, topic["name"], one, isolation_level) for one in topic["partitions"]]}
+            for topic in call.values["topics"]
+        ]
+    }
+
+
+def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level: IsolationLevel) -> Values:
+    partition = asked["partition_index"]
+    try:
+        log = session.log(topic, partition)
+        if asked["current_leader_epoch"] >= 0:
+            log.epoch_end(asked["current_leader_epoch"], current_epoch=asked["current_leader_epoch"])
+        match asked["timestamp"]:
+            case -1:
+                offset, timestamp_ms = log.readable_end_offset(isolation_level), _NONE
+            case -2:
+                offset, timestamp_ms = log.start_offset, _NONE
+            case -3:
+                offset, timestamp_ms = log.latest_record() or (_NONE, _NONE)
+            case timestamp_ms if timestamp_ms < 0:
+                return {"partition_index": partition, "error_code": Code.UNSUPPORTED_VERSION}
+            case timestamp_ms:
+                offset, timestamp_ms = log.record_since(timestamp_ms) or (_NONE, _NONE)
+                if offset >= log.readable_end_offset(isolation_level):
+                    offset, timestamp_ms = _NONE, _NONE
+        leader_epoch = log.epoch_at(max(offset - (asked["timestamp"] == _LATEST), 0)) if offset >= 0 else _NONE
+    except LogdbError as error:
+        return {"partition_index": partition, "error_code": code_of(error)}
+    return {
+        "partition_index": partition,
+        "error_code": Code.NONE,
+        "offset": offset,
+        "timestamp": timestamp_ms,
+        "leader_epoch": leader_epoch,
+    }

@@ -1,0 +1,107 @@
+"""Produce: the batches of each partition go to the log as they came."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from logdb.access.session import AuthorizedSession
+from logdb.errors import LogdbError
+from logdb.model import TopicPartition
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+
+_NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
+_FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
+_CODEC_MASK, _ZSTD = 7, 4
+
+
+class Append(NamedTuple):
+    """The batches for one partition."""
+
+    where: TopicPartition
+    records: memoryview
+
+
+async def produce(call: Call) -> Values | None:
+    """Append; each partition has an error of its own, and the order is that of the request.
+
+    An append on the loop waits for no disk and for no thread that is at a larger one; all others are made in one thread.
+    """
+    values = call.values
+    appends = [
+        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
+        for topic in values["topic_data"]
+        for one in topic["partition_data"]
+    ]
+    append = partial(_append_all, call.session, appends, values["transactional_id"], call.version)
+    if values["acks"] not in _ACKS:
+        answers = [_refused(one, Code.INVALID_REQUIRED_ACKS) for one in appends]
+    elif values["transactional_id"] is None and _is_at_once(call, appends):
+        answers = append()
+    else:
+        answers = await _append_in_thread(call, appends, append)
+    if values["acks"] == _NO_ACKNOWLEDGEMENT:
+        failed = next((one for one in answers if one["error_code"]), None)
+        if failed is not None:
+            raise ConnectionAbortedError(f"Produce without acknowledgement failed: {Code(failed['error_code']).name}")
+        return None
+    left = iter(answers)
+    return {
+        "responses": [
+            {"name": topic["name"], "partition_responses": [next(left) for _ in topic["partition_data"]]} for topic in values["topic_data"]
+        ]
+    }
+
+
+def _is_at_once(call: Call, appends: Sequence[Append]) -> bool:
+    """Whether they wait neither for a disk nor for a thread that is at a larger append."""
+    size_bytes = sum(len(one.records) for one in appends)
+    return all(call.door.appends_at_once(one.where, None, size_bytes) for one in appends)
+
+
+async def _append_in_thread(call: Call, appends: Sequence[Append], append: Callable[[], list[Values]]) -> list[Values]:
+    appending = call.door.appending
+    for one in appends:
+        appending[one.where] += 1
+    try:
+        return await call.call(append)
+    finally:
+        for one in appends:
+            appending[one.where] -= 1
+            if not appending[one.where]:
+                del appending[one.where]
+
+
+def _append_all(session: AuthorizedSession, appends: Sequence[Append], transactional_id: str | None, version: int) -> list[Values]:
+    return [_append(session, one, transactional_id, version) for one in appends]
+
+
+def _append(session: AuthorizedSession, one: Append, transactional_id: str | None, version: int) -> Values:
+    code = _refusal(one.records, version)
+    if code is not None:
+        return _refused(one, code)
+    try:
+        offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
+        start_offset = session.log(*one.where).start_offset
+    except LogdbError as error:
+        return _refused(one, code_of(error), str(error))
+    return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "log_start_offset": start_offset}
+
+
+def _refusal(records: memoryview, version: int) -> Code | None:
+    """Why the format of the first batch does not fit the version of the request; None: it does.
+
+    Source: Kafka's ``ProduceRequest.validateRecords``.
+    """
+    if version < _FIRST_OF_V2:
+        return Code.UNSUPPORTED_VERSION
+    if len(records) <= _ATTRIBUTES_AT or records[_MAGIC_AT] != 2:
+        return Code.INVALID_RECORD
+    if version < _FIRST_OF_ZSTD and records[_ATTRIBUTES_AT] & _CODEC_MASK == _ZSTD:
+        return Code.UNSUPPORTED_COMPRESSION_TYPE
+    return None
+
+
+def _refused(one: Append, code: Code, message: str | None = None) -> Values:
+    return {"index": one.where.partition, "error_code": code, "base_offset": -1, "error_message": message}

@@ -1,0 +1,86 @@
+"""Topics are created and deleted."""
+
+from collections import Counter
+
+from logdb.errors import LogdbError
+from logdb.model import TOPIC_CONFIGS, TopicInfo
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.metadata import uuid_of
+
+_FROM_TOPIC, _BY_DEFAULT = 1, 5  # where a config's value comes from: DescribeConfigsResponse.ConfigSource
+
+
+async def create_topics(call: Call) -> Values:
+    """Create each topic by itself: one that fails does not keep the others from being created."""
+    topics = call.values["topics"]
+    counts = Counter(topic["name"] for topic in topics)
+    return {"topics": [await _create(call, topic, is_twice=counts[topic["name"]] > 1) for topic in topics]}
+
+
+async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
+    name = topic["name"]
+    code, message, partitions = _partition_count(call, topic)
+    if is_twice:
+        code, message = Code.INVALID_REQUEST, "the topic is named twice"
+    if code:
+        return {"name": name, "error_code": code, "error_message": message, "configs": None}
+    create = call.session.check_new_topic if call.values["validate_only"] else call.session.create_topic
+    config = {one["name"]: one["value"] for one in topic["configs"]}
+    try:
+        info = await call.change(create, name, partitions=partitions, config=config)
+    except LogdbError as error:
+        return {"name": name, "error_code": code_of(error), "error_message": str(error), "configs": None}
+    made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": uuid_of(info.topic_id)}
+    if not call.session.may("DescribeConfigs", "Topic", name):
+        return {**made, "topic_config_error_code": Code.TOPIC_AUTHORIZATION_FAILED, "configs": None}
+    return {**made, "num_partitions": partitions, "replication_factor": 1, "configs": _configs(info)}
+
+
+def _partition_count(call: Call, topic: Values) -> tuple[Code, str, int]:
+    """How many partitions are asked for; this node has the only replica of each."""
+    count, factor, assignments = topic["num_partitions"], topic["replication_factor"], topic["assignments"]
+    if assignments:
+        node = call.door.access.node_id
+        indexes = sorted(one["partition_index"] for one in assignments)
+        if (count, factor) != (-1, -1):
+            return Code.INVALID_REQUEST, "partitions are assigned and counted", 0
+        if indexes != list(range(len(assignments))) or any(one["broker_ids"] != [node] for one in assignments):
+            return Code.INVALID_REPLICA_ASSIGNMENT, f"wanted are partitions from 0 on, each on the broker {node}", 0
+        return Code.NONE, "", len(assignments)
+    if factor not in (-1, 1):
+        return Code.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is 1 broker", 0
+    return Code.NONE, "", call.door.num_partitions if count == -1 else count
+
+
+def _configs(info: TopicInfo) -> list[Values]:
+    return [
+        {
+            "name": key,
+            "value": str(value).lower() if isinstance(value := info.config.get(key, known.default), bool) else str(value),
+            "read_only": False,
+            "config_source": _FROM_TOPIC if key in info.config else _BY_DEFAULT,
+            "is_sensitive": False,
+        }
+        for key, known in TOPIC_CONFIGS.items()
+    ]
+
+
+async def delete_topics(call: Call) -> Values:
+    """Delete topics by name, or from version 6 on by id."""
+    wanted = call.values["topics"] or [{"name": name, "topic_id": bytes(16)} for name in call.values["topic_names"]]
+    names: dict[bytes, str] = {}
+    if any(one["name"] is None for one in wanted):
+        names = {uuid_of(info.topic_id): info.name for info in await call.call(call.session.topics)}
+    return {"responses": [await _delete(call, one["name"] or names.get(one["topic_id"]), one["topic_id"]) for one in wanted]}
+
+
+async def _delete(call: Call, name: str | None, topic_id: bytes) -> Values:
+    answer = {"name": name, "topic_id": topic_id, "error_code": Code.NONE, "error_message": None}
+    if name is None:
+        return {**answer, "error_code": Code.UNKNOWN_TOPIC_ID}
+    try:
+        await call.change(call.session.delete_topic, name)
+    except LogdbError as error:
+        return {**answer, "error_code": code_of(error), "error_message": str(error)}
+    return answer

@@ -1,0 +1,298 @@
+"""What the requests of one door share, and what one request has of it: threads, memory, slots, and waits without a thread.
+
+A request counts as one in progress (``requests``) while it is worked on.  It gives its slot back while it waits: for its body, for
+records, for other members of a group, for its answer to be sent.  What a request has taken is counted for its ``owner``.
+
+Threading: the event loop of the server.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from logdb.access.access_control import AccessControl
+from logdb.access.attempts import network
+from logdb.access.principals import ANONYMOUS
+from logdb.access.session import AuthorizedSession
+from logdb.broker.async_waiting import Waits
+from logdb.log.isolation import IsolationLevel
+from logdb.model import Durability, TopicPartition
+from logdb.pools import Pool
+from logdb.serving.limits import Limits
+from logdb.serving.shares import NoRoom, Owner, Shares
+
+R = TypeVar("R")
+
+MEMORY_WAIT_S = 5.0
+"""How long a request waits for memory before it is refused."""
+_THREAD_COUNT = 64  # of which one owner has half
+_CHANGING_COUNT = 2
+_APPENDED_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
+
+
+class DoorResources:
+    """What the requests of one door share.
+
+    field         meaning                                                        changed by
+    executor      threads for calls that may wait for a disk or a lock
+    requests      requests in progress                                           RequestResources
+    memory        bytes of requests and answers                                  RequestResources, the door
+    threads       threads of ``executor``                                        RequestResources
+    changing      changes of topics                                              RequestResources.change
+    appending     appends in threads, by partition: an append on the loop        append_in_thread
+                  would wait for them
+    waits         waits for records                                              begin_waits, when the door opens
+    draining      no request is to go on waiting                                 end_waits, for good
+    ending        set when that begins                                           end_waits, for good
+    _pending      futures of calls that wait for other clients                   drained_by
+    """
+
+    waits: Waits
+
+    def __init__(self, access: AccessControl, limits: Limits, threads_name: str) -> None:
+        self.access, self.limits = access, limits
+        self.executor = Pool(_THREAD_COUNT, threads_name)
+        self.requests = Shares(limits.requests_max, "requests")
+        self.memory = Shares(limits.memory_bytes_max, "bytes of memory", wait_s=MEMORY_WAIT_S)
+        self.threads = Shares(_THREAD_COUNT, "threads")
+        self.changing = Shares(_CHANGING_COUNT, "changes of topics")
+        self.appending: Counter[TopicPartition] = Counter()
+        self.draining = False
+        self.ending = asyncio.Event()
+        self._pending: set[asyncio.Future[Any]] = set()
+
+    def begin_waits(self) -> None:
+        """The running event loop is the door's."""
+        self.waits = self.access.waits()
+
+    def end_waits(self) -> None:
+        """Drain: each wait ends now, and so does each that begins from now on."""
+        self.draining = True
+        self.ending.set()
+        self.waits.release()
+        for told in self._pending:
+            _end(told)
+
+    @contextlib.contextmanager
+    def drained_by(self, told: "asyncio.Future[Any]") -> Iterator[None]:
+        """While a call waits for ``told``, draining ends that with NoRoom."""
+        self._pending.add(told)
+        if self.draining:
+            _end(told)
+        try:
+            yield
+        finally:
+            self._pending.discard(told)
+
+    # ------------------------------------------------------------ appends of record batches
+
+    def appends_at_once(self, where: TopicPartition, durability: Durability | None, size_bytes: int) -> bool:
+        """Whether an append may be made on the loop: it waits neither for a disk nor for a thread that appends more."""
+        return size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX and not self.appending[where] and self.access.appends_at_once(*where, durability)
+
+    async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
+        """Append off the loop."""
+        self.appending[where] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, append)
+        finally:
+            self.appending[where] -= 1
+            if not self.appending[where]:
+                del self.appending[where]
+
+
+class RequestResources:
+    """One request of a door; what it has taken is given back by ``end``.
+
+    field          meaning                                                       changed by
+    session        of the principal that makes the request                       the door, once it is authenticated
+    owner          for whom shares are counted                                   the same
+    _taken_bytes   memory that it has                                            take_memory, keep_memory, give_memory_back
+    _slot_count    1: it is one of the requests in progress, or waits            take_slot
+    _wait_count    how many blocks of ``waiting`` it is in                       waiting
+    """
+
+    door: DoorResources
+    session: AuthorizedSession
+
+    def __init__(self, door: DoorResources, owner: Owner) -> None:
+        self.door, self.owner = door, owner
+        self._taken_bytes = self._slot_count = self._wait_count = 0
+
+    def end(self) -> None:
+        """The request is answered, or cannot be any more."""
+        self.give_memory_back()
+        self.door.requests.give_back(self._slot_count, self.owner)
+
+    # ------------------------------------------------------------ slots
+
+    def take_slot(self) -> None:
+        """Be one of the requests in progress, until ``end``.
+
+        Raises:
+            NoRoom: There are too many.
+        """
+        if not self.door.requests.has_room(1, self.owner):
+            raise self.door.requests.refusal(1, self.owner)
+        self.door.requests.take_now(1, self.owner)
+        self._slot_count = 1
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Within the block another request may have the slot of this one."""
+        self._wait_count += 1
+        if self._wait_count == 1:
+            self.door.requests.give_back(self._slot_count, self.owner)
+        try:
+            yield
+        finally:
+            self._wait_count -= 1
+            if not self._wait_count:
+                self.door.requests.take_now(self._slot_count, self.owner)
+
+    # ------------------------------------------------------------ threads
+
+    @contextlib.asynccontextmanager
+    async def share(self, shares: Shares) -> AsyncIterator[None]:
+        """Have one of a share within the block, once it is this request's turn."""
+        await shares.take(1, self.owner)
+        try:
+            yield
+        finally:
+            shares.give_back(1, self.owner)
+
+    async def call(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Call what may wait for a disk, off the loop."""
+        return await self._in_thread(partial(function, *args, **kwargs), self.door.threads)
+
+    async def change(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """As ``call``, of what changes topics: one change runs at a time, others would only wait for it in threads."""
+        return await self._in_thread(partial(function, *args, **kwargs), self.door.changing, self.door.threads)
+
+    async def _in_thread(self, function: Callable[[], R], *shares: Shares) -> R:
+        """Call in a thread, with one of each of the shares; a cancelled request has them until the thread is done."""
+        owner, taken = self.owner, list[Shares]()
+        try:
+            for one in shares:
+                await one.take(1, owner)
+                taken.append(one)
+            work = self.door.executor.submit(function)
+        except BaseException:
+            _give_back(taken, owner)
+            raise
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            self.session.give_up()
+            raise
+        finally:
+            if work.done():
+                _give_back(taken, owner)
+            else:
+                work.add_done_callback(partial(_give_back_later, asyncio.get_running_loop(), taken, owner))
+
+    # ------------------------------------------------------------ memory
+
+    async def take_memory(self, size_bytes: int) -> None:
+        """Take memory until the request ends.
+
+        Raises:
+            NoRoom: There is none.
+        """
+        await self.door.memory.take(size_bytes, self.owner)
+        self._taken_bytes += size_bytes
+
+    async def keep_memory(self, size_bytes: int) -> None:
+        """Have so much memory from now on, whatever was taken before; raises as ``take_memory``."""
+        if size_bytes > self._taken_bytes:
+            await self.take_memory(size_bytes - self._taken_bytes)
+        elif self._taken_bytes:
+            self.door.memory.give_back(self._taken_bytes - size_bytes, self.owner)
+            self._taken_bytes = size_bytes
+
+    def give_memory_back(self) -> None:
+        """Give back all memory that the request has taken."""
+        if self._taken_bytes:
+            self.door.memory.give_back(self._taken_bytes, self.owner)
+            self._taken_bytes = 0
+
+    # ------------------------------------------------------------ waits, without a thread
+
+    async def hold_back(self) -> int:
+        """Wait for as long as the principal's quotas demand, or until the door drains: before an answer, and in streams.
+
+        Returns:
+            The wait that the quotas demand, in ms.
+        """
+        delay_ms = self.session.take_throttle_ms() if hasattr(self, "session") else 0
+        if delay_ms:
+            with self.waiting(), contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.door.ending.wait(), delay_ms / 1000)
+        return delay_ms
+
+    async def wait(
+        self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> bool:
+        """As ``Session.wait``; the caller has found out that the principal may read the partitions.
+
+        Raises:
+            AuthenticationFailed: The credential of the client is no longer valid.
+            errors of ``Waits.wait``.
+        """
+        with self.waiting():
+            timeout_ms = min(timeout_ms, self.door.limits.wait_ms_max)
+            found = await self.door.waits.wait(positions, timeout_ms, isolation_level=isolation_level)
+        self.session.check()
+        return found
+
+    async def outcome(self, future: "Future[R]") -> R:
+        """The result of a call that waits for other clients.
+
+        Raises:
+            NoRoom: The server drains before there is one.
+            errors of the future.
+        """
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[R] = loop.create_future()
+        future.add_done_callback(partial(_tell, loop, told))
+        with self.waiting(), self.door.drained_by(told):
+            return await told
+
+
+def owner_of(session: AuthorizedSession) -> Owner:
+    """For whom shares are counted: a principal, or the address of an anonymous client."""
+    return network(session.host) if session.principal == ANONYMOUS else session.principal
+
+
+def _give_back(taken: Iterable[Shares], owner: Owner) -> None:
+    for one in taken:
+        one.give_back(1, owner)
+
+
+def _give_back_later(loop: asyncio.AbstractEventLoop, taken: Iterable[Shares], owner: Owner, _work: "Future[Any]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(_give_back, taken, owner)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: "asyncio.Future[R]", future: "Future[R]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(_settle, told, future)
+
+
+def _settle(told: "asyncio.Future[R]", future: "Future[R]") -> None:
+    if told.done():
+        return
+    error = future.exception()
+    if error is None:
+        told.set_result(future.result())
+    else:
+        told.set_exception(error)
+
+
+def _end(told: "asyncio.Future[Any]") -> None:
+    if not told.done():
+        told.set_exception(NoRoom("the server is draining"))

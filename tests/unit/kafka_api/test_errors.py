@@ -1,0 +1,37 @@
+import pytest
+
+from logdb import errors
+from logdb_kafka_api.errors import Code, code_of
+
+
+def test_every_error_has_a_code() -> None:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.LogdbError) and kind is not errors.NotAuthorized:
+            assert code_of(kind.__new__(kind)) in Code
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        ("Topic 'a'", Code.TOPIC_AUTHORIZATION_FAILED),
+        ("Group 'a'", Code.GROUP_AUTHORIZATION_FAILED),
+        ("TransactionalId 'a'", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("Cluster", Code.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_right_that_lacks_is_told_by_its_resource(resource: str, code: Code) -> None:
+    assert code_of(errors.NotAuthorized("User:a", "Read", resource)) is code
+
+
+def test_the_numbers_are_kafkas() -> None:
+    kinds = [kind for kind in vars(pytest.importorskip("kafka.errors")).values() if isinstance(kind, type)]
+    names = {kind.errno: kind.message for kind in kinds if getattr(kind, "errno", None) is not None}
+    others = {code.name for code in Code if names.get(code, code.name) != code.name}
+    assert others == {  # which kafka-python names as Kafka once did
+        "UNKNOWN_SERVER_ERROR",
+        "NONE",
+        "NOT_LEADER_OR_FOLLOWER",
+        "MESSAGE_TOO_LARGE",
+        "INVALID_TOPIC_EXCEPTION",
+        "INVALID_REPLICA_ASSIGNMENT",
+    }

@@ -1,0 +1,104 @@
+import struct
+
+import pytest
+
+from logdb.codec.schema import INT32, RECORDS, Array, Field, Message, Scattered, Struct
+from logdb.errors import InvalidMessage
+from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.frames import ELEMENTS_MAX, RequestHeader, UnsupportedApi, encode_response, read_header, read_request
+
+
+def of(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+def test_a_request_of_header_version_1() -> None:
+    frame = of("0003 0001 00000007 0002 6162 00000001 0001 74")
+    header, position = read_header(frame)
+    assert header == (APIS[3], 1, 7, "ab")
+    assert read_request(header, frame, position)["topics"] == [{"topic_id": bytes(16), "name": "t"}]
+
+
+def test_a_request_of_header_version_2() -> None:
+    frame = of("0012 0003 00000007 ffff 01 05 02 6162") + of("02 78 02 79 00")
+    header, position = read_header(frame)
+    assert header == (APIS[18], 3, 7, None)
+    assert read_request(header, frame, position) == {"client_software_name": "x", "client_software_version": "y"}
+
+
+def test_a_client_that_asks_for_newer_versions_gets_them_in_version_0() -> None:
+    with pytest.raises(UnsupportedApi, match="API 18 in version 99") as caught:
+        read_header(of("0012 0063 00000007 0002 6162 01 ff"))
+    assert caught.value.header == (APIS[18], 0, 7, "ab")
+    body = encode_response(caught.value.header, {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}]})
+    assert b"".join(body) == of("00000010 00000007 0023 00000001 0012 0000 0004")
+
+
+@pytest.mark.parametrize(("key", "version"), [(4, 0), (-1, 0), (32_767, 0), (1, 3), (1, 99), (3, -1)])
+def test_other_apis_and_versions(key: int, version: int) -> None:
+    with pytest.raises(UnsupportedApi) as caught:
+        read_header(struct.pack(">hhih", key, version, 1, -1))
+    assert (caught.value.key, caught.value.version, caught.value.header) == (key, version, None)
+
+
+@pytest.mark.parametrize(
+    "frame", ["", "0003", "0003 0001 00000007", "0003 0001 00000007 0005 61", "0003 0001 00000007 0001 ff", "0012 0003 00000007 ffff"]
+)
+def test_what_is_no_header(frame: str) -> None:
+    with pytest.raises(InvalidMessage):
+        read_header(of(frame))
+
+
+def test_bytes_behind_a_request() -> None:
+    frame = of("0003 0001 00000007 ffff ffffffff 00")
+    with pytest.raises(InvalidMessage, match="1 bytes follow the MetadataRequest"):
+        read_request(*_header_and_frame(frame))
+
+
+def _header_and_frame(frame: bytes) -> tuple[RequestHeader, bytes, int]:
+    header, position = read_header(frame)
+    return header, frame, position
+
+
+def test_arrays_of_a_request_are_bounded_together() -> None:
+    partitions = 1000
+    topic = struct.pack(">h1s", 1, b"t") + struct.pack(">i", partitions) + bytes(partitions * 12)
+    for topics in (ELEMENTS_MAX // partitions - 1, ELEMENTS_MAX // partitions):
+        frame = struct.pack(">hhih", 2, 1, 7, -1) + struct.pack(">ii", -1, topics) + topic * topics
+        call = _header_and_frame(frame)
+        if topics * (partitions + 1) <= ELEMENTS_MAX:
+            assert len(read_request(*call)["topics"]) == topics
+        else:
+            with pytest.raises(InvalidMessage, match="are allowed"):
+                read_request(*call)
+
+
+def test_batches_of_a_response_are_not_copied() -> None:
+    batches = [memoryview(bytearray(b"a" * 1000)), memoryview(bytearray(b"b" * 10))]
+    partitions = [{"partition_index": at, "records": batch} for at, batch in enumerate([*batches, None])]
+    for version in APIS[1].response.versions:
+        values = {"responses": [{"topic": "t", "partitions": partitions}]}
+        parts = encode_response(RequestHeader(APIS[1], version, 9, None), values)
+        assert [part for part in parts if any(part is batch for batch in batches)] == batches
+        frame = b"".join(parts)
+        assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 9)
+        begin = 9 if version >= 12 else 8
+        assert frame[begin:] == APIS[1].response.encode(values, version)
+
+
+def test_records_at_the_end_of_a_message() -> None:
+    message = Message("M", "0", "none", Field("x", INT32), Field("all", Array(Struct(Field("r", RECORDS)))))
+    out = Scattered()
+    message.write(out, {"x": 1, "all": [{"r": b""}, {"r": b"xy"}]}, 0)
+    assert out.size_bytes == 18
+    assert out.buffers() == [of("00000001 00000002 00000000 00000002"), b"xy"]
+
+
+def test_an_answer_that_is_too_large() -> None:
+    class Large(bytes):
+        def __len__(self) -> int:
+            return 1 << 30
+
+    values = {"responses": [{"topic": "t", "partitions": [{"records": Large(b"x")}, {"records": Large(b"x")}]}]}
+    with pytest.raises(InvalidMessage, match="FetchResponse of 2147483"):
+        encode_response(RequestHeader(APIS[1], 4, 9, None), values)

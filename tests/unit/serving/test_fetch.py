@@ -1,0 +1,138 @@
+"""fetch.py: batches of several partitions, within bounds, once there are enough."""
+
+import asyncio
+
+import pytest
+
+import logdb
+from logdb.access.access_control import AccessControl
+from logdb.access.principals import ANONYMOUS
+from logdb.errors import UnknownTopic
+from logdb.serving.fetch import PartitionRead, Wanted, fetch
+from logdb.serving.limits import Limits
+from logdb.serving.resources import DoorResources, RequestResources
+
+
+@pytest.fixture
+def db(tmp_path):
+    with logdb.open(tmp_path / "db") as db:
+        db.create_topic("t", partitions=3)
+        yield db
+
+
+def run(db, story, **limits):
+    """Run a story with a request, which gives back what it has taken."""
+
+    async def main():
+        access = AccessControl(db._session)
+        door = DoorResources(access, Limits(**limits), "logdb-test")
+        door.begin_waits()
+        request = RequestResources(door, "10.0.0.1")
+        request.session = access.session(ANONYMOUS, "10.0.0.1")
+        request.take_slot()
+        try:
+            return await story(request)
+        finally:
+            request.end()
+            door.end_waits()
+            door.executor.shutdown()
+            access.close()
+            assert (door.requests.taken, door.memory.taken, door.threads.taken) == (0, 0, 0)
+
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def fill(db, *sizes):
+    """A batch of each size in each partition."""
+    for partition, size in enumerate(sizes):
+        db.log("t", partition).append(bytes(size))
+        db.log("t", partition).flush()
+
+
+def bounds(**given):
+    return {"max_bytes": 1 << 20, "min_bytes": 1, "wait_ms": 0, "isolation_level": "read_uncommitted"} | given
+
+
+def test_partitions_are_read_in_order_up_to_the_bound_and_the_first_always(db):
+    fill(db, 5_000, 5_000, 5_000)
+
+    async def story(request):
+        reads = [PartitionRead(Wanted("t", partition, 0)) for partition in range(3)]
+        await fetch(request, reads, **bounds(max_bytes=6_000))
+        assert [bool(read.parts) for read in reads] == [True, True, False], "the bound is soft by one batch"
+        assert [read.marks["end_offset"] for read in reads] == [1, 1, 1], "each says where its log ends"
+        small = PartitionRead(Wanted("t", 0, 0, max_bytes=1))
+        await fetch(request, [small], **bounds())
+        assert small.next_offset == 1
+
+    run(db, story)
+
+
+def test_it_waits_for_enough_of_any_partition(db):
+    async def story(request):
+        reads = [PartitionRead(Wanted("t", partition, 0)) for partition in range(3)]
+        fetching = asyncio.create_task(fetch(request, reads, **bounds(min_bytes=6_000, wait_ms=60_000)))
+        for partition in (2, 1):
+            while not request.door.waits._bells:
+                await asyncio.sleep(0)
+            assert not fetching.done()
+            await asyncio.to_thread(db.log("t", partition).append, bytes(5_000), durability="os")
+            await asyncio.to_thread(db.log("t", partition).flush)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await fetching
+        assert [read.next_offset for read in reads] == [0, 1, 1]
+        assert request.door.requests.taken == 1
+
+    run(db, story)
+
+
+def test_an_error_of_one_partition_is_kept_and_ends_the_fetch_at_once(db):
+    async def story(request):
+        reads = [PartitionRead(Wanted("nosuch", 0, 0)), PartitionRead(Wanted("t", 0, 0))]
+        await fetch(request, reads, **bounds(wait_ms=60_000))
+        assert isinstance(reads[0].error, UnknownTopic)
+        assert reads[1].error is None
+
+    run(db, story)
+
+
+def test_draining_ends_it(db):
+    async def story(request):
+        read = PartitionRead(Wanted("t", 0, 0))
+        fetching = asyncio.create_task(fetch(request, [read], **bounds(wait_ms=60_000)))
+        while not request.door.waits._bells:
+            await asyncio.sleep(0)
+        request.door.end_waits()
+        await fetching
+        assert (read.parts, read.error) == ([], None)
+
+    run(db, story)
+
+
+def test_what_a_door_leaves_out_says_where_to_go_on(db):
+    fill(db, 100)
+
+    class Nothing(PartitionRead):
+        def selected(self, log, view, begin, isolation_level):
+            return ()
+
+    async def story(request):
+        read = Nothing(Wanted("t", 0, 0))
+        await fetch(request, [read], **bounds(wait_ms=60_000))
+        assert (read.next_offset, read.size_bytes, read.has_left_out) == (1, 0, True)
+
+    run(db, story)
+
+
+def test_it_takes_at_most_half_of_the_memory(db):
+    fill(db, 500)
+
+    async def story(request):
+        asked = []
+        request.keep_memory = lambda size_bytes: asked.append(size_bytes) or asyncio.sleep(0)
+        await fetch(request, [PartitionRead(Wanted("t", 0, 0))], **bounds())
+        assert asked[0] == 50_000
+        assert asked[1] < 5_000
+
+    run(db, story, memory_bytes_max=100_000)

@@ -1,0 +1,109 @@
+"""tls.py: what a handshake gives a door's protocol, and what becomes of a connection that never gets so far."""
+
+import asyncio
+import contextlib
+import ssl
+
+import pytest
+
+from logdb.serving.connection_slots import ConnectionSlots
+from logdb.serving.tls import Certificate, PendingHandshakes
+from support.certificates import Authority
+
+HELLO = b"\x16\x03\x01\x02\x00"  # the begin of a client's first record
+
+
+class Echo(asyncio.Protocol):
+    """A door's protocol: it answers with what it was sent, and owns its slot."""
+
+    def __init__(self, slot):
+        self.slot = slot
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+    def connection_lost(self, exc):
+        self.slot.give_back()
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path / "ca")
+
+
+@contextlib.asynccontextmanager
+async def listening(certificate, *, timeout_ms=60_000):
+    """The slots of a door, and its port."""
+    slots = ConnectionSlots(100)
+    pending = PendingHandshakes(certificate, slots, Echo, timeout_ms=timeout_ms, answer_without_tls=b"TLS, please")
+    server = await asyncio.get_running_loop().create_server(pending.begin, "127.0.0.1", 0)
+    try:
+        yield slots, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        pending.abort()
+
+
+async def freed(slots):
+    async with asyncio.timeout(30):
+        while slots.count:
+            await asyncio.sleep(0)
+
+
+def test_a_door_is_given_a_connection_after_its_handshake(authority):
+    files = authority.server()
+
+    async def story():
+        async with listening(Certificate(files.cert, files.key)) as (slots, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority.context(), server_hostname="127.0.0.1")
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            assert slots.count == 1
+            writer.close()
+            await freed(slots)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"), [(b"GET / HTTP/1.1\r\n\r\n", b"TLS, please"), (HELLO, b""), (b"", b"")], ids=["no TLS", "a hello", "nothing"]
+)
+def test_a_connection_without_a_handshake_is_answered_and_closed_in_time(authority, sent, answer):
+    files = authority.server()
+
+    async def story():
+        async with listening(Certificate(files.cert, files.key), timeout_ms=100) as (slots, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == answer
+            await freed(slots)
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_client_is_told_why_its_handshake_failed(authority):
+    files = authority.server()
+
+    async def story():
+        async with listening(Certificate(files.cert, files.key)) as (slots, port):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers("ECDHE-ECDSA-AES256-SHA384:AES128-SHA:ECDHE-RSA-AES256-SHA")  # none of the door's
+            with pytest.raises(ssl.SSLError, match=r"(?i)alert handshake failure"):
+                await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            await freed(slots)
+
+    asyncio.run(story())
+
+
+def test_a_certificate_of_options():
+    assert Certificate.of_options() is None
+    for options in ({"tls_key": "key"}, {"tls_client_ca": "ca"}):
+        with pytest.raises(ValueError, match="only with tls_cert"):
+            Certificate.of_options(**options)
