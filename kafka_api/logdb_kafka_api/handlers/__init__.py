@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from logdb_kafka_api.call import Handler
 from logdb_kafka_api.handlers import (
+    acls,
     administration,
     configs,
     fetch,
@@ -16,6 +17,7 @@ from logdb_kafka_api.handlers import (
     sasl,
     topics,
     transactions,
+    users,
 )
 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
@@ -44,6 +46,9 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         25: transactions.add_offsets_to_txn,
         26: transactions.end_txn,
         28: transactions.txn_offset_commit,
+        29: acls.describe_acls,
+        30: acls.create_acls,
+        31: acls.delete_acls,
         32: configs.describe_configs,
         33: configs.alter_configs,
         35: administration.describe_log_dirs,
@@ -52,6 +57,10 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         42: groups.delete_groups,
         44: configs.incremental_alter_configs,
         47: group_offsets.offset_delete,
+        48: users.describe_client_quotas,
+        49: users.alter_client_quotas,
+        50: users.describe_user_scram_credentials,
+        51: users.alter_user_scram_credentials,
         60: administration.describe_cluster,
         65: transactions.describe_transactions,
         66: transactions.list_transactions,
