@@ -21,8 +21,19 @@ _COORDINATED: dict[int, tuple[ResourceType, str]] = {_GROUP: ("Group", "group"),
 # ---------------------------------------------------------------- APIs
 
 
+_FEATURES = {"transaction.version": 2}  # see handlers.transactions
+
+
 async def api_versions(call: Call) -> Values:
-    return {"error_code": Code.NONE, "api_keys": call.door.advertised}
+    supported = [{"name": name, "min_version": 1, "max_version": level} for name, level in _FEATURES.items()]
+    finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in _FEATURES.items()]
+    return {
+        "error_code": Code.NONE,
+        "api_keys": call.door.advertised,
+        "supported_features": supported,
+        "finalized_features_epoch": 0,
+        "finalized_features": finalized,
+    }
 
 
 def unsupported_version() -> Values:
