@@ -85,6 +85,7 @@ class Code(IntEnum):
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 CODES: dict[type[LogdbError], Code] = {

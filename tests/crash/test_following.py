@@ -22,8 +22,13 @@ NOW = 1_700_000_000_000
 
 
 def opened(path: str, level: str, io: PowerCutIO | None = None) -> Bare:
-    db = open_replica(path, durability=level, io=io, batch_size=200, clock=lambda: NOW)
+    db = open_replica(path, limited=io is not None, durability=level, io=io, batch_size=200, clock=lambda: NOW)
     return quiet(db) if io else db
+
+
+def move(log: logdb.Log, offset: int) -> None:
+    log.move_high_watermark(offset, leader_epoch=log.leader_epoch)
+    log.note_high_watermark()
 
 
 class Leaders:
@@ -59,12 +64,13 @@ class Leaders:
 class Story:
     """A follower of the old leader, which leads itself for a while, and then follows the new one.
 
-    ``written``, ``durable``: ends that survive the process, and the machine, in the lineage that ``lineage`` counts.
+    ``written``, ``durable``: ends that survive the process, and the machine.  ``replicated``: the high watermark; an opening may not
+    have a higher one, nor one of a log that it had before.
     """
 
     def __init__(self, path: str, io: PowerCutIO, level: str, leaders: Leaders) -> None:
         self.path, self.io, self.level, self.leaders = path, io, level, leaders
-        self.written = self.durable = 0
+        self.written = self.durable = self.replicated = 0
         self.db: Bare | None = None
         self.first_call = 0
 
@@ -87,16 +93,23 @@ class Story:
             self._follow(new.log("t"), 400)
             self.db.close()
             self.db = opened(self.path, self.level, self.io)
+            move(self.db.log("t"), self.db.log("t").end_offset)
             check_equal(new.log("t"), self.db.log("t"))
+            self.replicated = self.written
             self.written = self.durable = 0
             self.db._store.begin_anew("t", 0, 0)
+            self.replicated = 0
             self._follow(new.log("t"), 2_000)
 
     def _follow(self, leader: logdb.Log, size_bytes: int) -> None:
         log = self.db.log("t")
         while log.end_offset < leader.end_offset:
-            log.follow_append(leader.read_batches(log.end_offset, size_bytes)[0])
+            known = log.end_offset
+            log.follow_append(leader.read_batches(known, size_bytes)[0])
             self._wrote(log)
+            if self.replicated < known:
+                self.replicated = known
+                move(log, known)
         self._flush(log)
 
     def _wrote(self, log: logdb.Log) -> None:
@@ -112,17 +125,20 @@ class Story:
         common = next(start for epoch, start in leader.epochs.entries if epoch == 5)
         self.written, self.durable = min(self.written, common), min(self.durable, common)
         align(leader, self.db)
+        self.replicated = min(self.replicated, common)
 
     def _cut(self, offset: int) -> None:
         self.written = self.durable = 0  # the end may be any before it, until it is known
         self.written = self.durable = self.db._store.truncate_to("t", 0, offset)
+        self.replicated = min(self.replicated, self.written)
 
 
 def check(path: str, story: Story, least: int, where: str) -> None:
-    with opened(path, story.level) as db:
+    with open_replica(path, limited=True, durability=story.level, batch_size=200, clock=lambda: NOW) as db:
         if not db.topics():
             return
         log = db.log("t")
+        assert log.start_offset <= log.high_watermark <= story.replicated, where
         assert log.read_only_reason is None, where
         assert log.end_offset >= least, f"{where}: ends at {log.end_offset}, {least} were acknowledged"
         names = set(os.listdir(log.directory))
@@ -132,6 +148,7 @@ def check(path: str, story: Story, least: int, where: str) -> None:
             leader = new.log("t")
             align(leader, db)
             catch_up(leader, log)
+            move(log, log.end_offset)
             check_equal(leader, log, where)
     report = logdb.verify(path)
     assert report.ok, f"{where}: {report.problems}"
@@ -157,7 +174,7 @@ def test_killed_at_every_call(tmp_path, level, record_property):
         for seed in range(SCALE):
             story.io.cut(f"{path}-cut-{seed}", random.Random(at * 100 + seed))
         with logdb.open(path, mode="r") as db:  # as it was left
-            list(db.log("t").read(0))
+            assert len(list(db.log("t").read(0))) <= story.replicated, where
         check(path, story, story.written, f"{where}, process killed")
         for seed in range(SCALE):
             check(f"{path}-cut-{seed}", story, story.durable, f"{where}, power cut {seed}")

@@ -8,13 +8,29 @@ from typing import Any
 import logdb
 from logdb.codec import convert
 from logdb.log.producers import Producer
+from logdb.model import OFFSET_MAX
 from logdb.store.store import Store
 from support.produced import Bare
 
 
-def open_replica(path: str | os.PathLike[str], **options: Any) -> Bare:
-    """A database whose leader epochs a controller gives; nobody ends its transactions."""
-    return Bare(Store.open(path, replicated=True, **options))
+class Unlimited(Bare):
+    """A database of replicas that readers see all of, as if the high watermark were always past the end."""
+
+    def log(self, topic: str, partition: int = 0) -> logdb.Log:
+        log = super().log(topic, partition)
+        if log._high_watermark_file is not None:
+            log._high_watermark_file, log.view = None, log.view._replace(high_watermark=OFFSET_MAX)
+            os.unlink(os.path.join(log.directory, "high-watermark"))
+        return log
+
+
+def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **options: Any) -> Bare:
+    """A database whose leader epochs a controller gives; nobody ends its transactions.
+
+    Args:
+        limited: Readers see it up to the high watermark, which has to be moved.
+    """
+    return (Bare if limited else Unlimited)(Store.open(path, replicated=True, **options))
 
 
 def fetch(leader: logdb.Log, follower: logdb.Log, size_bytes: int = 1 << 20, **options: Any) -> bool:

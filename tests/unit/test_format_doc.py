@@ -10,7 +10,7 @@ from logdb.access.principals import Principal
 from logdb.access.quotas import Quota
 from logdb.access.security_file import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
-from logdb.log import producer_snapshot, recovery_point
+from logdb.log import high_watermark, producer_snapshot, recovery_point
 from logdb.log.producers import Batch, Producer, ProducerStates
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
@@ -95,6 +95,11 @@ def test_the_recovery_point_is_what_the_page_says() -> None:
     slot = Slot(1, Point(segment=0, offset=44, position=99), Point(segment=0, offset=60, position=140), 0x1A2B3C4D)
     assert recovery_point.decode(example("recovery-point")) == slot
     assert recovery_point.encode(slot) == example("recovery-point")
+
+
+def test_the_high_watermark_is_what_the_page_says() -> None:
+    assert high_watermark.decode(example("high-watermark"), "high-watermark") == 44
+    assert high_watermark.encode(44) == example("high-watermark")
 
 
 def test_the_topic_file_is_what_the_page_says() -> None:

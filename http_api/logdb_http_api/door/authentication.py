@@ -73,7 +73,7 @@ class Authenticator:
         name = host_name(http.headers.get("Host"))
         if not self._access.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
-                raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
+                raise ApiError(403, 403, f"{name} is no name of the loopback: use localhost, or switch authentication on")
             return UNASKED
         if route.path in OPEN_PATHS:
             return UNASKED
@@ -119,7 +119,7 @@ class Authenticator:
             return self._logins.by_certificate(certificate)
         if route.path == _OF_SCRAPERS and self._is_scraper(http):
             return Identity(ANONYMOUS, None)
-        raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
+        raise AuthenticationFailed("credentials are missing: give a user and a password, a token, or a certificate")
 
     def _is_scraper(self, http: web.BaseRequest) -> bool:
         """Whether the request comes from this machine, not through a proxy, and may read metrics without authentication.

@@ -3,13 +3,13 @@
 Every answer is a full one: session id 0 tells the client that there is no fetch session (KIP-227).
 """
 
+import contextlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from logdb.errors import UnknownPartition, UnknownTopic
-from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
-from logdb.serving.fetch import PartitionRead, Wanted
-from logdb.serving.fetch import fetch as fetch_partitions
+from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
+from logdb.serving import fetch as serving
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
@@ -19,79 +19,70 @@ if TYPE_CHECKING:
 _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, or wants to begin one
 
 
-class _Read(PartitionRead):
-    """A partition of the response: the client leaves out what was aborted, by the list that goes along."""
+class Read(serving.PartitionRead):
+    """What is read of one partition; a client at ``read_committed`` leaves out aborted batches itself.
 
-    def __init__(self, wanted: Wanted) -> None:
-        super().__init__(wanted)
-        self._aborted: list[Values] = []
+    field         meaning                                                    to be trusted
+    _aborted      first offsets of aborted transactions, by producer         always: of what was read so far
+    others        see ``PartitionRead``                                      as they say
+    """
+
+    def __init__(self, topic: str, asked: Values) -> None:
+        epoch = asked["current_leader_epoch"]
+        super().__init__(
+            serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"], None if epoch < 0 else epoch)
+        )
+        self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
     def check(self, log: "AuthorizedLog") -> None:
-        epoch = self.wanted.leader_epoch  # that the client takes for the current one
+        epoch = self.wanted.leader_epoch  # which the client takes for the current one
         if epoch is not None:
             log.epoch_end(epoch, current_epoch=epoch)
 
     def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
-        if isolation_level == "read_committed" and begin < self.next_offset:
-            known = {(one["producer_id"], one["first_offset"]) for one in self._aborted}
-            found = ((one.producer_id, one.first_offset) for one in log.aborted_transactions(begin, self.next_offset))
-            self._aborted += [
-                {"producer_id": producer_id, "first_offset": first} for producer_id, first in found if (producer_id, first) not in known
-            ]
+        if is_committed(isolation_level) and begin < self.next_offset:
+            self._aborted |= {(one.producer_id, one.first_offset): None for one in log.aborted_transactions(begin, self.next_offset)}
         return (view,)
 
     def marks_of(self, log: "AuthorizedLog", readable: int) -> dict[str, int]:
         del readable
-        return {
-            "log_start_offset": log.start_offset,
-            "high_watermark": log.readable_end_offset(),
-            "last_stable_offset": log.last_stable_offset,
-        }
+        ends = {"high_watermark": log.readable_end_offset(), "last_stable_offset": log.last_stable_offset}
+        return ends | {"log_start_offset": log.start_offset}
 
-    def values(self, isolation_level: IsolationLevel) -> Values:
+    def values(self) -> Values:
         """As the response has it."""
-        marks: dict[str, Any] = (
-            self.marks if self.error is None else dict.fromkeys(("log_start_offset", "high_watermark", "last_stable_offset"), -1)
-        )
-        return marks | {
-            "partition_index": self.where.partition,
+        return {
+            "high_watermark": -1,
+            **self.marks,
+            "partition_index": self.wanted.partition,
             "error_code": Code.NONE if self.error is None else code_of(self.error),
-            "aborted_transactions": self._aborted if isolation_level == "read_committed" else None,
+            "aborted_transactions": [{"producer_id": producer, "first_offset": offset} for producer, offset in self._aborted],
             "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
         }
 
 
 async def fetch(call: Call) -> Values:
-    """Read until ``min_bytes`` are there, a partition has an error, or the time is over."""
+    """Read until there are ``min_bytes``, a partition has an error, or the time is over."""
     values = call.values
     if values["session_id"]:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
-    isolation_level = ISOLATION_LEVELS[values["isolation_level"] == 1]
-    reads = [_read_of(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
+    reads = [Read(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
     if reads:
-        await _fetch(call, reads, isolation_level)
-    answers = iter([read.values(isolation_level) for read in reads])
+        with contextlib.suppress(UnknownTopic, UnknownPartition):  # it went during the wait: the next fetch says so
+            await serving.fetch(
+                call,
+                reads,
+                max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(read.wanted.max_bytes for read in reads))),
+                min_bytes=values["min_bytes"],
+                wait_ms=values["max_wait_ms"],
+                isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],
+            )
+    answers = iter(reads)
     return {
         "error_code": Code.NONE,
-        "responses": [{"topic": topic["topic"], "partitions": [next(answers) for _ in topic["partitions"]]} for topic in values["topics"]],
+        "responses": [
+            {"topic": topic["topic"], "partitions": [next(answers).values() for _ in topic["partitions"]]} for topic in values["topics"]
+        ],
     }
-
-
-def _read_of(topic: str, one: Values) -> _Read:
-    epoch = one["current_leader_epoch"]
-    return _Read(Wanted(topic, one["partition"], one["fetch_offset"], one["partition_max_bytes"], epoch if epoch >= 0 else None))
-
-
-async def _fetch(call: Call, reads: list[_Read], isolation_level: IsolationLevel) -> None:
-    values = call.values
-    wanted_bytes = sum(read.wanted.max_bytes for read in reads)
-    bounds = {
-        "max_bytes": max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, wanted_bytes)),
-        "min_bytes": values["min_bytes"],
-    }
-    try:
-        await fetch_partitions(call, reads, **bounds, wait_ms=values["max_wait_ms"], isolation_level=isolation_level)
-    except (UnknownTopic, UnknownPartition):  # it went meanwhile: the next read says of which
-        await fetch_partitions(call, reads, **bounds, wait_ms=0, isolation_level=isolation_level)

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from logdb.errors import LogdbError, NotAuthorized
@@ -12,6 +12,7 @@ from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.rights import operations
 
 _NO_ID = bytes(16)
 _GROUP, _TRANSACTION = 0, 1
@@ -61,16 +62,20 @@ async def metadata(call: Call) -> Values:
             found = [await _created(call, one) for one in found]
     host, port = call.door.address_for(call.connection)
     node = call.door.access.node_id
-    return {
+    answer: Values = {
         "brokers": [{"node_id": node, "host": host, "port": port}],
         "cluster_id": call.door.access.database_id,
         "controller_id": node,
         "topics": found,
     }
+    if call.values["include_cluster_authorized_operations"] and call.session.may("Describe", "Cluster"):
+        answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
+    return answer
 
 
-def _named(call: Call, wanted: Iterable[Values]) -> list[Values]:
-    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if call.version >= 10 else {}
+def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
+    is_by_id = any(one["name"] is None for one in wanted)
+    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if is_by_id else {}
     found = []
     for one in wanted:
         name = one["name"] if one["name"] is not None else names.get(one["topic_id"])
@@ -98,7 +103,7 @@ async def _created(call: Call, found: Values) -> Values:
 
 def _topic(call: Call, info: TopicInfo) -> Values:
     node, epochs = call.door.access.node_id, {one.partition: one.leader_epoch for one in info.partitions}
-    return {
+    topic: Values = {
         "error_code": Code.NONE,
         "name": info.name,
         "topic_id": uuid_of(info.topic_id),
@@ -115,6 +120,9 @@ def _topic(call: Call, info: TopicInfo) -> Values:
             for partition in range(info.partition_count)
         ],
     }
+    if call.values["include_topic_authorized_operations"]:
+        topic["topic_authorized_operations"] = operations(call.session, "Topic", info.name)
+    return topic
 
 
 def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:

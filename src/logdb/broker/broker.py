@@ -167,6 +167,8 @@ class Broker:
         if os.getpid() != self._owner:
             return  # a forked child has neither the threads nor waiting requests
         self.events.close()
+        self._groups.stop_waiting()
+        self._transactions.stop_waiting()
         self._dangling.stop()
         self._timers.stop()
         self._transactions.finish()

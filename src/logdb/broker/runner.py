@@ -76,6 +76,7 @@ class Shard(Generic[C]):
     ``_pending``         accept, ``_publish``           popleft is atomic       always; accepted effects whose actions have not begun
     ``_failed``          a sync that failed             no lock                 final
     ``_ended``           end                            no lock                 final; nothing is appended once ``end`` has returned
+    ``_closing``         stop_waiting                   no lock                 final; replicas are not waited for any more
     ==================== ============================== ======================= =============================================
     """
 
@@ -115,6 +116,7 @@ class Shard(Generic[C]):
         self._pending: deque[Effects] = deque()
         self._failed: SyncFailed | None = None
         self._ended: LogdbError | None = None
+        self._closing: LogdbError | None = None
 
     # ------------------------------------------------------------ what the broker calls
 
@@ -238,6 +240,11 @@ class Shard(Generic[C]):
             self._finish_failed_write()
             self._write_deferred()
 
+    def stop_waiting(self, error: LogdbError) -> None:
+        """Let no thread wait for replicas any more, before the threads of the broker are joined: they get ``error``."""
+        self._closing = error
+        self.log.wake()
+
     def end(self, error: LogdbError) -> None:
         """Resign: answer all requests, those that wait and later ones, with ``error``.
 
@@ -257,6 +264,10 @@ class Shard(Generic[C]):
     def _check_not_ended(self) -> None:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
+
+    def _check_may_wait(self) -> None:
+        if self._closing is not None:
+            raise self._closing.with_traceback(None)
 
     # ------------------------------------------------------------ under the lock
 
@@ -366,7 +377,7 @@ class Shard(Generic[C]):
             for accepted in pending:
                 sync |= accepted.sync
                 actions += accepted.actions
-            self.log.commit_to(self._accepted_offset, sync=sync)
+            self.log.commit_to(self._accepted_offset, sync=sync, leader_epoch=self.epoch, go_on=self._check_may_wait)
             if effects.replies and self._waiting:
                 self._answer(effects)
         except BaseException as error:

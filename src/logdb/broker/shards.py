@@ -194,6 +194,11 @@ class Shards(Generic[C]):
                 results.append(function(self.at(partition)))
         return results
 
+    def stop_waiting(self) -> None:
+        """Let no thread wait for replicas any more: the database is closed."""
+        for shard in list(self._open.values()):
+            shard.stop_waiting(Closed(f"the database {self._storage.path} is closed"))
+
     def finish(self) -> None:
         """Append deferred records."""
         for shard in list(self._open.values()):

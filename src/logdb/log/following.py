@@ -123,6 +123,7 @@ def _save(log: "Log", epochs: LeaderEpochs) -> None:
     log._epochs_unsynced = False
     log._publish(epochs=epochs)
     log.leader_epoch = epochs.latest
+    log.wake()  # who waits for a commit under an epoch that has ended
 
 
 def _extend(log: "Log", begun: Sequence[tuple[int, int]]) -> None:

@@ -35,11 +35,12 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import appending, following, producer_snapshot
+from logdb.log import appending, following, high_watermark, producer_snapshot
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.group_commit import GroupCommit
+from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import Captured, Host
 from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
@@ -85,7 +86,7 @@ class Log(BatchBuilder, ReadableLog):
     | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
     | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
     |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
-    | ``_refused``           | ``refuse``: it only grows                 | none                   | what holds without a truncation     |
+    | ``_refused``           | ``refuse``: it only grows                 | none                   | the refusal outside of truncations  |
     | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
     |                        | sets it back to ``_refused``              |                        |                                     |
     | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
@@ -97,6 +98,7 @@ class Log(BatchBuilder, ReadableLog):
     |                        |                                           | the store's checkpoint | does not name yet                   |
     | ``_epochs_unsynced``   | a roll of an empty log; a sync            | ``_sync_lock``         | false: the file is durable          |
     | ``checkpointed``       | a checkpoint                              | the store's checkpoint | the catalogue's recovery point      |
+    | ``_high_watermark_file``| never; what it says: its own table       | see there              | None: the log is not replicated     |
     | ``_unsynced_since_ms`` | a write; a sync                           | none                   | a hint for the flusher              |
     """
 
@@ -120,6 +122,7 @@ class Log(BatchBuilder, ReadableLog):
         checkpointed: Point,
         unsealed: Sequence[Segment] = (),
         transactions: Transactions | None = None,
+        high_watermark_file: HighWatermarkFile | None = None,
         read_only_reason: str | None = None,
     ) -> None:
         BatchBuilder.__init__(
@@ -139,6 +142,7 @@ class Log(BatchBuilder, ReadableLog):
             flushed=point.point,
             epochs=epochs,
             unstable_offset=_unstable_offset(transactions),
+            high_watermark=OFFSET_MAX if high_watermark_file is None else high_watermark_file.offset,
         )
         ReadableLog.__init__(
             self,
@@ -152,6 +156,7 @@ class Log(BatchBuilder, ReadableLog):
         )
         self.fsync_only = fsync_only
         self._io, self._clock, self._batch_size = io, clock or io.clock_ms, batch_size
+        self._high_watermark_file = high_watermark_file
         self._high_watermark_epoch = -1  # of the leader that has moved it last; under ``_segments_lock``
         self._segments_lock = threading.Lock()
         self._replacing = threading.Lock()  # held while files are renamed: a reader that misses a file waits
@@ -330,22 +335,31 @@ class Log(BatchBuilder, ReadableLog):
         """
         if self._refusing:
             raise self._host.refusal(self)
-        if sync or self._commits_groups():  # at level fsync nothing is written that the last sync has not made room for
+        if sync or self._commits_groups():  # at level fsync a group is written only after the last sync
             self._commit(self._next_offset, FSYNC)
         else:
             self._drain()
 
-    def commit_to(self, offset: int, *, sync: bool = False) -> None:
-        """Return once everything below ``offset``, which is written, is committed: at level fsync once it is synced.
+    def commit_to(
+        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
+    ) -> None:
+        """Return once everything below ``offset``, which is written, is committed.
+
+        At level fsync it is committed once it is synced; where the log is replicated, once the high watermark has reached it, too.
 
         Args:
             sync: It is to be synced at level interval, too.
+            leader_epoch: In which its leader waits; None: the latest one.
+            go_on: Called while the high watermark is waited for, after each ``wake``; an error that it raises ends the wait.
 
         Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: Another epoch is the latest one: only its leader knows what is committed.
             DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
         if (self._level == FSYNC or (sync and self._level != OS)) and self.view.flushed.offset < offset:
             self.flush()
+        if self._high_watermark_file is not None:
+            high_watermark.wait(self, offset, leader_epoch, go_on)
 
     def configure(self, config: LogConfig) -> None:
         """Use other configs from the next batch on."""
@@ -412,7 +426,7 @@ class Log(BatchBuilder, ReadableLog):
     def move_high_watermark(self, offset: int, *, leader_epoch: int) -> int:
         """Records below ``offset`` are replicated: readers, compaction and retention may reach up to it.
 
-        A log whose high watermark was never moved is not replicated: its limit is the log end.
+        A log that is not replicated has no high watermark until one is given: its limit is the log end.
 
         Args:
             offset: Where a batch begins; past the written end: the written end.
@@ -422,20 +436,13 @@ class Log(BatchBuilder, ReadableLog):
         Returns:
             The high watermark as it is now.
         """
-        with self._segments_lock:
-            view, known = self.view, self._high_watermark_epoch
-            offset = max(min(offset, view.written_offset), view.start_offset)
-            if leader_epoch < known or (leader_epoch == known and offset <= view.high_watermark):
-                return view.high_watermark
-            self._high_watermark_epoch, self.view = leader_epoch, view._replace(high_watermark=offset)
-        self.wake()
-        return offset
+        return high_watermark.move(self, offset, leader_epoch)
 
     # ------------------------------------------------------------ hooks of the builder
 
     def _write(self, batches: memoryview, base_offset: int, next_offset: int, _max_timestamp: int) -> None:
         """Write a buffer of batches; under the builder's write lock.  Tried again with the same bytes if it raises."""
-        if self._refusing == WRITES_REFUSED:
+        if self.refuses_writes:
             raise self._host.refusal(self)
         with self._segments_lock:
             self._write_batches(batches, base_offset, next_offset)
@@ -647,8 +654,8 @@ class Log(BatchBuilder, ReadableLog):
         with self._segments_lock:
             segments = self.view.segments
             gone = [segment for segment in segments[:-1] if segment.next_offset <= start_offset]
-            high_watermark = max(self.view.high_watermark, start_offset)
-            self._publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=high_watermark)
+            limit = max(self.view.high_watermark, start_offset)
+            self._publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
             self._sealing = [segment for segment in self._sealing if segment not in gone]
         self._positions.clear()
         self._cursor = None
@@ -702,6 +709,7 @@ class Log(BatchBuilder, ReadableLog):
                     self._take(found, start_offset)
             self._point.note(point=found.point.point)
         self.wake()
+        self._host.wake_syncer(self)  # the high watermark may have moved
 
     def _take(self, found: "Recovered", start_offset: int) -> None:
         kept = {(segment.base_offset, segment.next_offset): segment for segment in self.view.segments if segment.scanner is None}
@@ -714,9 +722,9 @@ class Log(BatchBuilder, ReadableLog):
         self._tried, self._unsynced_since_ms, self._interval_wanted, self._epochs_unsynced = (-1, 0, 0, 0), 0, False, False
         self._noted_position = segments[-1].size_bytes if segments else 0
         self._next_offset, self.leader_epoch = found.next_offset, found.epochs.latest
-        high_watermark = self.view.high_watermark
-        if high_watermark < OFFSET_MAX:
-            high_watermark = max(start_offset, min(high_watermark, found.next_offset))
+        limit = self.view.high_watermark
+        if limit < OFFSET_MAX:
+            limit = max(start_offset, min(limit, found.next_offset))
         self._publish(
             segments=tuple(segments),
             start_offset=start_offset,
@@ -725,7 +733,7 @@ class Log(BatchBuilder, ReadableLog):
             flushed=found.point.point,
             epochs=found.epochs,
             unstable_offset=_unstable_offset(found.transactions),
-            high_watermark=high_watermark,
+            high_watermark=limit,
         )
         self._positions, self._cursor = Positions(), None  # a running read may still add to the old ones
         if self.interrupted or found.read_only_reason is not None:
@@ -733,9 +741,13 @@ class Log(BatchBuilder, ReadableLog):
             self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
 
     def interrupt(self, reason: str) -> None:
-        """Take, write and sync nothing until ``restart``: the files are not those of the log."""
+        """Refuse appends, writes and syncs until ``restart``: the files differ from the log's state."""
         self.interrupted, self.read_only_reason = True, reason
         self.refuse(0)
+
+    def lower_high_watermark(self, offset: int) -> None:
+        """Let the file of the high watermark say no more than ``offset``, durably: the log ends there soon.  The caller is ``alone``."""
+        high_watermark.lower(self, offset)
 
     def renew_point(self) -> None:
         """Note the recovery point in a new file: a truncation removed the old one, and was not committed.  The caller is ``alone``."""
@@ -744,6 +756,7 @@ class Log(BatchBuilder, ReadableLog):
             self._point.retire()
             self._point = point
             point.note(point=self.view.flushed)
+        self._host.wake_syncer(self)  # the file of the high watermark may say less than it could
 
     # ------------------------------------------------------------ durability
 
@@ -754,7 +767,7 @@ class Log(BatchBuilder, ReadableLog):
             SyncFailed: Final.
             DiskFull, WriteFailed: The epoch checkpoint could not be written; nothing was acknowledged.
         """
-        if self._closed or self._refusing == WRITES_REFUSED:  # a sync failed during the wait for the lock: another sync would prove nothing
+        if self._closed or self.refuses_writes:  # a sync failed during the wait for the lock: another sync would prove nothing
             raise self._host.refusal(self)
         view = self.view
         if not view.segments or (view.written_offset == view.flushed.offset and not self._epochs_unsynced):
@@ -820,9 +833,19 @@ class Log(BatchBuilder, ReadableLog):
             return None
         return self._checkpointed_ms + CHECKPOINT_INTERVALS * self._config.flush_ms
 
+    def high_watermark_due_ms(self) -> int | None:
+        """On the monotonic clock, when the file of the high watermark is to be written; None: it says what the log does."""
+        return high_watermark.due_ms(self)
+
+    def note_high_watermark(self) -> None:
+        """Let the file of the high watermark say what the log does; raises DiskFull, WriteFailed."""
+        with self._sync_lock:
+            high_watermark.note(self)
+
     def due_ms(self) -> int | None:
-        """When the next sync, seal or checkpoint is due, on the monotonic clock; None: no work waits."""
-        return min((due for due in (self.sync_due_ms(), self.checkpoint_due_ms()) if due is not None), default=None)
+        """When the next sync, seal, checkpoint or note is due, on the monotonic clock; None: no work waits."""
+        dues = (self.sync_due_ms(), self.checkpoint_due_ms(), self.high_watermark_due_ms())
+        return min((due for due in dues if due is not None), default=None)
 
     def checkpoint_done(self, point: Point, sealed: Sequence[Segment]) -> None:
         """The catalogue has ``point`` and the ``sealed`` segments."""
@@ -894,6 +917,13 @@ class Log(BatchBuilder, ReadableLog):
         self._refused = max(refusing, self._refused)
         self._refusing = WRITES_REFUSED if self.interrupted else self._refused
         self.configure(self._config)
+        if not self._closed:
+            self.wake()  # who waits for a commit
+
+    @property
+    def refuses_writes(self) -> bool:
+        """Whether nothing is written any more, not even what was accepted."""
+        return self._refusing == WRITES_REFUSED
 
     def _commits_groups(self) -> bool:
         return self.fsync_only and self._level == FSYNC  # its appending threads write and sync in groups themselves
@@ -927,6 +957,7 @@ class Log(BatchBuilder, ReadableLog):
                     self._sync()
                     self._finish_active()
                     self._point.sync_slots()
+                    high_watermark.note(self, sync=True)
         except Exception as error:  # noqa: BLE001 -- no error may keep the other logs from closing
             return str(error)
         return f"{self._pending_count} records were still waiting" if self._pending_count else None

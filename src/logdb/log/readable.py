@@ -429,7 +429,7 @@ class ReadableLog:
     def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
         """The chunks of a record iterator; the first is one batch, which is enough for a read of one record."""
         view = self.view
-        if view.start_offset <= offset < view.written_offset and offset < end_offset:
+        if view.start_offset <= offset < view.written_offset and view.high_watermark > offset < end_offset:
             try:
                 found = read_batch(view.segments, offset, view.epochs.entries or None, self._positions)
             except Closed as error:

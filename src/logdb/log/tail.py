@@ -4,6 +4,7 @@ The files may grow during a look: past the recovery point, the first batch that 
 repairs nothing, and holds no lock of the writer.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ from logdb.disk import File, exists, names_in, path_id
 from logdb.errors import CorruptionError, OffsetOutOfRange, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import recovery_point
+from logdb.log import high_watermark, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, CataloguedLog, Host
 from logdb.log.readable import ReadableLog
@@ -31,6 +32,7 @@ from logdb.segment.segment import CLEANED, Segment, segment_path
 from logdb.threads import renew
 
 _POLL_MS_MIN, _POLL_MS_MAX = 1, 50
+_LOOK_COUNT_MAX = 5  # reads of a file that the writer may be changing
 _PENDING = -1  # instead of a generation: while a replacement is pending, each look asks the catalogue
 
 
@@ -43,6 +45,8 @@ class TailLog(ReadableLog):
     | ``_generation``,     | a look at the catalogue                 | ``_refresh_lock``| until the catalogue has another one; while a |
     | ``_pending``         |                                         |                  | replacement is pending: for one look         |
     | ``_producers``       | ``_decided``                            | ``_refresh_lock``| below ``unstable_offset`` was brought up to  |
+    | ``_replicated``      | a look at the leader epochs             | ``_refresh_lock``| until the log has others: a replica has its  |
+    |                      |                                         |                  | file before the first epoch of a controller  |
 
     ``lookup``: takes the known generation; returns the catalogue's entries of a later one, or None.
     ``frozen``: the log is a snapshot's.  Its open transactions are never decided: its end is stable, and they count as aborted.
@@ -110,7 +114,9 @@ class TailLog(ReadableLog):
 
     append = append_many = append_batches = append_marker = follow_append = begin_epoch = move_high_watermark = flush = roll = _refuse
 
-    def commit_to(self, offset: int, *, sync: bool = False) -> None:
+    def commit_to(
+        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
+    ) -> None:
         """Returns at once: a tail appends no records."""
 
     # ------------------------------------------------------------ ends
@@ -197,14 +203,14 @@ class TailLog(ReadableLog):
 
     def _chunks_since(self, known: LogView, offset: int, end_offset: int, positions: Positions | Literal["own"] | None) -> Iterator[Buffer]:
         """The chunks of a read that began with the view ``known``: of that log, and of later appends to it."""
-        end = known.written_offset
+        end = known.limit(False)
         try:
             if offset < end:  # a read below the known end need not look at the files
                 if self.view is not known:
                     self._check_lineage(known, offset)
                 yield from super()._chunks(offset, min(end_offset, end), positions)
             if end_offset > end:
-                offset, end_offset = max(offset, end), min(end_offset, self.catch_up().written_offset)
+                offset, end_offset = max(offset, end), min(end_offset, self.catch_up().limit(False))
                 self._check_lineage(known, offset)
                 yield from super()._chunks(offset, end_offset, positions)
         except CorruptionError:
@@ -238,8 +244,27 @@ class TailLog(ReadableLog):
             self._check_identity()
             if self.view.written_offset < self.view.flushed.offset:
                 self._refresh()  # a truncation takes the recovery point back
+            if self._replicated:
+                self._take_high_watermark()
         if self.view.written_offset < self.view.flushed.offset:
             self._note_loss()
+
+    def _take_high_watermark(self) -> None:
+        """Let readers see what the writer says is replicated, unless the log was cut off since it was looked at.
+
+        A truncation takes the high watermark back before its commit, which the catalogue shows.
+        """
+        offset, known = self._read_high_watermark(), (self._generation, self._pending)
+        self._refresh()
+        if known == (self._generation, self._pending):
+            self.view = self.view._replace(high_watermark=max(offset, self.view.start_offset))
+
+    def _read_high_watermark(self) -> int:
+        for _ in range(_LOOK_COUNT_MAX):  # the writer may be at it
+            with contextlib.suppress(CorruptionError):
+                found = high_watermark.load(self._io, self.directory)
+                return OFFSET_MAX if found is None else found  # None: a writer has opened the log on its own
+        return 0 if self.view.high_watermark == OFFSET_MAX else self.view.high_watermark
 
     def _check_identity(self) -> None:
         """Raise unless the open files still have their names: the topic was neither deleted nor created again beside this process."""
@@ -278,8 +303,11 @@ class TailLog(ReadableLog):
         self._positions, self._cursor = Positions(), None
         last = segments[-1] if segments else None
         ends = max(entry.start_offset, last.next_offset if last else 0)
-        self.view = changed._replace(segments=segments, written_offset=ends, written_position=last.size_bytes if last else 0)
-        truncated = ends < view.written_offset or not self._continues(view, ends)
+        changed = changed._replace(segments=segments, written_offset=ends, written_position=last.size_bytes if last else 0)
+        truncated = ends < view.written_offset or not _continues(view, changed)
+        if truncated and self._replicated:
+            changed = changed._replace(high_watermark=entry.start_offset)
+        self.view = changed
         if truncated or (view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset)):
             self._producers = TailProducers(self._io, self.directory, entry)  # a removed segment may have had a marker
         return True
@@ -291,13 +319,6 @@ class TailLog(ReadableLog):
             if there and path_id(self._io, segment.path) == segment.file_id and segment.base_offset == first_offset:
                 yield segment
                 first_offset = segment.next_offset
-
-    def _continues(self, former: LogView, end_offset: int) -> bool:
-        """Whether the log up to ``end_offset`` still has all records of a former view."""
-        if former.written_offset <= former.start_offset:
-            return True
-        ends = self.view.epochs.end_of(former.epochs.at(former.written_offset - 1), end_offset)
-        return ends is not None and ends >= former.written_offset
 
     def _first_base(self, start_offset: int) -> int:
         """The base offset of the first segment if none is sealed: the log start offset, or a lower one."""
@@ -418,6 +439,8 @@ class TailLog(ReadableLog):
             found = epochs_file.load(self._io, os.path.join(self.directory, epochs_file.FILE_NAME))
         except CorruptionError:
             return known  # without it epochs are not checked; verify reports it
+        finally:
+            self._replicated = exists(self._io, os.path.join(self.directory, high_watermark.FILE_NAME))
         return known if found is None or found.entries == known.entries else found
 
     def _wait_for(self, offset: int, timeout_ms: int | None, stop: threading.Event | None, committed: bool) -> bool:
@@ -449,6 +472,14 @@ class SharedSegment(Segment):
             self.file = self.file_id = None
             raise FileNotFoundError(ENOENT, "another file may have its name", self.path)
         return file
+
+
+def _continues(former: LogView, view: LogView) -> bool:
+    """Whether a log still has all records of a former view."""
+    if former.written_offset <= former.start_offset:
+        return True
+    ends = view.epochs.end_of(former.epochs.at(former.written_offset - 1), view.written_offset)
+    return ends is not None and ends >= former.written_offset
 
 
 def _durable(io: IO, directory: str, entry: LogEntry) -> Point:

@@ -117,6 +117,8 @@ class Flusher:
                     log.sync()
                 if _is_due(log.checkpoint_due_ms(), now_ms):
                     ready.append(log)
+                if _is_due(log.high_watermark_due_ms(), now_ms):
+                    log.note_high_watermark()
                 self._failed.discard(("sync", log))
                 tended.append(log)
             except Exception as error:  # noqa: BLE001 -- a thread that ended of one log would leave all others unsynced

@@ -7,6 +7,8 @@ from typing import cast
 
 from logdb.disk import exists
 from logdb.errors import CorruptionError, UnknownPartition, UnknownTopic
+from logdb.log import high_watermark
+from logdb.log.high_watermark import HighWatermarkFile
 from logdb.log.host import CataloguedLog, Host, PendingReplacement
 from logdb.log.log import APPENDS_REFUSED, Log
 from logdb.log.recovery import Recovered, recover
@@ -44,9 +46,11 @@ class OpenLogs:
         state, config = self._state, LogConfig.of(topic.config, self._state.durability)
         directory = state.partition_path(topic.name, entry.partition)
         if not exists(state.io, directory):
-            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
+            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair creates it")
         _reconcile_topic_file(state, topic, entry, directory)
         found = self._recover(directory, entry, config, clean=state.clean, distrust_cache=self._distrust_cache)
+        high_watermark_file = self._open_high_watermark(directory, entry, found)
+        state.reports += found.reports
         log = Log(
             io=state.io,
             clock=state.clock,
@@ -65,15 +69,24 @@ class OpenLogs:
             unsealed=found.unsealed,
             checkpointed=Point(entry.recovery_segment, entry.recovery_offset, entry.recovery_position),
             transactions=found.transactions,
+            high_watermark_file=high_watermark_file,
             read_only_reason=found.read_only_reason,
         )
         self._begin(log)
         return log
 
+    def _open_high_watermark(self, directory: str, entry: LogEntry, found: Recovered) -> HighWatermarkFile | None:
+        if self._replicated:
+            return high_watermark.open_replica(self._state.io, directory, entry.start_offset, found.next_offset, found.report)
+        high_watermark.forget(self._state.io, directory)
+        return None
+
     def recovered(self, log: Log) -> Recovered:
         """Recover an open log from its files and the catalogue, as after a clean close."""
         entry = self._entries.get(TopicPartition(log.topic, log.partition))
-        return self._recover(log.directory, entry, log.config, clean=True, restarted=True)
+        found = self._recover(log.directory, entry, log.config, clean=True, restarted=True)
+        self._state.reports += found.reports
+        return found
 
     def _recover(
         self,
@@ -86,7 +99,7 @@ class OpenLogs:
         restarted: bool = False,
     ) -> Recovered:
         state = self._state
-        found = recover(
+        return recover(
             state.io,
             directory,
             entry,
@@ -98,8 +111,6 @@ class OpenLogs:
             restarted=restarted,
             now_ms=state.clock_ms(),
         )
-        state.reports += found.reports
-        return found
 
     def _begin(self, log: Log) -> None:
         """Let a recovered log accept records, unless it is read-only."""

@@ -253,15 +253,25 @@ class ReplicaLog(PartitionLog, Protocol):
             DiskFull, SyncFailed: as ``append``.
         """
 
-    def commit_to(self, offset: int, *, sync: bool = False) -> None:
-        """Return once everything below ``offset``, which is written, is committed: at level fsync once it is synced.
+    def commit_to(
+        self, offset: int, *, sync: bool = False, leader_epoch: int | None = None, go_on: Callable[[], None] | None = None
+    ) -> None:
+        """Return once everything below ``offset``, which is written, is committed.
+
+        At level fsync it is committed once it is synced; where the log is replicated, once the high watermark has reached it, too.
 
         Args:
             sync: It is to be synced at level interval, too.
+            leader_epoch: In which its leader waits; None: the latest one.
+            go_on: Called while the high watermark is waited for, after each ``wake``; an error that it raises ends the wait.
 
         Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch: Another epoch is the latest one: only its leader knows what is committed.
             DiskFull, SyncFailed, Closed, ReadOnly, Forked: as ``flush``.
         """
+
+    def wake(self) -> None:
+        """Let everything that watches the log, or waits for a commit, look again."""
 
     def producers(self) -> "list[Producer]":
         """The producers that are known, as of what is written."""

@@ -141,7 +141,7 @@ class Truncations:
         if cut.producers is not None:
             aborted = transaction_index.summary(cut.new.transactions.below(cut.offset))
             producer_snapshot.save(self._io, log.directory, cut.offset, cut.producers, {cut.new.base_offset: aborted})
-        self._drop_exact_point(log)
+        self._take_ends_back(log, cut.offset)
         gone = [segment for segment in log.view.segments if segment.base_offset >= cut.old.base_offset]
         entry = self._entries.get(TopicPartition(log.topic, log.partition))._replace(
             recovery_segment=cut.new.base_offset,
@@ -170,7 +170,7 @@ class Truncations:
             clean_offset=offset,
         )
         try:
-            self._drop_exact_point(log)
+            self._take_ends_back(log, offset)
             topic_file.replace(self._io, log.directory, topic_file.describe(topic, log.partition, offset))
             self._commit(log, entry, (), log.view.segments)
         except SyncFailed:
@@ -184,8 +184,9 @@ class Truncations:
 
     # ------------------------------------------------------------ the commit and the steps behind it
 
-    def _drop_exact_point(self, log: Log) -> None:
-        """Remove the exact recovery point, durably, because it may be past the new end; the catalogue's is then in force."""
+    def _take_ends_back(self, log: Log, offset: int) -> None:
+        """Take back, durably, what files say of ends past ``offset``, the new end; the catalogue's recovery point is then in force."""
+        log.lower_high_watermark(offset)
         path = os.path.join(log.directory, recovery_point.FILE_NAME)
         if exists(self._io, path):
             remove(self._io, path)

@@ -4,7 +4,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logdb_kafka_api.apis import APIS
-from support.kafka_door import Wire, kafka_door, kafka_python
+from support.kafka_door import kafka_door, kafka_python
+from support.kafka_wire import KEYS, Wire
 
 
 @pytest.fixture
@@ -91,7 +92,12 @@ def test_kafka_python_commits_and_aborts(served):
 # ---------------------------------------------------------------- requests as they are
 
 
-INIT, ADD, ADD_OFFSETS, END, COMMIT, DESCRIBE, LIST = 22, 24, 25, 26, 28, 65, 66
+INIT, ADD, ADD_OFFSETS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn"
+END, COMMIT, DESCRIBE, LIST = "EndTxn", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions"
+
+
+def versions(name):
+    return APIS[KEYS[name]].request.versions
 
 
 @pytest.fixture
@@ -106,7 +112,7 @@ def init(wire, version=4, **former):
     return {"producer_id": given["producer_id"], "producer_epoch": given["producer_epoch"]}
 
 
-@pytest.mark.parametrize("version", APIS[END].request.versions)
+@pytest.mark.parametrize("version", versions(END))
 def test_the_epoch_rises_for_those_that_are_told(wire, version):
     producer = init(wire)
     tx = {"transactional_id": "w"} | producer
@@ -122,8 +128,8 @@ def test_the_epoch_rises_for_those_that_are_told(wire, version):
 
 
 def test_clients_are_told_that_the_epoch_rises(wire):
-    for version in APIS[18].request.versions:
-        answer = wire.ask(18, version)
+    for version in versions("ApiVersions"):
+        answer = wire.ask("ApiVersions", version)
         level = {"name": "transaction.version", "min_version_level": 2, "max_version_level": 2}
         assert list(answer["finalized_features"]) == ([level] if version >= 3 else [])
 
@@ -150,7 +156,7 @@ def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(wire, key, fir
         ADD_OFFSETS: {"group_id": "g"},
         END: {"committed": True},
     }
-    for version in APIS[key].request.versions:
+    for version in versions(key):
         if key == INIT and version < 3:
             continue  # it says nothing of a former producer
         answer = wire.ask(key, version, transactional_id="w", **old, **fields[key])
@@ -158,7 +164,7 @@ def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(wire, key, fir
         assert code == (90 if version >= first else 47), version
 
 
-@pytest.mark.parametrize("version", APIS[COMMIT].request.versions)
+@pytest.mark.parametrize("version", versions(COMMIT))
 def test_offsets_of_a_transaction(served, wire, version):
     tx = {"transactional_id": "w"} | init(wire)
     assert wire.ask(ADD_OFFSETS, min(version, 4), **tx, group_id="g")["error_code"] == 0
@@ -198,9 +204,10 @@ def test_transactions_are_listed_and_described(served, wire):
 
 def test_where_a_leader_epoch_ends(served, wire):
     served.db.log("t").append_many([b"a", b"b"])
-    for version in APIS[23].request.versions:
+    for version in versions("OffsetForLeaderEpoch"):
         asked = [{"partition": 0, "leader_epoch": 0}, {"partition": 9, "leader_epoch": 0}, {"partition": 0, "leader_epoch": 5}]
-        found = wire.ask(23, version, topics=[{"topic": "t", "partitions": asked}])["topics"][0]["partitions"]
+        found = wire.ask("OffsetForLeaderEpoch", version, topics=[{"topic": "t", "partitions": asked}])["topics"][0]["partitions"]
         assert [(one["error_code"], one["end_offset"]) for one in found] == [(0, 2), (3, -1), (0, -1)]
     asked = [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": 7}]
-    assert wire.ask(23, 4, topics=[{"topic": "t", "partitions": asked}])["topics"][0]["partitions"][0]["error_code"] == 75
+    answer = wire.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": "t", "partitions": asked}])
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 75

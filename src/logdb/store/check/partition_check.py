@@ -12,7 +12,7 @@ from logdb.disk import exists, read_file
 from logdb.errors import CorruptionError, UnsupportedFormat
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import producer_snapshot, recovery_point
+from logdb.log import high_watermark, producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.producer_snapshot import Snapshot
@@ -34,7 +34,7 @@ NEWER_FORMAT = "newer format"  # the one kind of problem that is not damage
 
 _LOOK_COUNT_MAX = 5  # reads of a file that a writer may be changing
 _ASIDE = (".orphan", ".torn", ".damaged")
-_SMALL_FILES = (topic_file.FILE_NAME, epochs_file.FILE_NAME, recovery_point.FILE_NAME)
+_SMALL_FILES = (topic_file.FILE_NAME, epochs_file.FILE_NAME, recovery_point.FILE_NAME, high_watermark.FILE_NAME)
 _INDEX_INTERVAL_DEFAULT = 4096
 
 
@@ -102,6 +102,7 @@ class PartitionCheck:
         if epochs_found:
             self._check_epoch_bounds()
         self._check_end()
+        self._check_high_watermark()
         self._check_producers(names)
         self._check_names(names, bases)
         return self._report
@@ -440,6 +441,22 @@ class PartitionCheck:
             path = segment_path(self._directory, intact.segment)
             kind = "contradiction" if exists(self._io, path) else "missing"
             self._wrong(path, -1, kind, f"the log ends at offset {self._ends_at}; it was synced or written up to {intact.offset}")
+
+    def _check_high_watermark(self) -> None:
+        """Check the high watermark of a replica; after a crash the next opening puts it right."""
+        path, data = self._path(high_watermark.FILE_NAME), self._read(high_watermark.FILE_NAME, 2 * high_watermark.SIZE_BYTES)
+        if data is None:
+            return
+        try:
+            offset = high_watermark.decode(data, path)
+        except CorruptionError as error:
+            if self._closed:
+                self._wrong(path, error.position, "damaged", error.reason)
+            elif not self._has_writer:  # which may be writing it
+                self._report.notes.append(f"{path}: {error.reason}; readers see nothing until the leader moves the high watermark")
+            return
+        if self._closed and offset > self._ends_at:
+            self._wrong(path, 0, "contradiction", f"it says {offset}, the log ends at offset {self._ends_at}")
 
     def _check_names(self, names: Sequence[str], bases: Sequence[int]) -> None:
         suffixes = (".log", ".index", ".timeindex", transaction_index.SUFFIX)

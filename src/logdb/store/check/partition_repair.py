@@ -4,6 +4,7 @@ The constructor plans and changes no file; ``execute`` carries the plan out and 
 the caller commits.  A kill between any two steps leaves files from which a new plan leads to the same result.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from logdb.disk import File, exists, read_file, replace_file, sync_directory
 from logdb.errors import CorruptionError
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import producer_snapshot, recovery_point
+from logdb.log import high_watermark, producer_snapshot, recovery_point
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.recovery_point import NOWHERE, Point
@@ -111,7 +112,7 @@ class PartitionRepair:
         self.actions.extend(f"{path}: rebuilt" for path in sorted(self._bad_paths) if path.endswith(_DERIVED))
         sidecars = [path for path in sorted(self._bad_paths) if path.endswith(".parquet")]
         self.actions.extend(f"{path}: a copy of records of the log; removed from the catalogue" for path in sidecars)
-        for name in (topic_file.FILE_NAME, recovery_point.FILE_NAME):
+        for name in (topic_file.FILE_NAME, recovery_point.FILE_NAME, high_watermark.FILE_NAME):
             if self._path(name) in self._bad_paths:
                 self.actions.append(f"{self._path(name)}: rebuilt")
         if self.actions or self._bad_paths or not self._known.catalogued:
@@ -309,6 +310,7 @@ class PartitionRepair:
         self._save_other_snapshots(entry.producers_offset, walks, walks[len(sealed) :])
         self._save_topic_file(entry)
         self._save_point(entry)
+        self._save_high_watermark(entry)
         return entry, sealed
 
     def _read_back(self, planned: PlannedSegment) -> SegmentWalk:
@@ -439,6 +441,14 @@ class PartitionRepair:
             fits = False
         if not fits:
             topic_file.replace(self._io, self._directory, wanted)
+
+    def _save_high_watermark(self, entry: LogEntry) -> None:
+        """Put a wrong high watermark of a replica right: its offset as far as the log goes, the log start where it is damaged."""
+        path, offset = self._path(high_watermark.FILE_NAME), 0
+        if path in self._bad_paths:
+            with contextlib.suppress(CorruptionError):
+                offset = high_watermark.load(self._io, self._directory) or 0
+            replace_file(self._io, path, high_watermark.encode(max(entry.start_offset, min(offset, self._ends_at()))))
 
     def _save_point(self, entry: LogEntry) -> None:
         """Renew the recovery point file, if it is wrong or a rewritten segment has moved positions."""

@@ -83,6 +83,7 @@ def _plan(io: IO, log: FrozenLog, base: ListedLog | None) -> ListedLog:
         sealed=log.sealed,
         stored=frozenset(row for row, segment in enumerate(log.sealed) if segment not in rows),
         parts=tuple(part._replace(stored=part not in known) for part in parts),
+        high_watermark=log.high_watermark,
     )
 
 

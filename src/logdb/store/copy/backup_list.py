@@ -46,7 +46,7 @@ class ListedLog:
     """One partition at the time of the backup.
 
     ``entry``: its recovery point is the end.  ``stored``: the rows of ``sealed`` that the backup has.  ``parts``: at most one of
-    each kind; a log without segments has none of kind "log".
+    each kind; a log without segments has none of kind "log".  ``high_watermark``: of a replica; OFFSET_MAX: it is none.
     """
 
     topic: TopicEntry
@@ -55,6 +55,7 @@ class ListedLog:
     sealed: tuple[SegmentEntry, ...]
     stored: frozenset[int]
     parts: tuple[Part, ...]
+    high_watermark: int = OFFSET_MAX
 
     @property
     def key(self) -> LogKey:
@@ -104,6 +105,7 @@ def _encode_log(log: ListedLog) -> dict[str, Any]:
         "parts": [list(part) for part in log.parts],
         "sealed": _encode_sealed(log.sealed),
         "stored": _runs(sorted(log.stored)),
+        **({"high_watermark": log.high_watermark} if log.high_watermark < OFFSET_MAX else {}),
     }
 
 
@@ -204,6 +206,7 @@ def _log(topic: TopicEntry, partition: int, fields: dict[str, Any]) -> ListedLog
         sealed=sealed,
         stored=_rows(fields["stored"], len(sealed)),
         parts=tuple(parts),
+        high_watermark=_number(fields.get("high_watermark", OFFSET_MAX)),
     )
 
 

@@ -20,13 +20,13 @@ from logdb.disk import File, changing, copy_file, link_file, sync_directory, wri
 from logdb.errors import CorruptionError, UnknownTopic
 from logdb.io import IO
 from logdb.log import epochs as epochs_file
-from logdb.log import producer_snapshot, recovery_point
+from logdb.log import high_watermark, producer_snapshot, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import Catalogue, LogEntry, ReadTransaction, SegmentEntry, TopicEntry, WriteTransaction, file_checksum
-from logdb.model import LogConfig, TopicPartition
+from logdb.model import OFFSET_MAX, LogConfig, TopicPartition
 from logdb.segment import transaction_index
 from logdb.segment.segment import Segment, segment_path
 from logdb.store import topic_file
@@ -50,7 +50,8 @@ class FrozenLog:
     ``entry``: its recovery point is the end.  ``origin``: the partition's directory in the database, for messages.  ``directory``:
     where the files of ``sealed`` are.  ``tail_path``: the file of the segment with the end, which counts up to the end only; None
     for a log without segments.  ``tail_aborted``: that segment's ``.txnindex``.  ``producers``: the producer ``.snapshot`` at the
-    end; None where the log never had producers.  Both are empty if ``directory`` has the files already.
+    end; None where the log never had producers.  Both are empty if ``directory`` has the files already.  ``high_watermark``: of a
+    replica; OFFSET_MAX: it is none.
     """
 
     topic: TopicEntry
@@ -62,6 +63,7 @@ class FrozenLog:
     tail_path: str | None
     tail_aborted: bytes = b""
     producers: bytes | None = None
+    high_watermark: int = OFFSET_MAX
 
     @property
     def name(self) -> str:
@@ -184,6 +186,7 @@ def _freeze(topic: TopicEntry, entry: LogEntry, directory: str, state: Captured,
         tail_path=None if segment is None else segment.path,
         tail_aborted=state.aborted,
         producers=None if producers is None else producer_snapshot.encode(producers, aborted),
+        high_watermark=view.high_watermark,
     )
 
 
@@ -302,6 +305,8 @@ def complete(io: IO, log: FrozenLog, directory: str, tell: Tell) -> None:
     if end.offset:
         slots = bytes(recovery_point.SLOT_SIZE) + recovery_point.encode(Slot(1, end))
         write_file(io, os.path.join(directory, recovery_point.FILE_NAME), slots)
+    if log.high_watermark < OFFSET_MAX:
+        write_file(io, os.path.join(directory, high_watermark.FILE_NAME), high_watermark.encode(log.high_watermark))
     topic_file.create(io, directory, topic_file.describe(log.topic, log.entry.partition, log.entry.start_offset))
     sync_directory(io, directory)
 

@@ -227,6 +227,7 @@ class Restoration:
                 origin=directory,
                 directory=directory,
                 tail_path=tail_path,
+                high_watermark=listed_log.high_watermark,
             )
         )
         try:
