@@ -725,6 +725,7 @@ class Log(BatchBuilder, ReadableLog):
         limit = self.view.high_watermark
         if limit < OFFSET_MAX:
             limit = max(start_offset, min(limit, found.next_offset))
+        self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
         self._publish(
             segments=tuple(segments),
             start_offset=start_offset,
