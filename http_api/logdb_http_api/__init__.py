@@ -1,4 +1,4 @@
 """logdb over HTTP: the door that ``logdb serve`` opens, and the session behind ``logdb.open("http://…")``.
 
-Knows HTTP and JSON.  Does not know logs, groups or transactions: what is asked goes to a session of the broker.
+A door contains no rule about logs, groups or transactions: requests go to a session of the broker.
 """

@@ -1,10 +1,7 @@
-"""How HTTP spells logdb's errors.
+"""Errors over HTTP: their statuses, Kafka REST's error codes, and their JSON, from which the remote session raises them again.
 
-Knows the table of classes, status codes and Kafka REST's error codes, and how an error travels so that the other side can
-raise it again.  Does not know routes.
-
-An error of the door itself has its status as its code, as Kafka's REST proxy has it, or five digits where a client has to tell it
-from others of that status; one of logdb's has five digits.  The first three of five are the status.
+The code of the door's own error is its status, as in Kafka's REST proxy, or has five digits where a client must distinguish it from
+others of that status; the code of another error has five digits.  The first three of five digits are the status.
 """
 
 from collections.abc import Mapping
@@ -14,9 +11,9 @@ from logdb import errors
 from logdb.errors import LogdbError
 from logdb.serving.shares import NoRoom
 
-BAD_REQUEST = (400, 40002)  # what Kafka's REST proxy says where the broker refuses names and configs
+BAD_REQUEST = (400, 40002)  # the answer of Kafka's REST proxy if the broker refuses names and configs
 
-# class -> (HTTP status, error_code: that of Kafka's REST proxy or, where it has none, one of our own)
+# class -> (HTTP status, error_code: that of Kafka's REST proxy or, without one, our own)
 CODES: dict[type[LogdbError], tuple[int, int]] = {
     LogdbError: (500, 50002),
     errors.UnknownTopic: (404, 40401),
@@ -103,13 +100,13 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
 _RETRY_S = "1"
 _PLAIN = (str, int, float, type(None))
 
-DRAINING = 50302  # the server is about to end, and has not looked at the request
+DRAINING = 50302  # the server is about to stop, and has not begun the request
 
 
 class ApiError(Exception):
-    """A request that is refused by the door itself.
+    """The door itself refuses a request.
 
-    ``code``: Kafka REST's error code, the status itself where it has none.  ``headers``: of the answer.
+    ``code``: Kafka REST's error code, or else the status.  ``headers``: of the answer.
     """
 
     def __init__(self, status: int, code: int, message: str, *, headers: Mapping[str, str] | None = None) -> None:
@@ -127,7 +124,7 @@ def code_of(error: LogdbError) -> tuple[int, int]:
 
 
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Status and JSON body; class and fields go along, so that the remote session raises what was raised here."""
+    """Status and JSON body, with class and fields, so that the remote session raises the same error."""
     if isinstance(error, ApiError):
         return error.status, {"error_code": error.code, "message": str(error)}
     if isinstance(error, NoRoom):
@@ -142,7 +139,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def headers_of(error: Exception) -> dict[str, str]:
-    """What goes along with it as headers."""
+    """The headers of an error's answer."""
     headers = dict(error.headers) if isinstance(error, ApiError) else {}
     if describe(error)[0] == 503:
         headers["Retry-After"] = _RETRY_S
@@ -156,10 +153,10 @@ def _plain(value: object) -> Any:
 
 
 def rebuild(body: object) -> LogdbError | None:
-    """The error that ``describe`` was given; None if it was none of logdb's.
+    """The error that ``describe`` was given; None if it was not one of logdb's.
 
     Args:
-        body: JSON that came from somewhere: anything.
+        body: Any JSON.
     """
     if not isinstance(body, dict):
         return None

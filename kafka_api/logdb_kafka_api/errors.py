@@ -84,6 +84,8 @@ class Code(IntEnum):
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 CODES: dict[type[LogdbError], Code] = {
@@ -98,7 +100,8 @@ CODES: dict[type[LogdbError], Code] = {
     errors.RecordTooLarge: Code.MESSAGE_TOO_LARGE,
     errors.InvalidTimestamp: Code.INVALID_TIMESTAMP,
     errors.InvalidRecord: Code.INVALID_RECORD,
-    errors.InvalidBatch: Code.CORRUPT_MESSAGE,
+    errors.InvalidBatch: Code.INVALID_RECORD,
+    errors.CorruptBatch: Code.CORRUPT_MESSAGE,
     errors.InvalidMessage: Code.INVALID_REQUEST,
     errors.CodecMissing: Code.UNSUPPORTED_COMPRESSION_TYPE,
     errors.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
@@ -150,6 +153,7 @@ _OF_RESOURCE = {
     "Group": Code.GROUP_AUTHORIZATION_FAILED,
     "TransactionalId": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+_NO_COORDINATOR = (Code.UNKNOWN_SERVER_ERROR, Code.NETWORK_EXCEPTION, Code.KAFKA_STORAGE_ERROR)
 
 
 def code_of(error: LogdbError) -> Code:
@@ -157,3 +161,13 @@ def code_of(error: LogdbError) -> Code:
     if isinstance(error, NotAuthorized):
         return _OF_RESOURCE.get(error.resource.partition(" ")[0], Code.CLUSTER_AUTHORIZATION_FAILED)
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def coordinator_code_of(error: LogdbError) -> Code:
+    """The code for what a client asks of a coordinator.
+
+    A client takes any code that it does not expect for the end; of a fault of the disk, or of a server that closes, it is told to
+    find the coordinator again.
+    """
+    code = code_of(error)
+    return Code.COORDINATOR_NOT_AVAILABLE if code in _NO_COORDINATOR else code

@@ -79,13 +79,12 @@ def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
 def read_request(header: RequestHeader, frame: Buffer, position: int) -> dict[str, Any]:
     """The message behind the header; record batches are borrowed from ``frame``.
 
+    Bytes behind the message are ignored, as a Kafka ignores them: librdkafka writes an int32 for the null array of Metadata 9 to 12.
+
     Raises:
-        InvalidMessage: The bytes are no such message, bytes follow it, or its arrays have more than ``ELEMENTS_MAX`` elements.
+        InvalidMessage: The bytes are no such message, or its arrays have more than ``ELEMENTS_MAX`` elements.
     """
-    values, end = header.api.request.decode(frame, header.version, position, elements_max=ELEMENTS_MAX)
-    if end < len(frame):
-        raise InvalidMessage(end, f"{len(frame) - end} bytes follow the {header.api.request.name}")
-    return values
+    return header.api.request.decode(frame, header.version, position, elements_max=ELEMENTS_MAX)[0]
 
 
 def encode_response(header: RequestHeader, values: Mapping[str, Any]) -> list[Buffer]:

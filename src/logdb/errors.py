@@ -130,6 +130,10 @@ class InvalidBatch(LogdbError):
         self.position, self.reason = position, reason
 
 
+class CorruptBatch(InvalidBatch):
+    """A batch was changed or cut off on its way: its CRC or its length is wrong; the same bytes, sent again, may be good."""
+
+
 class InvalidMessage(LogdbError):
     """Bytes given as a Kafka message are invalid, or a value does not fit into one."""
 

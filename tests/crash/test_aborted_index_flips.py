@@ -190,7 +190,7 @@ def test_nothing_is_served_where_it_cannot_be_made_anew(closed, tmp_path):
 
 
 def test_a_snapshot_of_before_there_were_checksums(closed, tmp_path):
-    """It vouches for no index, so one that has entries is made anew from the log."""
+    """It vouches for no index, so one that has entries is rebuilt from the log."""
     there = copy(closed, tmp_path / "db")
     io, directory, offset = IO(), str(there / "t-0"), int(snapshot_of(there).stem)
     known = producer_snapshot.load(io, directory, offset)

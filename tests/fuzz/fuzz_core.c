@@ -151,10 +151,10 @@ static int64_t must_follow(const uint8_t *buf, size_t len, int64_t offset)
 static void try_compaction(const uint8_t *buf, size_t len, const uint8_t *options)
 {
     enum { SLOT_COUNT = 12, KEYS_ROOM = 256, BITS_SIZE = 8, OUT_ROOM = 300 };
-    size_t verdict_count = len / BATCH_HEADER_SIZE + 1;
-    uint8_t *verdicts = malloc(verdict_count), *bits = calloc(1, BITS_SIZE), *keys = malloc(KEYS_ROOM);
-    for (size_t i = 0; i < verdict_count; i++)
-        verdicts[i] = (uint8_t)(options[0] & 32 ? options[i % OPTIONS_SIZE] >> i % 3 & 7 : 0);
+    size_t retention_count = len / BATCH_HEADER_SIZE + 1;
+    uint8_t *retention = malloc(retention_count), *bits = calloc(1, BITS_SIZE), *keys = malloc(KEYS_ROOM);
+    for (size_t i = 0; i < retention_count; i++)
+        retention[i] = (uint8_t)(options[0] & 32 ? options[i % OPTIONS_SIZE] >> i % 3 & 7 : 0);
     logdb_key_map map = {.hash_key = {options[1], 7},
                          .hash_mask = options[1] & 1 ? UINT64_MAX : options[1],
                          .slots = calloc(SLOT_COUNT, sizeof(uint64_t)),
@@ -165,7 +165,7 @@ static void try_compaction(const uint8_t *buf, size_t len, const uint8_t *option
                          .first_offset = options[2] & 3,
                          .bit_count = options[2] & 4 ? 8 * BITS_SIZE : 0};
     int64_t used;
-    logdb_status status = logdb_keys_add(buf, len, verdicts, &map, &used);
+    logdb_status status = logdb_keys_add(buf, len, retention, &map, &used);
     MUST(used >= 0 && (size_t)used <= len && (status != LOGDB_OK || (size_t)used == len));
     MUST(map.keys_used <= KEYS_ROOM && map.key_count < SLOT_COUNT);
     MUST(logdb_keys_find(&map, buf, len < 9 ? len : 9) >= -1);
@@ -180,7 +180,7 @@ static void try_compaction(const uint8_t *buf, size_t len, const uint8_t *option
     uint8_t *out = malloc(room);
     for (size_t at = 0, slot = 0; at < len;) {
         int64_t offset = copy.next_offset;
-        status = logdb_copy_batches(buf + at, len - at, verdicts + slot, &map, &copy, out, room);
+        status = logdb_copy_batches(buf + at, len - at, retention + slot, &map, &copy, out, room);
         MUST(copy.used >= 0 && (size_t)copy.used <= len - at && copy.size_bytes >= 0 && (size_t)copy.size_bytes <= room);
         MUST(must_follow(out, (size_t)copy.size_bytes, offset) == copy.next_offset && copy.gap_end >= copy.next_offset);
         at += (size_t)copy.used;
@@ -198,7 +198,7 @@ static void try_compaction(const uint8_t *buf, size_t len, const uint8_t *option
     uint8_t last[BATCH_HEADER_SIZE];
     int64_t offset = copy.next_offset, size = logdb_copy_finish(&copy, last);
     MUST(must_follow(last, (size_t)size, offset) == copy.next_offset && copy.gap_end == copy.next_offset);
-    void *all[] = {verdicts, bits, keys, map.slots, out};
+    void *all[] = {retention, bits, keys, map.slots, out};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

@@ -1,14 +1,14 @@
-"""Who makes a request: what HTTP's ``Authorization`` and the connection's certificate say, and how that is checked.
+"""Authentication of HTTP requests, by ``Authorization`` or the connection's certificate.
 
-    authentication   Authorization         certificate    who
-    off              whatever              -              ANONYMOUS
-    on               Basic, Bearer         whatever       whose password or token it is; otherwise 401
-    on               none                  shown          the certificate's subject (``access.certificates``)
-    on               none                  none           nobody: 401; for ``/metrics``, asked on this machine: ANONYMOUS, if
-                                                          an ACL allows ANONYMOUS to see them
+    authentication   Authorization         certificate    principal
+    off              any                   -              ANONYMOUS
+    on               Basic, Bearer         any            the owner of the password or token; otherwise 401
+    on               absent                presented      the certificate's subject (``access.certificates``)
+    on               absent                absent         none: 401; for ``/metrics``, from this machine: ANONYMOUS, if an ACL
+                                                          allows it
 
-``/health`` is open to everybody, whatever they say of themselves.  What a page of another site has a browser ask is refused (403),
-whoever the browser can say it is; as is a body without a type (415).
+``/health`` needs no authentication.  A request that a page of another site makes by a browser is refused (403), with any credentials;
+so is a body without a type (415).
 
 A token, and a password that was right within the last minute, are checked at once; any other password as ``serving.logins`` has it.
 """
@@ -35,13 +35,13 @@ from logdb_http_api.door.routing import Route
 from logdb_http_api.errors import ApiError
 
 CHALLENGE = 'Basic realm="logdb", charset="UTF-8", Bearer realm="logdb"'
-"""What ``WWW-Authenticate`` says where somebody is to say who they are (RFC 9110, section 11.6.1)."""
+"""``WWW-Authenticate`` of a 401 (RFC 9110, section 11.6.1)."""
 OPEN_PATHS = frozenset(("/health/live", "/health/ready", "/status/ready"))
-"""What whoever comes may ask."""
+"""Paths that need no authentication."""
 _OF_SCRAPERS = "/metrics"
 _OF_PROXIES = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
-_OWN_SITES = frozenset(("same-origin", "none"))  # none: whoever sits before the browser asks
+_OWN_SITES = frozenset(("same-origin", "none"))  # none: the user made the request, not a page
 _PORTS = {"http": ":80", "https": ":443"}
 _OF_THIS_MACHINE = (".localhost", ".localdomain")
 _HOST_LENGTH_MAX = 255 + len(":65535")
@@ -49,28 +49,31 @@ _RETRY_S = "1"
 
 
 class Authenticator:
-    """Finds out who makes the requests of one door.  Used on one event loop; ``recognized`` in any thread."""
+    """Authenticates the requests of one door.
+
+    Threading: one event loop; ``recognized`` in any thread.
+    """
 
     def __init__(self, access: AccessControl, certificate_rule: PrincipalRule) -> None:
-        """For the door of ``access``; ``certificate_rule``: who somebody is by a certificate."""
+        """For the door of ``access``; ``certificate_rule``: how a certificate's subject becomes a principal."""
         self._access, self._logins = access, Logins(access, certificate_rule)
 
     def close(self) -> None:
         self._logins.close()
 
     async def identity(self, http: web.BaseRequest, route: Route) -> Identity:
-        """Who makes a request.
+        """The principal of a request, and its credential.
 
         Raises:
-            AuthenticationFailed: They cannot show who they are, or did not say, and have to.
-            ApiError: Too many passwords from the same address wait (429); a page of another site asks (403), or may (415); ``Host``
-                is none (400).
+            AuthenticationFailed: The credentials are invalid or absent.
+            ApiError: Too many passwords from the same address wait (429); the request is one of another site's page (403), or may
+                be (415); ``Host`` is invalid (400).
         """
         _check_site(http)
         name = host_name(http.headers.get("Host"))
         if not self._access.authentication:
             if is_of_internet(name) and is_at_loopback(http.transport and http.transport.get_extra_info("sockname")):
-                raise ApiError(403, 403, f"{name} is no name of the loopback: ask localhost, or have users say who they are")
+                raise ApiError(403, 403, f"{name} is no name of the loopback: use localhost, or switch authentication on")
             return UNASKED
         if route.path in OPEN_PATHS:
             return UNASKED
@@ -93,11 +96,11 @@ class Authenticator:
             raise ApiError(429, 429, str(error), headers={"Retry-After": _RETRY_S}) from None
 
     def recognized(self, given: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
-        """Who makes a request, if that shows at once; nothing is noted of who is not recognized.
+        """As ``identity``, without a wait; None if that needs one, or fails, without a line in the audit log.
 
         Args:
             given: ``Authorization``.
-            certificate: That of the connection.
+            certificate: The connection's.
         """
         with contextlib.suppress(AuthenticationFailed):
             if not self._access.authentication:
@@ -116,12 +119,12 @@ class Authenticator:
             return self._logins.by_certificate(certificate)
         if route.path == _OF_SCRAPERS and self._is_scraper(http):
             return Identity(ANONYMOUS, None)
-        raise AuthenticationFailed("who asks? Give a user and a password, a token, or a certificate")
+        raise AuthenticationFailed("credentials are missing: give a user and a password, a token, or a certificate")
 
     def _is_scraper(self, http: web.BaseRequest) -> bool:
-        """Whether it comes from this machine, for nobody else, and may see metrics without saying who it is.
+        """Whether the request comes from this machine, not through a proxy, and may read metrics without authentication.
 
-        A proxy need not say that it is one, so that an ACL has to: ``Allow User:ANONYMOUS Describe Cluster``.
+        A proxy need not announce itself, so an ACL must allow it: ``Allow User:ANONYMOUS Describe Cluster``.
         """
         host = http.remote or ""
         if (
@@ -134,11 +137,11 @@ class Authenticator:
 
 
 def _check_site(http: web.BaseRequest) -> None:
-    """Refuse what a page of another site has a browser ask: it knows passwords and certificates, and reaches the loopback.
+    """Refuse requests that a page of another site makes by a browser, which has passwords and certificates, and reaches the loopback.
 
-    A browser names the page's site in ``Origin`` wherever more than a link is followed or an image shown, and says in
-    ``Sec-Fetch-Site`` what the two have to do with each other, unless it is old, or asks another machine without TLS.  A body
-    without a type is what a page can send without asking first.
+    A browser names the page's site in ``Origin``, except for links and images.  It names the relation of the two sites in
+    ``Sec-Fetch-Site``, unless it is old, or the server is another machine without TLS.  A page can send a body without a type
+    without a preflight request.
 
     Source: RFC 6454, section 7; W3C, Fetch Metadata Request Headers; WHATWG Fetch, CORS-safelisted request headers.
     """
@@ -155,7 +158,7 @@ def _check_site(http: web.BaseRequest) -> None:
 
 
 def _is_own(origin: str, host: str | None, *, secure: bool) -> bool:
-    """Whether an ``Origin`` is of the server that ``Host`` names; ``secure``: by TLS, without which a proxy may still have it."""
+    """Whether an ``Origin`` is the server that ``Host`` names; ``secure``: by TLS; without it a proxy may still use TLS."""
     scheme, _, name = origin.lower().partition("://")
     port = _PORTS.get(scheme)
     if port is None or host is None or (secure and scheme != "https"):
@@ -164,10 +167,10 @@ def _is_own(origin: str, host: str | None, *, secure: bool) -> bool:
 
 
 def host_name(given: str | None) -> str:
-    """By which name the client knows this server, as ``Host`` says; empty where it does not.
+    """The name of this server in the client's ``Host``; empty if it is absent.
 
     Raises:
-        ApiError: By what is none; 400.
+        ApiError: ``Host`` is invalid; 400.
     """
     if given is None:  # HTTP/1.0
         return ""
@@ -178,16 +181,16 @@ def host_name(given: str | None) -> str:
 
 
 def is_of_internet(name: str) -> bool:
-    """Whether a server's name is one that only the Internet's name servers know.
+    """Whether a server's name is resolved by the Internet's name servers.
 
-    What comes to the loopback under such a name is refused where nobody has to say who they are: a page's own name can be made to
-    lead here once a browser has loaded it (DNS rebinding), and to the browser that is no other site.
+    A request to the loopback under such a name is refused while authentication is off: the name of a page can be pointed here after a
+    browser has loaded it (DNS rebinding), and for the browser it is then the same site.
     """
     return "." in name and not _is_address(name) and not name.lower().endswith(_OF_THIS_MACHINE)
 
 
 def is_at_loopback(local: Any) -> bool:
-    """Whether a connection has come to the loopback; ``local``: the socket's address here, None: unknown."""
+    """Whether a connection has come to the loopback; ``local``: the socket's local address, None: unknown."""
     return bool(local) and is_loopback(local[0])
 
 
@@ -200,7 +203,7 @@ def _is_address(name: str) -> bool:
 
 
 def _user_and_password(scheme: str, credentials: str) -> tuple[str, str]:
-    """What HTTP Basic carries (RFC 7617)."""
+    """The user and password of HTTP Basic (RFC 7617)."""
     if scheme.lower() != "basic":
         raise AuthenticationFailed("Authorization: allowed are Basic and Bearer")
     try:

@@ -36,7 +36,7 @@ class KeptBackups:
         """
         directory = self._directories.get(name)
         if directory is None:
-            raise ApiError(404, _UNKNOWN_BACKUP, f"there is no backup {name[:40]!r} (any more): ask for another one")
+            raise ApiError(404, _UNKNOWN_BACKUP, f"backup {name[:40]!r} is unknown or was removed: request another one")
         if (end := self._ends.get(name)) is not None:
             end.cancel()
         self._ends[name] = asyncio.get_running_loop().call_later(KEPT_S, self.remove, name)

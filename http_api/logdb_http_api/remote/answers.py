@@ -35,7 +35,7 @@ class Answer(NamedTuple):
             InvalidAnswer: The body is not one.
         """
         try:
-            return coding.decode(kind, self.body)
+            return coding.decode_answer(kind, self.body)
         except (ValueError, RecursionError) as error:
             raise InvalidAnswer(self.url, str(error)) from None
 

@@ -112,9 +112,9 @@ def open_urls(
     if user is None and token is None:
         user, password, token = _credentials(urls[0], password)
     if user is not None and token is not None:
-        raise ValueError("user and token are both given: who to be is said by one of them")
+        raise ValueError("user and token are both given: give one of them")
     if user is None and given is not None:
-        raise ValueError("a password is given, and no user: whose is it?")
+        raise ValueError("a password is given without a user")
     security = Security(user, password, token, _context(ca_file, cert_file, key_file))
     connections = Connections(urls, security, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
     session = RemoteSession(connections, batch_size=batch_size, clock=clock)

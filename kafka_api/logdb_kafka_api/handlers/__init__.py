@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from logdb_kafka_api.call import Handler
-from logdb_kafka_api.handlers import fetch, metadata, offsets, produce, topics, transactions
+from logdb_kafka_api.handlers import administration, configs, fetch, group_offsets, groups, metadata, offsets, produce, topics, transactions
 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
@@ -12,11 +12,35 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         1: fetch.fetch,
         2: offsets.list_offsets,
         3: metadata.metadata,
+        8: group_offsets.offset_commit,
+        9: group_offsets.offset_fetch,
         10: metadata.find_coordinator,
+        11: groups.join_group,
+        12: groups.heartbeat,
+        13: groups.leave_group,
+        14: groups.sync_group,
+        15: groups.describe_groups,
+        16: groups.list_groups,
         18: metadata.api_versions,
         19: topics.create_topics,
         20: topics.delete_topics,
+        21: administration.delete_records,
         22: transactions.init_producer_id,
+        23: offsets.offset_for_leader_epoch,
+        24: transactions.add_partitions_to_txn,
+        25: transactions.add_offsets_to_txn,
+        26: transactions.end_txn,
+        28: transactions.txn_offset_commit,
+        32: configs.describe_configs,
+        33: configs.alter_configs,
+        35: administration.describe_log_dirs,
+        37: administration.create_partitions,
+        42: groups.delete_groups,
+        44: configs.incremental_alter_configs,
+        47: group_offsets.offset_delete,
+        60: administration.describe_cluster,
+        65: transactions.describe_transactions,
+        66: transactions.list_transactions,
     }
 )
 """By the key of the API; what is here is advertised."""

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from logdb.errors import LogdbError, NotAuthorized
@@ -12,6 +12,7 @@ from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.rights import operations
 
 _NO_ID = bytes(16)
 _GROUP, _TRANSACTION = 0, 1
@@ -21,8 +22,19 @@ _COORDINATED: dict[int, tuple[ResourceType, str]] = {_GROUP: ("Group", "group"),
 # ---------------------------------------------------------------- APIs
 
 
+_FEATURES = {"transaction.version": 2}  # see handlers.transactions
+
+
 async def api_versions(call: Call) -> Values:
-    return {"error_code": Code.NONE, "api_keys": call.door.advertised}
+    supported = [{"name": name, "min_version": 1, "max_version": level} for name, level in _FEATURES.items()]
+    finalized = [{"name": name, "min_version_level": level, "max_version_level": level} for name, level in _FEATURES.items()]
+    return {
+        "error_code": Code.NONE,
+        "api_keys": call.door.advertised,
+        "supported_features": supported,
+        "finalized_features_epoch": 0,
+        "finalized_features": finalized,
+    }
 
 
 def unsupported_version() -> Values:
@@ -50,16 +62,20 @@ async def metadata(call: Call) -> Values:
             found = [await _created(call, one) for one in found]
     host, port = call.door.address_for(call.connection)
     node = call.door.access.node_id
-    return {
+    answer: Values = {
         "brokers": [{"node_id": node, "host": host, "port": port}],
         "cluster_id": call.door.access.database_id,
         "controller_id": node,
         "topics": found,
     }
+    if call.values["include_cluster_authorized_operations"] and call.session.may("Describe", "Cluster"):
+        answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
+    return answer
 
 
-def _named(call: Call, wanted: Iterable[Values]) -> list[Values]:
-    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if call.version >= 10 else {}
+def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
+    is_by_id = any(one["name"] is None for one in wanted)
+    names = {uuid_of(info.topic_id): info.name for info in call.session.topics()} if is_by_id else {}
     found = []
     for one in wanted:
         name = one["name"] if one["name"] is not None else names.get(one["topic_id"])
@@ -87,7 +103,7 @@ async def _created(call: Call, found: Values) -> Values:
 
 def _topic(call: Call, info: TopicInfo) -> Values:
     node, epochs = call.door.access.node_id, {one.partition: one.leader_epoch for one in info.partitions}
-    return {
+    topic: Values = {
         "error_code": Code.NONE,
         "name": info.name,
         "topic_id": uuid_of(info.topic_id),
@@ -104,6 +120,9 @@ def _topic(call: Call, info: TopicInfo) -> Values:
             for partition in range(info.partition_count)
         ],
     }
+    if call.values["include_topic_authorized_operations"]:
+        topic["topic_authorized_operations"] = operations(call.session, "Topic", info.name)
+    return topic
 
 
 def _unknown(name: str | None, code: Code, topic_id: bytes = _NO_ID) -> Values:

@@ -1,4 +1,4 @@
-"""ListOffsets: the offset of a time, and where a partition begins and ends."""
+"""The offset of a time, where a partition begins and ends, and where a leader epoch ends."""
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
@@ -53,3 +53,27 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
         "timestamp": timestamp_ms,
         "leader_epoch": leader_epoch,
     }
+
+
+# ---------------------------------------------------------------- leader epochs
+
+
+async def offset_for_leader_epoch(call: Call) -> Values:
+    return {
+        "topics": await call.call(
+            lambda: [
+                {"topic": topic["topic"], "partitions": [_epoch_end(call.session, topic["topic"], one) for one in topic["partitions"]]}
+                for topic in call.values["topics"]
+            ]
+        )
+    }
+
+
+def _epoch_end(session: AuthorizedSession, topic: str, asked: Values) -> Values:
+    """Where the epoch ends, or the largest one below it; none where the log knows of no such epoch."""
+    current = asked["current_leader_epoch"]
+    try:
+        end = session.log(topic, asked["partition"]).epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)
+    except LogdbError as error:
+        return {"partition": asked["partition"], "error_code": code_of(error)}
+    return {"partition": asked["partition"], "error_code": Code.NONE, **(end._asdict() if end is not None else {})}

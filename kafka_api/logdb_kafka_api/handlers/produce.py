@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
-from logdb.errors import LogdbError
+from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
@@ -83,10 +83,18 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
         return _refused(one, code)
     try:
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
-        start_offset = session.log(*one.where).start_offset
+        log = session.log(*one.where)
+        return {
+            "index": one.where.partition,
+            "error_code": Code.NONE,
+            "base_offset": offsets.start,
+            "log_append_time_ms": log.append_time_ms(offsets.start),
+            "log_start_offset": log.start_offset,
+        }
+    except ProducerFenced as error:
+        return _refused(one, Code.INVALID_PRODUCER_EPOCH, str(error))  # the producer learns from its coordinator that it is fenced
     except LogdbError as error:
         return _refused(one, code_of(error), str(error))
-    return {"index": one.where.partition, "error_code": Code.NONE, "base_offset": offsets.start, "log_start_offset": start_offset}
 
 
 def _refusal(records: memoryview, version: int) -> Code | None:

@@ -3,12 +3,10 @@
 from collections import Counter
 
 from logdb.errors import LogdbError
-from logdb.model import TOPIC_CONFIGS, TopicInfo
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers import configs
 from logdb_kafka_api.handlers.metadata import uuid_of
-
-_FROM_TOPIC, _BY_DEFAULT = 1, 5  # where a config's value comes from: DescribeConfigsResponse.ConfigSource
 
 
 async def create_topics(call: Call) -> Values:
@@ -34,7 +32,12 @@ async def _create(call: Call, topic: Values, *, is_twice: bool) -> Values:
     made = {"name": name, "error_code": Code.NONE, "error_message": None, "topic_id": uuid_of(info.topic_id)}
     if not call.session.may("DescribeConfigs", "Topic", name):
         return {**made, "topic_config_error_code": Code.TOPIC_AUTHORIZATION_FAILED, "configs": None}
-    return {**made, "num_partitions": partitions, "replication_factor": 1, "configs": _configs(info)}
+    return {
+        **made,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": [one.described() for one in configs.of_topic(info.config)],
+    }
 
 
 def _partition_count(call: Call, topic: Values) -> tuple[Code, str, int]:
@@ -51,19 +54,6 @@ def _partition_count(call: Call, topic: Values) -> tuple[Code, str, int]:
     if factor not in (-1, 1):
         return Code.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is 1 broker", 0
     return Code.NONE, "", call.door.num_partitions if count == -1 else count
-
-
-def _configs(info: TopicInfo) -> list[Values]:
-    return [
-        {
-            "name": key,
-            "value": str(value).lower() if isinstance(value := info.config.get(key, known.default), bool) else str(value),
-            "read_only": False,
-            "config_source": _FROM_TOPIC if key in info.config else _BY_DEFAULT,
-            "is_sensitive": False,
-        }
-        for key, known in TOPIC_CONFIGS.items()
-    ]
 
 
 async def delete_topics(call: Call) -> Values:

@@ -1,21 +1,174 @@
-"""Producer ids."""
+"""Producer ids and transactions.
 
-from logdb.errors import LogdbError
-from logdb.model import ProducerIdAndEpoch
+A client learns from ApiVersions that the epoch of its producer rises with each transaction (``transaction.version`` 2, KIP-890).  It
+then ends transactions by EndTxn 5, whose answer has the epoch, and adds no partitions beforehand: Produce does.  For all others the
+epoch stays.
+"""
+
+from logdb.errors import InvalidProducer, LogdbError, ProducerFenced
+from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb_kafka_api.call import Call, Values
-from logdb_kafka_api.errors import code_of
+from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
+from logdb_kafka_api.handlers import group_offsets
+from logdb_kafka_api.handlers.partitions import checked
+
+_FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
+_FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with
+_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead")
+_NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
+_ANY_DURATION = -1
+
+
+def _code(error: LogdbError, *, knows_fenced: bool) -> Code:
+    if isinstance(error, ProducerFenced) and not knows_fenced:
+        return Code.INVALID_PRODUCER_EPOCH
+    return coordinator_code_of(error)
+
+
+def _producer(values: Values) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(values["producer_id"], values["producer_epoch"])
 
 
 async def init_producer_id(call: Call) -> Values:
     values = call.values
-    former = ProducerIdAndEpoch(values["producer_id"], values["producer_epoch"]) if values["producer_id"] >= 0 else None
     try:
         given = await call.call(
             call.session.init_producer_id,
             values["transactional_id"],
             transaction_timeout_ms=values["transaction_timeout_ms"],
-            producer=former,
+            producer=_producer(values) if values["producer_id"] >= 0 else None,
         )
     except LogdbError as error:
-        return {"error_code": code_of(error), "producer_id": -1, "producer_epoch": -1}
-    return {"error_code": 0, **given._asdict()}
+        code = _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["init"])
+        return {"error_code": code, **_NO_PRODUCER._asdict()}
+    return {"error_code": Code.NONE, **given._asdict()}
+
+
+# ---------------------------------------------------------------- the parts of a transaction
+
+
+async def add_partitions_to_txn(call: Call) -> Values:
+    """All of them become part of the transaction, or none."""
+    codes = await call.call(_add_partitions, call)
+    return {
+        "results_by_topic": [
+            {
+                "name": topic["name"],
+                "results_by_partition": [
+                    {"partition_index": one, "partition_error_code": codes[TopicPartition(topic["name"], one)]}
+                    for one in topic["partitions"]
+                ],
+            }
+            for topic in call.values["topics"]
+        ]
+    }
+
+
+def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
+    values, session = call.values, call.session
+    codes = checked(session, "Write", {topic["name"]: topic["partitions"] for topic in values["topics"]})
+    if any(codes.values()):
+        return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
+    try:
+        session.add_partitions(values["transactional_id"], _producer(values), codes)
+    except LogdbError as error:
+        return dict.fromkeys(codes, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
+    return codes
+
+
+async def add_offsets_to_txn(call: Call) -> Values:
+    values = call.values
+    try:
+        await call.call(call.session.add_offsets, values["transactional_id"], _producer(values), values["group_id"])
+    except LogdbError as error:
+        return {"error_code": _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"])}
+    return {"error_code": Code.NONE}
+
+
+async def txn_offset_commit(call: Call) -> Values:
+    """Offsets of the partitions that there are count once the transaction is committed."""
+    codes = await call.call(_commit_offsets, call)
+    return group_offsets.told(call.values["topics"], codes)
+
+
+def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
+    values, topics = call.values, call.values["topics"]
+    codes = checked(call.session, "Read", group_offsets.by_topic(topics))
+    offsets = {partition: offset for partition, offset in group_offsets.given(topics).items() if not codes[partition]}
+    try:
+        call.session.commit_transaction_offsets(
+            values["transactional_id"],
+            _producer(values),
+            values["group_id"],
+            offsets,
+            member_id=values["member_id"],
+            generation=values["generation_id"],
+            group_instance_id=values["group_instance_id"],
+        )
+    except ProducerFenced:
+        codes |= dict.fromkeys(offsets, Code.INVALID_PRODUCER_EPOCH)
+    except LogdbError as error:
+        codes |= dict.fromkeys(offsets, group_offsets.refusal(error))
+    return codes
+
+
+async def end_txn(call: Call) -> Values:
+    values, tells_epoch = call.values, call.version >= _FIRST_OF_EPOCH
+    try:
+        following = await call.call(
+            call.session.end_transaction,
+            values["transactional_id"],
+            _producer(values),
+            commit=values["committed"],
+            bump_epoch=tells_epoch,
+        )
+    except LogdbError as error:
+        return {"error_code": _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["end"])}
+    return {"error_code": Code.NONE, **following._asdict()}
+
+
+# ---------------------------------------------------------------- administration
+
+
+async def list_transactions(call: Call) -> Values:
+    values = call.values
+    states, producer_ids, longer_ms = set(values["state_filters"]), set(values["producer_id_filters"]), values["duration_filter"]
+    found = await call.call(call.session.transactions)
+    now_ms = call.session.io.clock_ms()
+    return {
+        "error_code": Code.NONE,
+        "unknown_state_filters": sorted(states.difference(_STATES)),
+        "transaction_states": [
+            {"transactional_id": one.transactional_id, "producer_id": one.producer.producer_id, "transaction_state": one.state}
+            for one in found
+            if (not states or one.state in states)
+            and (not producer_ids or one.producer.producer_id in producer_ids)
+            and (longer_ms <= _ANY_DURATION or (one.start_ms >= 0 and now_ms - one.start_ms > longer_ms))
+        ],
+    }
+
+
+async def describe_transactions(call: Call) -> Values:
+    names = call.values["transactional_ids"]
+    return {"transaction_states": await call.call(lambda: [_described(call, name) for name in names])}
+
+
+def _described(call: Call, transactional_id: str) -> Values:
+    try:
+        info = call.session.describe_transaction(transactional_id)
+    except InvalidProducer:
+        return {"error_code": Code.TRANSACTIONAL_ID_NOT_FOUND, "transactional_id": transactional_id}
+    except LogdbError as error:
+        return {"error_code": code_of(error), "transactional_id": transactional_id}
+    topics: dict[str, list[int]] = {}
+    for partition in info.partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return {
+        "error_code": Code.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": info.state,
+        "transaction_timeout_ms": info.timeout_ms,
+        "transaction_start_time_ms": info.start_ms,
+        **info.producer._asdict(),
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }

@@ -1,10 +1,10 @@
 """Produce."""
 
-from logdb.codec.schema import INT16, INT32, INT64, RECORDS, STRING, Field, Message, structs
+from logdb.codec.schema import INT16, INT32, INT64, RECORDS, STRING, Field, Message, Struct, structs
 
 PRODUCE_REQUEST = Message(
     "ProduceRequest",
-    "0-9",  # 0 to 2 are refused; librdkafka up to 2.0 compresses nothing unless they are offered
+    "0-12",  # 0 to 2 are refused; librdkafka up to 2.0 compresses nothing unless they are offered
     "9+",
     Field("transactional_id", STRING, "3+", nullable="3+", default=None),
     Field("acks", INT16),
@@ -17,9 +17,10 @@ PRODUCE_REQUEST = Message(
         ),
     ),
 )
+_LEADER = Struct(Field("leader_id", INT32, default=-1), Field("leader_epoch", INT32, default=-1))
 PRODUCE_RESPONSE = Message(
     "ProduceResponse",
-    "0-9",
+    "0-12",
     "9+",
     Field(
         "responses",
@@ -42,9 +43,21 @@ PRODUCE_RESPONSE = Message(
                         "8+",
                     ),
                     Field("error_message", STRING, "8+", nullable="8+", default=None),
+                    Field("current_leader", _LEADER, "10+", tag=0),
                 ),
             ),
         ),
     ),
     Field("throttle_time_ms", INT32, "1+"),
+    Field(
+        "node_endpoints",
+        structs(
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("rack", STRING, nullable="0+", default=None),
+        ),
+        "10+",
+        tag=0,
+    ),
 )

@@ -7,7 +7,7 @@ _PRODUCER = (Field("producer_id", INT64), Field("producer_epoch", INT16))
 
 INIT_PRODUCER_ID_REQUEST = Message(
     "InitProducerIdRequest",
-    "0-4",
+    "0-5",
     "2+",
     Field("transactional_id", STRING, nullable="0+"),
     Field("transaction_timeout_ms", INT32),
@@ -16,7 +16,7 @@ INIT_PRODUCER_ID_REQUEST = Message(
 )
 INIT_PRODUCER_ID_RESPONSE = Message(
     "InitProducerIdResponse",
-    "0-4",
+    "0-5",
     "2+",
     Field("throttle_time_ms", INT32),
     Field("error_code", INT16),
@@ -41,16 +41,24 @@ ADD_PARTITIONS_TO_TXN_RESPONSE = Message(
 )
 
 ADD_OFFSETS_TO_TXN_REQUEST = Message(
-    "AddOffsetsToTxnRequest", "0-3", "3+", Field("transactional_id", STRING), *_PRODUCER, Field("group_id", STRING)
+    "AddOffsetsToTxnRequest", "0-4", "3+", Field("transactional_id", STRING), *_PRODUCER, Field("group_id", STRING)
 )
-ADD_OFFSETS_TO_TXN_RESPONSE = Message("AddOffsetsToTxnResponse", "0-3", "3+", Field("throttle_time_ms", INT32), Field("error_code", INT16))
+ADD_OFFSETS_TO_TXN_RESPONSE = Message("AddOffsetsToTxnResponse", "0-4", "3+", Field("throttle_time_ms", INT32), Field("error_code", INT16))
 
-END_TXN_REQUEST = Message("EndTxnRequest", "0-3", "3+", Field("transactional_id", STRING), *_PRODUCER, Field("committed", BOOL))
-END_TXN_RESPONSE = Message("EndTxnResponse", "0-3", "3+", Field("throttle_time_ms", INT32), Field("error_code", INT16))
+END_TXN_REQUEST = Message("EndTxnRequest", "0-5", "3+", Field("transactional_id", STRING), *_PRODUCER, Field("committed", BOOL))
+END_TXN_RESPONSE = Message(
+    "EndTxnResponse",
+    "0-5",
+    "3+",
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16),
+    Field("producer_id", INT64, "5+", default=-1),
+    Field("producer_epoch", INT16, "5+", default=-1),
+)
 
 TXN_OFFSET_COMMIT_REQUEST = Message(
     "TxnOffsetCommitRequest",
-    "0-3",
+    "0-5",
     "3+",
     Field("transactional_id", STRING),
     Field("group_id", STRING),
@@ -76,7 +84,7 @@ TXN_OFFSET_COMMIT_REQUEST = Message(
 )
 TXN_OFFSET_COMMIT_RESPONSE = Message(
     "TxnOffsetCommitResponse",
-    "0-3",
+    "0-5",
     "3+",
     Field("throttle_time_ms", INT32),
     Field(

@@ -1,7 +1,6 @@
 """The C core (``lib``, ``ffi``: once a batch) and the hot path (``_hot``: once a record).
 
-Knows bytes in memory.  Does not know files, topics or errors; ``codec`` alone
-imports it.
+The core works on bytes in memory.  ``codec`` alone imports it.
 """
 
 from logdb._native._core import ffi, lib

@@ -52,7 +52,7 @@ class BatchBuilder:
     ``_drain``.  A record larger than a batch gets one of its own, and that a buffer of its own.
 
     Threading: any thread may call anything at any time; the GIL is the lock.  ``_write`` is called by one thread at a
-    time, in the order of offsets.  A hook may call ``_drain`` and ``_configure``, whoever runs it; ``_write`` alone may
+    time, in the order of offsets.  A hook may call ``_drain`` and ``_configure``, in any thread; ``_write`` alone may
     not append, drain or discard (RuntimeError where that would wait for itself).  A hook must not wait for a lock that
     another thread holds while it calls into the builder.
     """
@@ -375,7 +375,7 @@ class Route:
 class Dispatcher:
     """A producer's send: the base class of ``client.Producer``.
 
-    Threading: any thread; the GIL is the lock.  What ``_gate`` does not refuse is in when whoever sets it goes on.
+    Threading: any thread; the GIL is the lock.  A record that ``_refusing`` does not refuse is in when the thread that sets it goes on.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ class Dispatcher:
             sticky_size: Bytes of records without a key that go to a partition before another one is chosen.
         """
 
-    _gate: int
+    _refusing: int
     """Not 0: all records are refused."""
 
     @property
@@ -462,8 +462,8 @@ class Dispatcher:
     def _accumulator(self, route: Route, partition: int, /) -> Accumulator:
         """Of a partition that has none, or does not exist."""
 
-    def _refuse(self, gate: int, /) -> None:
-        """Raise what fits the gate; SystemError if this returns."""
+    def _refuse(self, reason: int, /) -> None:
+        """Raise the error for ``reason``; SystemError if this returns."""
 
 class _PositionFile(Protocol):
     def _pread(self, size_bytes: int, position: int, /) -> bytes: ...

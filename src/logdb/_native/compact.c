@@ -213,7 +213,7 @@ static logdb_status batch_add(const uint8_t *buf, const logdb_batch *batch, logd
     return p == end ? LOGDB_OK : LOGDB_E_COUNT;
 }
 
-logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *verdicts, logdb_key_map *map, int64_t *used)
+logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *retention, logdb_key_map *map, int64_t *used)
 {
     logdb_batch batch;
     *used = 0;
@@ -221,7 +221,7 @@ logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *verdi
         logdb_status status = logdb_batch_header(buf + at, len - at, INT64_MAX, &batch);
         if (status != LOGDB_OK)
             return status;
-        int skipped = batch.attributes & LOGDB_CONTROL || (verdicts && verdicts[i] & LOGDB_DISCARD) || batch.record_count == 0;
+        int skipped = batch.attributes & LOGDB_CONTROL || (retention && retention[i] & LOGDB_DISCARD) || batch.record_count == 0;
         if (!skipped && batch.last_offset >= map->first_offset) {
             if (batch.attributes & LOGDB_CODEC_MASK)
                 return LOGDB_E_ATTRIBUTES;
@@ -401,16 +401,16 @@ static logdb_status batch_filter(const uint8_t *buf, const logdb_batch *batch, i
 }
 
 /* Writes to result->out what is to stay of a batch: all, some of its records, no more than its header, or nothing. */
-static logdb_status batch_copy(const uint8_t *buf, const logdb_batch *batch, uint8_t verdict, const logdb_key_map *map,
+static logdb_status batch_copy(const uint8_t *buf, const logdb_batch *batch, uint8_t retention, const logdb_key_map *map,
                                const logdb_copy *state, copied *result)
 {
     int beyond = batch->base_offset >= state->end_offset, control = batch->attributes & LOGDB_CONTROL;
-    int discarded = !beyond && (verdict & LOGDB_DISCARD || (batch->record_count == 0 && !control));
+    int discarded = !beyond && (retention & LOGDB_DISCARD || (batch->record_count == 0 && !control));
     result->base_timestamp = batch->base_timestamp;
     result->max_timestamp = batch->max_timestamp;
     result->attributes = batch->attributes;
-    if (!discarded && !beyond && (!control || (verdict & LOGDB_EXPIRES && batch->record_count))) {
-        logdb_status status = batch_filter(buf, batch, verdict & LOGDB_EXPIRES, map, state, result);
+    if (!discarded && !beyond && (!control || (retention & LOGDB_EXPIRES && batch->record_count))) {
+        logdb_status status = batch_filter(buf, batch, retention & LOGDB_EXPIRES, map, state, result);
         if (status != LOGDB_OK)
             return status;
     } else if (!discarded) {
@@ -418,7 +418,7 @@ static logdb_status batch_copy(const uint8_t *buf, const logdb_batch *batch, uin
         result->record_count = batch->record_count;
         result->expires = control && !beyond && has_horizon(batch);
     }
-    if (result->size == 0 && verdict & LOGDB_RETAIN) {
+    if (result->size == 0 && retention & LOGDB_RETAIN) {
         int kept = LOGDB_LOG_APPEND_TIME | LOGDB_TRANSACTIONAL | LOGDB_CONTROL;
         result->size = BATCH_HEADER_SIZE;
         result->attributes = (int16_t)(batch->attributes & kept);
@@ -452,7 +452,7 @@ static int gap_ends_before(const logdb_copy *state, const logdb_batch *batch)
            (batch->leader_epoch != state->gap_epoch || batch->last_offset - state->next_offset > INT32_MAX);
 }
 
-logdb_status logdb_copy_batches(const uint8_t *buf, size_t len, const uint8_t *verdicts, const logdb_key_map *map,
+logdb_status logdb_copy_batches(const uint8_t *buf, size_t len, const uint8_t *retention, const logdb_key_map *map,
                                 logdb_copy *state, uint8_t *out, size_t out_room)
 {
     state->used = state->batch_count = state->size_bytes = state->last_size_bytes = state->changed_count = state->record_count = 0;
@@ -471,7 +471,7 @@ logdb_status logdb_copy_batches(const uint8_t *buf, size_t len, const uint8_t *v
             state->size_bytes += logdb_copy_finish(state, out + state->size_bytes);
         uint8_t *filler = out + state->size_bytes;
         copied result = {.out = filler + (state->gap_end > state->next_offset ? BATCH_HEADER_SIZE : 0)};
-        status = batch_copy(at, &batch, verdicts ? verdicts[state->batch_count] : 0, map, state, &result);
+        status = batch_copy(at, &batch, retention ? retention[state->batch_count] : 0, map, state, &result);
         if (status != LOGDB_OK)
             return status;
         if (result.size)

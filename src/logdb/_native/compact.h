@@ -20,7 +20,7 @@
  * A hash only says where to look: keys are compared byte by byte, so two keys whose hashes collide are two keys.
  * Set everything before the first call; the memory of `slots` and `superseded` is all zeroes. */
 typedef struct {
-    uint64_t hash_key[2];    /* random, so that nobody can choose keys that meet in the map */
+    uint64_t hash_key[2];    /* random, so that an attacker cannot choose keys that collide */
     uint64_t hash_mask;      /* all ones; a test lets hashes collide by fewer */
     uint64_t *slots;
     int64_t slot_count;      /* in [1, 2^32) */
@@ -36,20 +36,20 @@ typedef struct {
 /* Notes key -> offset for the records of checked, uncompressed batches that lie at or past first_offset; control
  * batches are left out.
  *
- * verdicts  what is to become of each batch (below), NULL: nothing special; batches that are discarded are left out
+ * retention one uint8 per batch (below), NULL: all are plain; batches that are discarded are left out
  * used      out: bytes of batches that are all in the map
  *
  * LOGDB_E_ROOM        the map is full; some records of the batch at *used may be in it, which does no harm
  * LOGDB_E_ATTRIBUTES  a batch is compressed
  * otherwise           what is wrong with the batch at *used */
-logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *verdicts, logdb_key_map *map, int64_t *used);
+logdb_status logdb_keys_add(const uint8_t *buf, size_t len, const uint8_t *retention, logdb_key_map *map, int64_t *used);
 
 /* The latest offset of a key, -1 if the map does not have it. */
 int64_t logdb_keys_find(const logdb_key_map *map, const uint8_t *key, size_t size);
 
 /* ---------------------------------------------------------------- the copy */
 
-/* What the caller knows of a batch; or-ed. */
+/* How a batch is retained, by the state of its producer; or-ed. */
 enum {
     LOGDB_DISCARD = 1,       /* none of its records stays: its transaction was aborted, or it is a marker that may go */
     LOGDB_RETAIN = 2,        /* it stays, without records if need be: the last batch of a producer */
@@ -88,13 +88,13 @@ typedef struct {
  * Batches that go leave no gap: one batch without records takes the offsets of all that lie together under a leader
  * epoch.  The last of them waits for the next call or for logdb_copy_finish.
  *
- * verdicts  as for logdb_keys_add
+ * retention as for logdb_keys_add
  * out       room for out_room bytes, not overlapping buf
  *
  * LOGDB_E_ROOM        out is full: take what is there and call again from `used`
  * LOGDB_E_ATTRIBUTES  records of a compressed batch are to be looked at
  * otherwise           what is wrong with the batch at `used` */
-logdb_status logdb_copy_batches(const uint8_t *buf, size_t len, const uint8_t *verdicts, const logdb_key_map *map,
+logdb_status logdb_copy_batches(const uint8_t *buf, size_t len, const uint8_t *retention, const logdb_key_map *map,
                                 logdb_copy *state, uint8_t *out, size_t out_room);
 
 /* Writes the empty batch that waits, if one does, to `out` (room for 61 bytes); returns its size. */

@@ -4,7 +4,7 @@
  *   hot_record.c     Record
  *   hot_arguments.c  what callers pass: bytes-like objects, headers, timestamps, keywords
  *   hot_buffer.c     the pool of buffers that batches are gathered in
- *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the gate
+ *   hot_builder.c    BatchBuilder: batches, the queue of full buffers, the write lock, the append lock
  *   hot_builder_type.c  what Python sees of BatchBuilder
  *   hot_append.c     BatchBuilder's append, append_many and _append_raw
  *   hot_delivery.c   Delivery and SendFuture: what becomes of the records that a producer sends
@@ -190,8 +190,8 @@ typedef struct {
     size_t batch_size, write_size, group_size;
     int64_t written_offset; /* below it, everything was handed to _write */
     /* locks, and which thread has them: 0 for none */
-    PyThread_type_lock write_lock, many_lock;
-    unsigned long writer, many_owner;
+    PyThread_type_lock write_lock, append_lock;
+    unsigned long writer, append_owner;
     long process; /* that made it: locks of another one may never be released */
 } builder;
 
@@ -210,7 +210,7 @@ typedef struct {
 typedef struct {
     int level;
     int64_t expected_offset; /* -1: whatever comes */
-    bool many;               /* the caller holds the gate */
+    bool many;               /* the caller holds the append lock */
 } terms;
 
 static inline int64_t builder_next_offset(const builder *b)
@@ -271,7 +271,7 @@ void builder_leave(builder *b);
 
 /* Drops what is pending, waiting for both locks; how many records, or -1. */
 int64_t builder_discard(builder *b);
-/* The same where nobody else can be in. */
+/* The same while no other thread can be in. */
 void builder_drop(builder *b);
 
 /* Calls _commit(next_offset, level). */

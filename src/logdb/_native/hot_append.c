@@ -167,7 +167,7 @@ done_value:
 
 /* ---------------------------------------------------------------- append_many */
 
-/* What an append_many is given, taken over: nobody can change it while it is put in. */
+/* The arguments of an append_many, copied: the caller cannot change them while they are put in. */
 typedef struct {
     Py_ssize_t count;
     PyObject *values, *keys; /* tuples of bytes | None; keys NULL: none */
@@ -304,7 +304,7 @@ static void many_free(many_records *m)
     growing_free(&m->headers);
 }
 
-/* Puts all in, with the gate held: 0, 1 failed after some were in, -1 before; *first is the first offset. */
+/* Puts all in, with the append lock held: 0, 1 failed after some were in, -1 before; *first is the first offset. */
 static int many_put(builder *b, const many_records *m, terms *t, int64_t *first)
 {
     if (builder_admit(b, NULL, t))
@@ -423,7 +423,7 @@ static buffer *raw_take(PyObject *const *in, int64_t *record_span, int64_t base_
     return NULL;
 }
 
-/* Calls admit(first), which raises to refuse: while the gate is held nobody else gets the offsets. */
+/* Calls admit(first), which raises to refuse: while append_lock is held no other thread gets the offsets. */
 static int raw_admit(PyObject *admit, int64_t first)
 {
     PyObject *offset = PyLong_FromLongLong(first), *result = NULL;
@@ -434,7 +434,7 @@ static int raw_admit(PyObject *admit, int64_t first)
     return result != NULL ? 0 : -1;
 }
 
-/* Queues the buffer, with the gate held; *first is the first offset.  placed: its batches keep their offsets and epochs. */
+/* Queues the buffer, with the append lock held; *first is the first offset.  placed: its batches keep their offsets and epochs. */
 static int raw_put(builder *b, buffer *f, int64_t record_span, const terms *t, PyObject *admit, bool placed, int64_t *first)
 {
     for (;;) {

@@ -9,10 +9,10 @@
  *   2. Only the holder of write_lock takes from the queue, and only from its head; anybody adds to its tail.
  *   3. A buffer leaves the queue once _write has returned.  Where it raised, `broken` is set and the buffer stays:
  *      nothing is accepted until it could be written.
- *   4. While `many` is set, only the thread many_owner puts records in.
+ *   4. While `many` is set, only the thread append_owner puts records in.
  *   5. Nothing pending: no buffer is held.
- * A thread that waits for a lock holds neither the GIL nor, unless it owns the gate, another lock of the builder;
- * whoever holds write_lock never waits for the gate.  So hooks may drain from any thread. */
+ * A thread that waits for a lock holds neither the GIL nor, unless it owns append_lock, another lock of the builder;
+ * the holder of write_lock never waits for append_lock.  So hooks may drain from any thread. */
 #include "hot.h"
 
 #include <time.h>
@@ -142,38 +142,38 @@ static int lock_wait(const builder *b, PyThread_type_lock lock, unsigned long ow
     return 0;
 }
 
-/* whoever writes must not wait for the gate: its holder may wait for the writer */
-static int gate_take(const builder *b)
+/* a writer must not wait for append_lock: its holder may wait for the writer */
+static int append_lock_take(const builder *b)
 {
     if (b->writer == PyThread_get_thread_ident()) {
         PyErr_SetString(PyExc_RuntimeError, "called from within _write() of the same thread");
         return -1;
     }
-    return lock_wait(b, b->many_lock, b->many_owner, "append_many()");
+    return lock_wait(b, b->append_lock, b->append_owner, "append_many()");
 }
 
-static int gate_wait(const builder *b)
+static int append_lock_wait(const builder *b)
 {
-    if (gate_take(b))
+    if (append_lock_take(b))
         return -1;
-    PyThread_release_lock(b->many_lock);
+    PyThread_release_lock(b->append_lock);
     return 0;
 }
 
 int builder_enter(builder *b)
 {
-    if (gate_take(b))
+    if (append_lock_take(b))
         return -1;
     b->many = true;
-    b->many_owner = PyThread_get_thread_ident();
+    b->append_owner = PyThread_get_thread_ident();
     return 0;
 }
 
 void builder_leave(builder *b)
 {
     b->many = false;
-    b->many_owner = 0;
-    PyThread_release_lock(b->many_lock);
+    b->append_owner = 0;
+    PyThread_release_lock(b->append_lock);
 }
 
 /* 1: have it, 0: somebody else has it and wait is false, -1: this thread has it already */
@@ -488,7 +488,7 @@ int builder_admit(builder *b, const new_record *r, const terms *t)
         } else if (UNLIKELY(b->broken)) {
             result = queue_clear(b, t);
         } else if (UNLIKELY(b->many && !t->many)) {
-            result = gate_wait(b);
+            result = append_lock_wait(b);
         } else if (UNLIKELY(b->fsync_only && t->level < LEVEL_FSYNC)) {
             result = hook_call(b, hot_names._end_fsync_only);
             if (result == 0 && ++tries == END_TRIES_MAX) {

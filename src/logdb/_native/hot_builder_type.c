@@ -190,8 +190,8 @@ static PyObject *instance_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (b == NULL)
         return NULL;
     b->write_lock = PyThread_allocate_lock();
-    b->many_lock = PyThread_allocate_lock();
-    if (b->write_lock == NULL || b->many_lock == NULL) {
+    b->append_lock = PyThread_allocate_lock();
+    if (b->write_lock == NULL || b->append_lock == NULL) {
         Py_DECREF(b);
         return PyErr_NoMemory();
     }
@@ -253,8 +253,8 @@ static void instance_dealloc(PyObject *self)
     builder_drop(b);
     if (b->write_lock != NULL)
         PyThread_free_lock(b->write_lock);
-    if (b->many_lock != NULL)
-        PyThread_free_lock(b->many_lock);
+    if (b->append_lock != NULL)
+        PyThread_free_lock(b->append_lock);
     instance_clear(self);
     Py_TYPE(self)->tp_free(self);
 }

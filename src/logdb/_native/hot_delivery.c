@@ -243,7 +243,7 @@ static PyObject *delivery_settle(PyObject *self, PyObject *args)
         buffer_give(d->batches);
         d->batches = NULL;
     }
-    if (!d->done) { /* else nobody waits for it: the result is that it is unknown */
+    if (!d->done) { /* otherwise no thread waits: the result is that it is unknown */
         d->base_offset = base_offset;
         d->timestamp_ms = timestamp_ms;
         if (error != Py_None)

@@ -3,7 +3,7 @@
  *   source(offset, end_offset) -> chunks -> batches -> records in [next_offset, end_offset)
  *
  * The first record comes by Positions, if they know where it lies: one small pread, and the source with its large
- * buffer is not even made.  While the source runs `busy` is set, and nobody else gets in; the rest runs under the
+ * buffer is not even made.  While the source runs `busy` is set, and no other thread gets in; the rest runs under the
  * GIL as one step.  What the source hands out is let go before it is asked for more, because it uses it again. */
 #include "hot.h"
 
@@ -257,7 +257,7 @@ finish:;
 enum { TAKE_RESERVED_MAX = 1024 }; /* places of a list that are reserved before it is known that they are needed */
 
 /* Records until there are `count`, or no more.  An exception that comes after some is dropped: the iterator is done but not
- * exhausted, and whoever reads on from next_offset meets it again. */
+ * exhausted, and a read from next_offset on meets it again. */
 static PyObject *iterator_take(PyObject *self, PyObject *argument)
 {
     Py_ssize_t count = PyLong_AsSsize_t(argument), taken = 0;

@@ -5,8 +5,8 @@
  * An Accumulator is a BatchBuilder without a queue of its own: where it has no room its `_refill` seals the buffer
  * (`_seal`), waits for memory and begins another one (`_begin`).  Its offsets count records from 0.
  *
- * Whatever may run Python comes first; then the gate is looked at, and the record put in without letting go of the GIL.
- * So what is not refused is in, before whoever set the gate goes on. */
+ * Whatever may run Python comes first; then `refusing` is read, and the record put in without releasing the GIL.
+ * So a record that is not refused is in before the thread that sets `refusing` goes on. */
 #include "hot.h"
 
 #include "murmur2.h"
@@ -29,7 +29,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *routes; /* dict: topic -> Route */
     PyObject *partitioner, *serialize_key, *serialize_value; /* NULL: murmur2 and sticky; none */
-    int64_t gate; /* 0: open */
+    int64_t refusing; /* 0: open; else why records are refused */
     int64_t sticky_size;
     bool intercepted;
 } dispatcher;
@@ -83,15 +83,15 @@ static int hook_with_number(PyObject *self, PyObject *name, long long number)
 static inline bool accumulator_has_room(const accumulator *a, const dispatcher *p, const new_record *r)
 {
     const builder *b = &a->b;
-    return p->gate == 0 && a->open != NULL && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
+    return p->refusing == 0 && a->open != NULL && b->count > 0 && b->used - b->start + payload_size(r) + FRAME_SIZE_MAX <= b->batch_limit;
 }
 
-/* Makes room for the record, and looks at the gate last: once this returned 0 it may be put in. */
+/* Makes room for the record, and reads `refusing` last: once this returned 0 the record may be put in. */
 static int accumulator_admit(accumulator *a, dispatcher *p, const new_record *r)
 {
     for (int refills = 0;; refills++) {
-        if (UNLIKELY(p->gate != 0)) {
-            if (hook_with_number((PyObject *)p, hot_names._refuse, p->gate) == 0)
+        if (UNLIKELY(p->refusing != 0)) {
+            if (hook_with_number((PyObject *)p, hot_names._refuse, p->refusing) == 0)
                 PyErr_SetString(PyExc_SystemError, "_refuse() did not raise");
             return -1;
         }
@@ -171,7 +171,7 @@ static int accumulator_traverse(PyObject *self, visitproc visit, void *arg)
     return BatchBuilder_Type.tp_traverse(self, visit, arg);
 }
 
-/* Nobody can seal the open delivery any more.  Its callbacks go first: they hold futures, which hold the delivery. */
+/* The open delivery cannot be sealed any more.  Its callbacks go first: they hold futures, which hold the delivery. */
 static void open_drop(accumulator *a)
 {
     if (a->open != NULL) {
@@ -569,7 +569,7 @@ static PyMethodDef dispatcher_methods[] = {
 
 static PyMemberDef dispatcher_members[] = {
     {"_routes", T_OBJECT_EX, offsetof(dispatcher, routes), READONLY, "dict: topic -> Route"},
-    {"_gate", T_LONGLONG, offsetof(dispatcher, gate), 0, "not 0: every record is refused, by _refuse(gate)"},
+    {"_refusing", T_LONGLONG, offsetof(dispatcher, refusing), 0, "not 0: every record is refused, by _refuse(_refusing)"},
     {0},
 };
 

@@ -80,6 +80,9 @@ class AuthorizedLog:
     def latest_record(self) -> tuple[int, int] | None:
         return self._log.latest_record()
 
+    def append_time_ms(self, offset: int) -> int:
+        return self._log.append_time_ms(offset)
+
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         return self._log.epoch_end(epoch, current_epoch=current_epoch)
 

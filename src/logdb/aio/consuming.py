@@ -53,7 +53,7 @@ class Consumer(Mirror[consumers.Consumer]):
         return await self.in_turn(functools.partial(function, self._sync, *args, **kwargs))
 
     async def in_turn(self, function: Callable[[], R], take_back: Callable[[R], object] | None = None) -> R:
-        """Call in a thread, one call at a time; ``take_back`` is given the result if nobody is there any more to take it."""
+        """Call in a thread, one call at a time; ``take_back`` takes the result if the caller was cancelled."""
         if listened.get() is self:  # a listener, whose call has the turn
             return await self._threads.start(function)
         await self.turn.acquire()
@@ -90,7 +90,7 @@ class Consumer(Mirror[consumers.Consumer]):
         await self.in_turn(subscribed)
 
     def _listening(self, listener: Listener | None) -> SyncListener | None:
-        """What a thread calls, and goes on when the listener's coroutine is over."""
+        """A listener for the thread, which waits for the coroutine of ``listener``."""
         if listener is None:
             return None
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class Consumer(Mirror[consumers.Consumer]):
         return found or {}
 
     async def _waited_for(self, function: Callable[[], R], timeout_ms: float | None, take_back: Callable[[R], object]) -> R | None:
-        """What ``function`` returns once that is something; None if it was nothing until the time was over."""
+        """The first result of ``function`` that is not empty; None after the timeout."""
         deadline = Deadline(timeout_ms)
         if found := await self.in_turn(function, take_back):
             return found
@@ -125,7 +125,7 @@ class Consumer(Mirror[consumers.Consumer]):
         return await self.in_turn(function, take_back) or None
 
     async def __aiter__(self) -> AsyncIterator[AnyRecord]:
-        """As ``logdb``'s: the position is behind the record that was looked at last."""
+        """As ``logdb``'s: the position is behind the last record that was yielded."""
         while True:
             handed = await self._waited_for(self._sync.hand_out, self._sync.iteration_timeout_ms, lambda _: None)
             if handed is None:

@@ -1,7 +1,4 @@
-"""What makes coroutines of methods: the threads they run in, and waiting for what other threads do.
-
-Knows threads and the loop.  Does not know what is called.
-"""
+"""Coroutines that call synchronous methods: their threads, and waits for other threads."""
 
 import asyncio
 import contextlib
@@ -24,8 +21,8 @@ S = TypeVar("S")
 M = TypeVar("M")
 C = TypeVar("C", bound="Closing")
 
-TAKE_COUNT = 512  # records that one hop to a thread brings
-WAIT_MS_MAX = 100  # until a consumer, or who follows a log, looks again without having been told
+TAKE_COUNT = 512  # records of one call in a thread
+WAIT_MS_MAX = 100  # until a consumer, or a reader that follows a log, looks again without a signal
 _THREAD_COUNT = 32  # at most; they are started when needed
 
 listened: contextvars.ContextVar[object] = contextvars.ContextVar("listened", default=None)
@@ -33,19 +30,19 @@ listened: contextvars.ContextVar[object] = contextvars.ContextVar("listened", de
 
 
 class Threads:
-    """Where calls go that may wait."""
+    """The threads for calls that may wait."""
 
     def __init__(self) -> None:
         self._pool = Pool(_THREAD_COUNT, "logdb-aio")
-        self._listeners = Pool(_THREAD_COUNT, "logdb-aio-listener")  # threads of the other wait for it
+        self._listeners = Pool(_THREAD_COUNT, "logdb-aio-listener")  # the threads of the other pool wait for its calls
         self._stopped = False
 
     def start(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Call ``function`` in a thread.
 
         Raises:
-            Closed: The database is.
-            ThreadUnavailable: There is no thread, and the system gave none.
+            Closed: The database is closed.
+            ThreadUnavailable: No thread is free, and none could be started.
         """
         if self._stopped:
             raise Closed("the database is closed")
@@ -53,11 +50,11 @@ class Threads:
         return asyncio.get_running_loop().run_in_executor(pool, functools.partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same, and wait for its result."""
+        """As ``start``, and wait for the result."""
         return await self.start(function, *args, **kwargs)
 
     def stop(self) -> None:
-        """Take no more calls."""
+        """Refuse later calls."""
         self._stopped = True
         self._pool.shutdown(wait=False)
         self._listeners.shutdown(wait=False)
@@ -89,7 +86,7 @@ def in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[
 
 
 def at_once(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The method of that name as it is: it only looks at memory."""
+    """The method of that name as it is: it only reads memory."""
     name = method.__name__
 
     @functools.wraps(method)
@@ -109,7 +106,7 @@ class Closing(Protocol):
 
 
 class Opening(Generic[C]):
-    """What is being made: ``async with`` it, or ``await`` it."""
+    """An object that is being opened: ``async with`` it, or ``await`` it."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, C]]) -> None:
         self._make, self._made = make, contextlib.AsyncExitStack()
@@ -127,7 +124,7 @@ class Opening(Generic[C]):
 
 
 def opened(method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Threads], C]) -> Callable[Concatenate[Any, P], Opening[C]]:
-    """As ``mirrored``, of what closes itself."""
+    """As ``mirrored``, for an object that closes itself."""
     make = mirrored(method, mirror)
 
     @functools.wraps(method)
@@ -140,7 +137,7 @@ def opened(method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Thread
 def mirrored(
     method: Callable[Concatenate[Any, P], S], mirror: Callable[[S, Threads], M]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, M]]:
-    """The method of that name as a coroutine that returns the ``mirror`` of what it returns."""
+    """The method of that name as a coroutine that returns the ``mirror`` of its result."""
     name = method.__name__
 
     @functools.wraps(method)
@@ -160,7 +157,7 @@ class Wake(threading.Event):
     def set(self) -> None:
         """Called in any thread."""
         super().set()
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no coroutine waits
             self._loop.call_soon_threadsafe(self._woken.set)
 
     def clear(self) -> None:
@@ -174,7 +171,7 @@ class Wake(threading.Event):
 
 
 async def stream(threads: Threads, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
-    """What an iterator yields, some at a time by threads."""
+    """The items of an iterator, several for each call in a thread."""
     iterator = await threads.run(make)
     while taken := await threads.run(lambda: list(islice(iterator, TAKE_COUNT))):
         for item in taken:

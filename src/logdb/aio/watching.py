@@ -7,7 +7,7 @@ from logdb.aio.mirror import WAIT_MS_MAX, Deadline, Mirror, Threads
 from logdb.client import watching
 from logdb.model import TopicEvent
 
-_WAIT_MS_MAX = 1_000  # in a thread, where nobody may want to stop it
+_WAIT_MS_MAX = 1_000  # in a thread, which cannot be interrupted
 
 
 class Watch(Mirror[watching.Watch]):

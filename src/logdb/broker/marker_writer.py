@@ -102,7 +102,7 @@ class MarkerWriter:
         """Write the marker of a transaction that its coordinator has no more; without a decision, an abort."""
         decision = self._peers.decision(producer, where)
         known = (state.coordinator_epoch for state in log.producers() if state.producer_id == producer.producer_id)
-        decision = decision._replace(coordinator_epoch=max((decision.coordinator_epoch, *known)))  # the states may be lost, and made anew
+        decision = decision._replace(coordinator_epoch=max((decision.coordinator_epoch, *known)))  # the states may be lost, and rebuilt
         logger.info(
             "%s: the dangling transaction of producer %d is %s", where, producer.producer_id, "committed" if decision.commit else "aborted"
         )

@@ -29,10 +29,12 @@ from logdb.codec.batch import (
     set_last_offset_delta,
     set_uncompressed,
 )
-from logdb.errors import InvalidBatch, RecordTooLarge
+from logdb.errors import CorruptBatch, InvalidBatch, RecordTooLarge
 from logdb.model import OFFSET_MAX, Buffer, ProducerIdAndEpoch
 
 _RECORDS_SIZE_BYTES_MAX = BATCH_SIZE_BYTES_MAX - HEADER_SIZE_BYTES  # otherwise the uncompressed batch could not have a length field
+
+_OF_THE_WAY = (Status.SHORT, Status.ZERO, Status.LENGTH, Status.CRC)  # what a faulty network or memory leaves of a good batch
 
 
 class Produced(NamedTuple):
@@ -213,7 +215,8 @@ def _refusal(status: int, batches: memoryview, position: int, size_bytes_max: in
     batch = header(batches[position:])[1]
     if status == Status.LENGTH and batch is not None and batch.size_bytes > size_bytes_max:
         return RecordTooLarge(batch.size_bytes, size_bytes_max)
-    return InvalidBatch(position, explain(Status(status), batch, computed_crc=computed_crc))
+    kind = CorruptBatch if status in _OF_THE_WAY else InvalidBatch
+    return kind(position, explain(Status(status), batch, computed_crc=computed_crc))
 
 
 def _decompressed(batch: memoryview, position: int, size_bytes_max: int) -> Buffer:

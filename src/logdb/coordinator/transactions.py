@@ -288,7 +288,7 @@ class Step:
 
     def add(self, transaction: Transaction, partitions: frozenset[TopicPartition]) -> None:
         """Partitions take part; the first ones begin the transaction, unless it may have begun before a crash: then its
-        records were aborted, and those that follow must not be committed without them.
+        records were aborted, and later ones must not be committed alone.
         """
         if transaction.ends:
             raise ConcurrentTransactions(f"the last transaction of {transaction.transactional_id!r} is {transaction.state.title}")

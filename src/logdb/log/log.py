@@ -86,7 +86,7 @@ class Log(BatchBuilder, ReadableLog):
     | ``view``               | see ``log.view``                          | see there              | always: it is one value             |
     | ``fsync_only``         | a checkpoint; the first append below      | none; the builder      | true: the catalogue says so, and    |
     |                        | fsync                                     | asks first             | all past ``flushed`` was at fsync   |
-    | ``_refused``           | ``refuse``: it only grows                 | none                   | what holds without a truncation     |
+    | ``_refused``           | ``refuse``: it only grows                 | none                   | the refusal outside of truncations  |
     | ``_refusing``          | ``refuse``, ``interrupt``; ``restart``    | none                   | each append and each write asks     |
     |                        | sets it back to ``_refused``              |                        |                                     |
     | ``interrupted``        | ``interrupt``; ``restart``                | the append lock        | true: the files are not the log's   |
@@ -335,7 +335,7 @@ class Log(BatchBuilder, ReadableLog):
         """
         if self._refusing:
             raise self._host.refusal(self)
-        if sync or self._commits_groups():  # at level fsync nothing is written that the last sync has not made room for
+        if sync or self._commits_groups():  # at level fsync a group is written only after the last sync
             self._commit(self._next_offset, FSYNC)
         else:
             self._drain()
@@ -743,7 +743,7 @@ class Log(BatchBuilder, ReadableLog):
             self.refuse(0 if found.read_only_reason is None else APPENDS_REFUSED)
 
     def interrupt(self, reason: str) -> None:
-        """Take, write and sync nothing until ``restart``: the files are not those of the log."""
+        """Refuse appends, writes and syncs until ``restart``: the files differ from the log's state."""
         self.interrupted, self.read_only_reason = True, reason
         self.refuse(0)
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from logdb.codec import Positions, Record, RecordIterator, arrow
+from logdb.codec import Positions, Record, RecordIterator, arrow, convert
 from logdb.errors import Closed, FencedLeaderEpoch, LogdbError, LogTruncated, OffsetOutOfRange, UnknownLeaderEpoch
 from logdb.log import reading
 from logdb.log.epochs import EpochEnd, LeaderEpochs
@@ -388,6 +388,13 @@ class ReadableLog:
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
         timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)
         return self.record_since(timestamp_ms) if timestamp_ms >= 0 else None
+
+    def append_time_ms(self, offset: int) -> int:
+        """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
+        if not self._config.log_append_time:
+            return -1
+        _, batch = next(convert.headers(self.read_batches(offset, 1)[0]))
+        return batch.max_timestamp
 
     def epoch_end(self, epoch: int, *, current_epoch: int | None = None) -> EpochEnd | None:
         """What a leader answers to a reader that asks where ``epoch`` ends; see ``LeaderEpochs.answer``.

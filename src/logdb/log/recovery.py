@@ -203,7 +203,7 @@ def _load_producers(io: IO, directory: str, entry: LogEntry, snapshots: Sequence
             recovered.corrupt(damage)
             continue
         if error is not None:
-            recovered.report(f"{error}; made anew from the log")
+            recovered.report(f"{error}; rebuilt from the log")
             recovered.segments[slot].transactions.unsaved = stale = True
     try:
         replay(snapshot.states, recovered.segments, offset, recovered.next_offset, epochs, io.clock_ms())

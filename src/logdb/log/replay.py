@@ -101,9 +101,9 @@ def load_snapshot(
         try:
             return producer_snapshot.load(io, directory, candidate), candidate
         except FileNotFoundError:
-            report(f"{producer_snapshot.snapshot_path(directory, candidate)} is missing: made anew from the log")
+            report(f"{producer_snapshot.snapshot_path(directory, candidate)} is missing: rebuilt from the log")
         except CorruptionError as error:
-            report(f"{error}; made anew from the log")
+            report(f"{error}; rebuilt from the log")
     return Snapshot(ProducerStates(), {}), start_offset
 
 

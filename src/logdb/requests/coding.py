@@ -1,6 +1,7 @@
 """Requests, their answers, and what else a session's server and client tell each other, as JSON.
 
-    request, named tuple    an object of its fields; those that have a default may be left out, others are refused by name
+    request, named tuple    an object of its fields; those that have a default may be left out.  Of a request an unknown field is refused by
+                            name; of an answer it is ignored: a server of a later version may say more
     bytes                   base64
     mapping                 a list of pairs, as its keys need not be strings
     int                     a whole number of 64 bits
@@ -37,7 +38,13 @@ def decode(kind: Any, data: "bytes | bytearray | memoryview") -> Any:
         msgspec.ValidationError: It is none; names the place, and what is wanted.
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
     """
-    decoder, make = _decoder(kind)
+    decoder, make = _decoder(kind, strict=True)
+    return make(decoder.decode(data))
+
+
+def decode_answer(kind: Any, data: "bytes | bytearray | memoryview") -> Any:
+    """As ``decode``, of a server's answer: unknown fields are ignored, at any depth."""
+    decoder, make = _decoder(kind, strict=False)
     return make(decoder.decode(data))
 
 
@@ -55,33 +62,33 @@ class Form(NamedTuple):
 
 
 @cache
-def form(kind: Any) -> Form:
-    """The form of a type."""
+def form(kind: Any, *, strict: bool = True) -> Form:
+    """The form of a type; ``strict``: unknown fields are refused."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind in _PLAIN:
         return Form(_PLAIN[kind], _as_is)
     if isinstance(kind, type) and (hasattr(kind, "_field_defaults") or issubclass(kind, msgspec.Struct)):
-        return _form_of_fields(kind)
+        return _form_of_fields(kind, strict=strict)
     if origin in (typing.Union, types.UnionType):
-        forms = [form(part) for part in parts]
+        forms = [form(part, strict=strict) for part in parts]
         wanted: Any = typing.Union.__getitem__(tuple(one.wanted for one in forms))
         (make,) = {one.make for one in forms} - {_as_is} or {_as_is}  # msgspec tells no two of them apart
         return Form(wanted, _as_is if make is _as_is else lambda value: None if value is None else make(value))
     if origin in (dict, Mapping):
-        pair = form(tuple[parts])  # type: ignore[valid-type]
+        pair = form(tuple[parts], strict=strict)  # type: ignore[valid-type]
         return Form(list[pair.wanted], lambda value: dict(map(pair.make, value)))  # type: ignore[name-defined]
     if origin is tuple and parts[-1:] != (Ellipsis,):
-        forms = [form(part) for part in parts]
+        forms = [form(part, strict=strict) for part in parts]
         makes = [one.make for one in forms]
         wanted = tuple.__class_getitem__(tuple(one.wanted for one in forms))
         return Form(wanted, lambda value: tuple(make(part) for make, part in zip(makes, value, strict=True)))
     if origin in _MANY:
-        item, many = form(parts[0]), _MANY[origin]
+        item, many = form(parts[0], strict=strict), _MANY[origin]
         return Form(list[item.wanted], many if item.make is _as_is else lambda value: many(map(item.make, value)))  # type: ignore[name-defined]
     return Form(kind, _as_is)
 
 
-def _form_of_fields(kind: Any) -> Form:
+def _form_of_fields(kind: Any, *, strict: bool) -> Form:
     """The form of a named tuple or a struct."""
     hints = typing.get_type_hints(kind)
     if issubclass(kind, msgspec.Struct):
@@ -89,18 +96,18 @@ def _form_of_fields(kind: Any) -> Form:
         names = kind.__struct_fields__
     else:
         defaults, names = kind._field_defaults, kind._fields
-    forms = {name: form(hints[name]) for name in names}
+    forms = {name: form(hints[name], strict=strict) for name in names}
     makes = [(name, one.make) for name, one in forms.items()]
     fields = [(name, one.wanted, *([defaults[name]] if name in defaults else ())) for name, one in forms.items()]
     wanted = msgspec.defstruct(
-        kind.__name__, fields, forbid_unknown_fields=True, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
+        kind.__name__, fields, forbid_unknown_fields=strict, kw_only=True, module=kind.__module__, namespace={"__doc__": kind.__doc__}
     )
     return Form(wanted, lambda value: kind(**{name: make(getattr(value, name)) for name, make in makes}))
 
 
 @cache
-def _decoder(kind: Any) -> "tuple[msgspec.json.Decoder[Any], Callable[[Any], Any]]":
-    wanted, make = form(kind)
+def _decoder(kind: Any, *, strict: bool) -> "tuple[msgspec.json.Decoder[Any], Callable[[Any], Any]]":
+    wanted, make = form(kind, strict=strict)
     return msgspec.json.Decoder(wanted), make
 
 

@@ -46,7 +46,7 @@ class OpenLogs:
         state, config = self._state, LogConfig.of(topic.config, self._state.durability)
         directory = state.partition_path(topic.name, entry.partition)
         if not exists(state.io, directory):
-            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair makes it anew")
+            raise CorruptionError(directory, 0, "the partition's directory is missing; logdb repair creates it")
         _reconcile_topic_file(state, topic, entry, directory)
         found = self._recover(directory, entry, config, clean=state.clean, distrust_cache=self._distrust_cache)
         high_watermark_file = self._open_high_watermark(directory, entry, found)

@@ -242,6 +242,9 @@ class ReplicaLog(PartitionLog, Protocol):
     def latest_record(self) -> tuple[int, int] | None:
         """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
 
+    def append_time_ms(self, offset: int) -> int:
+        """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""
+
     def append_marker(self, producer: ProducerIdAndEpoch, *, commit: bool, coordinator_epoch: int) -> int:
         """End a producer's transaction on this partition; returns the offset of the marker.
 

@@ -68,7 +68,7 @@ def test_somebody_else_is_told_so_when_the_database_is_opened(server, options):
 
 def test_a_password_of_nobody_is_refused(monkeypatch):
     monkeypatch.delenv("LOGDB_USER", raising=False)
-    with pytest.raises(ValueError, match="a password is given, and no user"):
+    with pytest.raises(ValueError, match="a password is given without a user"):
         logdb.open("http://127.0.0.1:1", password=PASSWORD)
 
 

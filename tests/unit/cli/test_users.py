@@ -167,16 +167,16 @@ def test_a_damaged_file_is_said_and_left(logdb_command):
 
 def test_beside_a_server_that_runs(logdb_command):
     with logdb.open(logdb_command.data_dir) as db:
-        gate = AccessControl(db._session)
+        access = AccessControl(db._session)
         add(logdb_command)
-        assert gate.authenticate_password("alice", "secret", "10.0.0.1").principal == Principal("User", "alice")
+        assert access.authenticate_password("alice", "secret", "10.0.0.1").principal == Principal("User", "alice")
         token = logdb_command.out("tokens", "create", "ci", "--owner", "alice").strip()
-        assert gate.authenticate_token(token, "10.0.0.1").principal == Principal("User", "alice")
+        assert access.authenticate_token(token, "10.0.0.1").principal == Principal("User", "alice")
         logdb_command("acls", "add", "--allow-principal", "alice", "--topic", "t", "--operation", "Create")
-        gate.session(Principal("User", "alice"), "10.0.0.1").create_topic("t")
+        access.session(Principal("User", "alice"), "10.0.0.1").create_topic("t")
         logdb_command("users", "delete", "alice", "--yes")
         with pytest.raises(AuthenticationFailed):
-            gate.authenticate_password("alice", "secret", "10.0.0.1")
+            access.authenticate_password("alice", "secret", "10.0.0.1")
         with pytest.raises(AuthenticationFailed):
-            gate.authenticate_token(token, "10.0.0.1")
-        gate.close()
+            access.authenticate_token(token, "10.0.0.1")
+        access.close()

@@ -499,7 +499,7 @@ def test_a_lost_snapshot_is_made_anew(tmp_path, db, log, damage):
             file.write_bytes(file.read_bytes()[:-1] + b"?")
     with open_bare(tmp_path / "db", clock=lambda: NOW) as again:
         log = again.log("t")
-        assert any("made anew from the log" in report for report in again._store.reports)
+        assert any("rebuilt from the log" in report for report in again._store.reports)
         for number in range(3):
             assert log.append_batches(batch([b"%d" % number], number, 0, 0, transactional=number == 1)) == range(number, number + 1)
         assert log.last_stable_offset == 1

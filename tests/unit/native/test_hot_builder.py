@@ -332,7 +332,7 @@ def test_a_commit_within_append_many_may_drain_but_not_append() -> None:
 
 def test_another_thread_may_commit_while_append_many_waits_for_it() -> None:
     class Group(Sink):
-        """Commits are done by another thread, which drains while the appender waits and holds the gate."""
+        """Commits are done by another thread, which drains while the appender waits and holds the append lock."""
 
         def _commit(self, next_offset: int, level: int) -> None:
             thread = threading.Thread(target=self._drain)

@@ -59,7 +59,7 @@ class Partition(Accumulator):
 
 
 class Refused(Exception):
-    """What the gate let nobody through with."""
+    """The reason of a refusal."""
 
 
 class Topic(Dispatcher):
@@ -100,8 +100,8 @@ class Topic(Dispatcher):
         made = route.accumulators[partition] = self.make(self, partition, self.capacity, **self.options)
         return made
 
-    def _refuse(self, gate: int) -> None:
-        raise Refused(gate)
+    def _refuse(self, reason: int) -> None:
+        raise Refused(reason)
 
     def partition(self, number: int = 0) -> Partition:
         found = self._routes["t"].accumulators[number]
@@ -307,7 +307,7 @@ def test_an_unknown_topic_is_what_its_hook_says() -> None:
     assert not topic._routes
 
 
-# ---------------------------------------------------------------- serializers, interceptors, the gate
+# ---------------------------------------------------------------- serializers, interceptors, refusals
 
 
 def test_serializers_are_called_with_what_was_given() -> None:
@@ -336,10 +336,10 @@ def test_interceptors_get_the_call_as_it_was_made() -> None:
 def test_the_gate_refuses_everything() -> None:
     topic = Topic()
     topic.send("t", b"in")
-    topic._gate = 3
+    topic._refusing = 3
     with pytest.raises(Refused, match="3"):
         topic.send("t", b"out")
-    topic._gate = 0
+    topic._refusing = 0
     topic.send("t", b"in again")
     assert [row.value for row in topic.rows()] == [b"in", b"in again"]
 
@@ -348,7 +348,7 @@ def test_the_gate_refuses_everything() -> None:
 def test_a_gate_that_shuts_while_python_runs_refuses_that_record(where: str) -> None:
     def pass_by(here: str) -> int:
         if here == where:
-            topic._gate = 1
+            topic._refusing = 1
         return NOW
 
     class Late(Partition):
@@ -368,13 +368,13 @@ def test_a_gate_that_shuts_while_python_runs_refuses_that_record(where: str) -> 
     assert topic.rows() == []
 
 
-def test_a_gate_that_does_not_raise_is_a_bug_that_is_told() -> None:
+def test_a_refuse_that_does_not_raise_is_a_bug_that_is_told() -> None:
     class Silent(Topic):
-        def _refuse(self, gate: int) -> None:
+        def _refuse(self, reason: int) -> None:
             pass
 
     topic = Silent()
-    topic._gate = 1
+    topic._refusing = 1
     with pytest.raises(SystemError, match="_refuse\\(\\) did not raise"):
         topic.send("t", b"v")
 

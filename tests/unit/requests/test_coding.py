@@ -44,3 +44,15 @@ def test_a_field_that_has_a_default_may_be_left_out():
 def test_what_is_no_json(body):
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError, RecursionError)):
         coding.decode(Any, body)
+
+
+def test_an_answer_of_a_later_version_may_say_more():
+    said = [{"topic": "t", "partition": 0, "rack": {"name": "a", "of": [1]}}, {"partition": 1, "topic": "u"}]
+    assert coding.decode_answer(list[TopicPartition], json.dumps(said).encode()) == [TopicPartition("t", 0), TopicPartition("u", 1)]
+    nested = [[said[0], {"offset": 5, "more": None}]]
+    wanted = dict[TopicPartition, OffsetAndMetadata | None]
+    assert coding.decode_answer(wanted, json.dumps(nested).encode()) == {TopicPartition("t", 0): OffsetAndMetadata(5)}
+    with pytest.raises(msgspec.ValidationError, match=r"missing required field `partition`"):
+        coding.decode_answer(TopicPartition, b'{"topic":"t","more":1}')
+    with pytest.raises(msgspec.ValidationError, match=r"unknown field `rack`"):
+        coding.decode(list[TopicPartition], json.dumps(said).encode())

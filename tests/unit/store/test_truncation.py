@@ -684,7 +684,7 @@ def test_a_log_start_that_may_be_committed_is_not_taken_back(tmp_path, monkeypat
 
 
 def cut_before_the_gate(db, monkeypatch, change):
-    """Change a log while an append to it has what is known of producers, and waits at the gate."""
+    """Change a log while an append to it has what is known of producers, and waits for the append lock."""
     from logdb.log import appending, following
 
     begun = appending.begun_transactions

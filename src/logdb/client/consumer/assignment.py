@@ -34,14 +34,14 @@ class Assignment:
 
     Attributes:
         subscription: None after ``assign``, and when nothing is read.
-        beginnings: Gives start positions.
+        start_positions: Sets the positions of cursors.
         listeners: Called with the partitions that a rebalance gives and takes.
         to_commit: The offsets that automatic commits commit when partitions are revoked; None: none.
     """
 
     def __init__(self, session: Session, config: ConsumerConfig, fetcher: Fetcher, collector: FetchCollector, commits: Commits) -> None:
         self._session, self._config, self._fetcher, self._collector, self._commits = session, config, fetcher, collector, commits
-        self.beginnings = StartPositions(session, config.group_id, config.auto_offset_reset, self.is_new)
+        self.start_positions = StartPositions(session, config.group_id, config.auto_offset_reset, self.is_new)
         self.subscription: Subscription | None = None
         self.listeners = Listeners()
         self.to_commit: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = collector.positions
@@ -64,13 +64,13 @@ class Assignment:
         self._collector.take_back()
         self._fetcher.set(cursors)
         if self._config.group_id is None and self._config.auto_offset_reset == "latest":
-            self.beginnings.settle(cursors.values())  # "latest" means now, not the first poll
+            self.start_positions.initialize(cursors.values())  # "latest" means now, not the first poll
 
     def _cursor(self, partition: TopicPartition) -> Cursor:
         known, log = self._fetcher.cursors.get(partition), self._session.log(*partition)
         if known is not None and known.log is log:
             return known
-        return Cursor(partition, log, self._config.isolation_level, self.beginnings.reset)
+        return Cursor(partition, log, self._config.isolation_level, self.start_positions.reset)
 
     def renew(self) -> None:
         """A log was deleted: read the one that has its name now.
@@ -79,7 +79,7 @@ class Assignment:
             UnknownTopic, UnknownPartition, Closed: There is no such log.
         """
         self.set(list(self._fetcher.cursors))
-        self.beginnings.settle(self._fetcher.cursors.values())
+        self.start_positions.initialize(self._fetcher.cursors.values())
 
     def take_on(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions too, and call the listener."""

@@ -334,7 +334,7 @@ class Consumer:
             self._membership.tend()
         self._commits.send_if_due(self._collector.positions)
         try:
-            self._assignment.beginnings.settle(self._fetcher.cursors.values())
+            self._assignment.start_positions.initialize(self._fetcher.cursors.values())
         except UnstableOffsets:
             return  # a transaction is ending; partitions with a position can be read meanwhile
         generation = None if self._membership is None else self._membership.metadata.generation
@@ -363,7 +363,7 @@ class Consumer:
         Raises:
             NotAssigned, NoOffset: see ``logdb.errors``.
         """
-        return self._collector.position(self._settled(partition)).offset
+        return self._collector.position(self._positioned(partition)).offset
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of all partitions that have one, behind the returned records: the offsets that ``commit`` commits."""
@@ -426,7 +426,7 @@ class Consumer:
         Raises:
             NotAssigned, NoOffset: see ``logdb.errors``.
         """
-        cursor = self._settled(partition)
+        cursor = self._positioned(partition)
         return max(0, cursor.end_offset() - self._collector.position(cursor).offset)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -459,9 +459,9 @@ class Consumer:
         self._collector.take_back()
         return chosen
 
-    def _settled(self, partition: tuple[str, int]) -> Cursor:
+    def _positioned(self, partition: tuple[str, int]) -> Cursor:
         cursor = self._cursor(partition)
-        self._assignment.beginnings.settle((cursor,))
+        self._assignment.start_positions.initialize((cursor,))
         return cursor
 
     # ------------------------------------------------------------ committing
@@ -518,7 +518,7 @@ class Consumer:
         self._check_open()
         self.group_metadata()
         wanted = partition_of(partition)
-        return self._assignment.beginnings.committed((wanted,)).get(wanted)
+        return self._assignment.start_positions.committed((wanted,)).get(wanted)
 
     def seek_to_committed(self) -> None:
         """Go back, in all partitions, to the committed offsets, or where ``auto_offset_reset`` says.

@@ -20,16 +20,16 @@ class StartPositions:
     def __init__(self, session: Session, group_id: str | None, reset: OffsetReset, is_new: Callable[[TopicPartition], bool]) -> None:
         self._session, self._group_id, self._reset, self._is_new = session, group_id, reset, is_new
 
-    def settle(self, cursors: Iterable[Cursor]) -> None:
+    def initialize(self, cursors: Iterable[Cursor]) -> None:
         """Set the position of cursors without one.
 
         Raises:
             NoOffset: One of them has no start position; the others have theirs.
         """
-        unsettled = [cursor for cursor in cursors if cursor.offset == NOWHERE]
-        committed = self.committed(cursor.partition for cursor in unsettled) if unsettled else {}
+        unset = [cursor for cursor in cursors if cursor.offset == NOWHERE]
+        committed = self.committed(cursor.partition for cursor in unset) if unset else {}
         failed: NoOffset | None = None
-        for cursor in unsettled:
+        for cursor in unset:
             found = committed.get(cursor.partition)
             if found is not None:
                 cursor.seek(found.offset, found.leader_epoch, earned=True)

@@ -35,7 +35,7 @@ Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
 _ROOM_SIZE_BYTES = 2 << 20  # more than a send takes, unless its record is larger than topics accept by default
-_GATE_CLOSED, _GATE_FORKED, _GATE_NO_TRANSACTION = 1, 2, 3
+_CLOSED, _FORKED, _NO_TRANSACTION = 1, 2, 3
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
@@ -150,12 +150,12 @@ class Producer(Dispatcher):
             transactional_id=transactional_id,
         )
         self._sender = Sender(session, options, io or IO(), f"logdb-producer-{transactional_id or hex(id(self))}")
-        self._gate = 0 if transactional_id is None else _GATE_NO_TRANSACTION
+        self._refusing = 0 if transactional_id is None else _NO_TRANSACTION
         _producers.add(self)
 
     def __repr__(self) -> str:
         name = f" transactional_id={self.transactional_id!r}" if self.transactional_id is not None else ""
-        return f"<Producer{name}{' closed' if self._gate == _GATE_CLOSED else ''}>"
+        return f"<Producer{name}{' closed' if self._refusing == _CLOSED else ''}>"
 
     def __enter__(self) -> Self:
         return self
@@ -203,8 +203,8 @@ class Producer(Dispatcher):
         Raises:
             UnknownTopic: No topic has that name.
         """
-        if self._gate:
-            self._refuse(self._gate)
+        if self._refusing:
+            self._refuse(self._refusing)
         return Route(topic, self._session.partition_count(topic), random.getrandbits(64))
 
     def _accumulator(self, route: Route, partition: int) -> Accumulator:
@@ -257,11 +257,11 @@ class Producer(Dispatcher):
                 if isinstance(accumulator, Accumulator):
                     accumulator.configure(config)
 
-    def _refuse(self, gate: int) -> None:
+    def _refuse(self, reason: int) -> None:
         """Raise the reason why the producer accepts no record."""
-        if gate == _GATE_FORKED:
+        if reason == _FORKED:
             raise Forked(f"the producer was made by process {self._owner}, this is its child {os.getpid()}: make another one")
-        if gate == _GATE_NO_TRANSACTION:
+        if reason == _NO_TRANSACTION:
             raise InvalidTransactionState(f"transactional id {self.transactional_id!r}: no transaction has begun")
         raise Closed("the producer is closed")
 
@@ -284,8 +284,8 @@ class Producer(Dispatcher):
             Forked, Closed: see ``logdb.errors``.
             RuntimeError: A callback called it.
         """
-        if self._gate in (_GATE_FORKED, _GATE_CLOSED):
-            self._refuse(self._gate)
+        if self._refusing in (_FORKED, _CLOSED):
+            self._refuse(self._refusing)
         if left := self._sender.flush(timeout_ms):
             raise TimeoutError(f"{left} records wait to be written after timeout_ms={timeout_ms}")
 
@@ -302,9 +302,9 @@ class Producer(Dispatcher):
             CloseIncomplete: Records were not written in time; the error has their number.
             the error of the first record since the last flush that could not be written.
         """
-        if self._gate in (_GATE_FORKED, _GATE_CLOSED):
+        if self._refusing in (_FORKED, _CLOSED):
             return
-        self._gate = _GATE_CLOSED
+        self._refusing = _CLOSED
         lost = self._sender.stop(timeout_ms)
         _producers.discard(self)
         if self._on_close is not None:
@@ -320,7 +320,7 @@ class Producer(Dispatcher):
     def _begin_transaction(self, producer: ProducerIdAndEpoch) -> None:
         """Accept records again, as part of the transaction of ``producer``; their sequences begin at 0."""
         self._sender.begin_transaction(producer)
-        self._gate = 0
+        self._refusing = 0
 
     def _finish_transaction(self) -> None:
         """Accept no more records, and write those of the transaction.
@@ -328,17 +328,17 @@ class Producer(Dispatcher):
         Raises:
             the error of the first record of the transaction, even if a flush has raised it before.
         """
-        self._gate = _GATE_NO_TRANSACTION
+        self._refusing = _NO_TRANSACTION
         self._sender.finish_transaction()
 
     def _drop_transaction(self, error: LogdbError) -> None:
         """Accept no more records; those that are not written yet fail with ``error``."""
-        self._gate = _GATE_NO_TRANSACTION
+        self._refusing = _NO_TRANSACTION
         self._sender.drop(error)
 
     def _forked(self) -> None:
         """In a forked child: drop the records that wait; the parent writes them."""
-        self._gate = _GATE_FORKED
+        self._refusing = _FORKED
 
 
 def _dropped(record: OutgoingRecord, on_delivery: OnDelivery | None) -> SendFuture:

@@ -77,7 +77,7 @@ def make(session, io):
     yield make
     io.heal()
     for producer in made:
-        if producer._gate != 2:
+        if producer._refusing != 2:
             producer._sender._failure = None
             producer.close()
 

@@ -1,0 +1,104 @@
+"""The cluster, which is one broker; partitions are added, records deleted, sizes told."""
+
+from logdb.errors import InvalidPartitions, LogdbError
+from logdb.model import TopicInfo
+from logdb.requests.resources import CLUSTER
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+from logdb_kafka_api.handlers.rights import operations
+
+_BROKERS = 1  # the type of endpoint: brokers, not controllers
+
+
+async def describe_cluster(call: Call) -> Values:
+    if call.values["endpoint_type"] != _BROKERS:
+        return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "there are no controllers to connect to"}
+    access, (host, port) = call.door.access, call.door.address_for(call.connection)
+    answer: Values = {
+        "error_code": Code.NONE,
+        "cluster_id": access.database_id,
+        "controller_id": access.node_id,
+        "brokers": [{"broker_id": access.node_id, "host": host, "port": port}],
+    }
+    if call.values["include_cluster_authorized_operations"] and call.session.may("Describe", "Cluster"):
+        answer["cluster_authorized_operations"] = operations(call.session, "Cluster")
+    return answer
+
+
+# ---------------------------------------------------------------- partitions and records
+
+
+async def create_partitions(call: Call) -> Values:
+    """Raise the number of partitions of each topic."""
+    return {"results": [await call.change(_add_partitions, call, one) for one in call.values["topics"]]}
+
+
+def _add_partitions(call: Call, topic: Values) -> Values:
+    name, count, assignments = topic["name"], topic["count"], topic["assignments"]
+    answer: Values = {"name": name, "error_code": Code.NONE}
+    try:
+        call.session.need("Alter", "Topic", name)
+        present = call.session.partition_count(name)
+        if count <= present:
+            raise InvalidPartitions(name, count, f"it has {present}, and can have more alone")
+        node = call.door.access.node_id
+        if assignments is not None and [one["broker_ids"] for one in assignments] != [[node]] * (count - present):
+            message = f"wanted is the broker {node} for each of {count - present} partitions"
+            return {**answer, "error_code": Code.INVALID_REPLICA_ASSIGNMENT, "error_message": message}
+        if not call.values["validate_only"]:
+            call.session.alter_topic(name, partitions=count)
+    except LogdbError as error:
+        return {**answer, "error_code": code_of(error), "error_message": str(error)}
+    return answer
+
+
+async def delete_records(call: Call) -> Values:
+    """Delete the records of each partition before an offset, -1: all."""
+    return {
+        "topics": await call.call(
+            lambda: [
+                {"name": topic["name"], "partitions": [_delete_before(call, topic["name"], one) for one in topic["partitions"]]}
+                for topic in call.values["topics"]
+            ]
+        )
+    }
+
+
+def _delete_before(call: Call, topic: str, asked: Values) -> Values:
+    partition = asked["partition_index"]
+    try:
+        start_offset = call.session.delete_records(topic, partition, asked["offset"])
+    except LogdbError as error:
+        return {"partition_index": partition, "low_watermark": -1, "error_code": code_of(error)}
+    return {"partition_index": partition, "low_watermark": start_offset, "error_code": Code.NONE}
+
+
+# ---------------------------------------------------------------- sizes
+
+
+async def describe_log_dirs(call: Call) -> Values:
+    """The size of each partition, in the one directory that there is."""
+    try:
+        call.session.need("Describe", "Cluster", CLUSTER)
+    except LogdbError as error:
+        return {"error_code": code_of(error)}
+    return {"error_code": Code.NONE, "results": await call.call(_log_dirs, call)}
+
+
+def _log_dirs(call: Call) -> list[Values]:
+    asked = call.values["topics"]
+    wanted = None if asked is None else {topic["topic"]: set(topic["partitions"]) for topic in asked}
+    names = [info.name for info in call.session.topics(internal=True) if wanted is None or info.name in wanted]
+    topics = [_sizes(call.session.describe_topic(name), None if wanted is None else wanted[name]) for name in names]
+    return [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]
+
+
+def _sizes(info: TopicInfo, wanted: set[int] | None) -> Values:
+    return {
+        "name": info.name,
+        "partitions": [
+            {"partition_index": one.partition, "partition_size": one.size_bytes, "offset_lag": 0, "is_future_key": False}
+            for one in info.partitions
+            if wanted is None or one.partition in wanted
+        ],
+    }

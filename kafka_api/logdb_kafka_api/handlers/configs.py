@@ -1,0 +1,188 @@
+"""Configs of topics, which can be changed, and of the one broker, which cannot."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from logdb.access.session import AuthorizedSession
+from logdb.errors import InvalidConfig, LogdbError
+from logdb.model import TOPIC_CONFIGS, ConfigValue
+from logdb.requests.resources import CLUSTER
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, code_of
+
+_TOPIC, _BROKER = 2, 4  # types of resources
+_OF_TOPIC, _OF_BROKER, _BY_DEFAULT = 1, 4, 5  # where a value comes from: DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_LISTS = ("cleanup.policy",)
+_LIST = 7
+_TYPES: Mapping[type, int] = {bool: 1, str: 2, int: 5, float: 6}
+Changes = Mapping[str, str | None]
+
+
+class _Refused(Exception):
+    """A resource that is refused."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Config(NamedTuple):
+    """One config, with the values that would count if the one before were not set."""
+
+    name: str
+    values: tuple[tuple[int, ConfigValue], ...]  # (where from, value)
+    meaning: str
+    read_only: bool = False
+
+    def described(self) -> Values:
+        """As DescribeConfigs has it, and in fewer fields CreateTopics."""
+        source, value = self.values[0]
+        return {
+            "name": self.name,
+            "value": _text(value),
+            "read_only": self.read_only,
+            "config_source": source,
+            "is_default": source == _BY_DEFAULT,
+            "is_sensitive": False,
+            "config_type": _LIST if self.name in _LISTS else _TYPES[type(value)],
+        }
+
+    def synonyms(self) -> list[Values]:
+        return [{"name": self.name, "value": _text(value), "source": source} for source, value in self.values]
+
+
+def _text(value: ConfigValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def of_topic(found: Mapping[str, ConfigValue]) -> list[_Config]:
+    """All configs of a topic; ``found``: those that were set."""
+    configs = []
+    for name, key in TOPIC_CONFIGS.items():
+        default = (_BY_DEFAULT, key.default)
+        configs.append(_Config(name, ((_OF_TOPIC, found[name]), default) if name in found else (default,), key.meaning))
+    return configs
+
+
+def _of_broker(call: Call) -> list[_Config]:
+    known: dict[str, tuple[ConfigValue, str]] = {
+        "auto.create.topics.enable": (call.door.auto_create_topics, "Metadata creates a topic that it names"),
+        "broker.id": (call.door.access.node_id, "the number of the broker"),
+        "default.replication.factor": (1, "there is one broker"),
+        "log.dirs": (call.door.access.directory, "the directory of the database"),
+        "num.partitions": (call.door.num_partitions, "of topics that are created without a number"),
+    }
+    return [_Config(name, ((_OF_BROKER, value),), meaning, read_only=True) for name, (value, meaning) in known.items()]
+
+
+# ---------------------------------------------------------------- reading
+
+
+async def describe_configs(call: Call) -> Values:
+    return {"results": await call.call(lambda: [_described(call, one) for one in call.values["resources"]])}
+
+
+def _described(call: Call, resource: Values) -> Values:
+    wanted, values = resource["configuration_keys"], call.values
+
+    def described(config: _Config) -> Values:
+        return {
+            **config.described(),
+            "synonyms": config.synonyms() if values["include_synonyms"] else (),
+            "documentation": config.meaning if values["include_documentation"] else None,
+        }
+
+    def found() -> Values:
+        configs = _configs(call, resource["resource_type"], resource["resource_name"])
+        return {"configs": [described(one) for one in configs if wanted is None or one.name in wanted]}
+
+    return _answered(resource, found)
+
+
+def _configs(call: Call, resource_type: int, name: str) -> list[_Config]:
+    if resource_type == _TOPIC:
+        return of_topic(call.session.describe_configs(name))
+    _check_broker(call, resource_type, name)
+    call.session.need("DescribeConfigs", "Cluster", CLUSTER)
+    return _of_broker(call) if name else []  # without a name: what all brokers have in common
+
+
+def _check_broker(call: Call, resource_type: int, name: str) -> None:
+    if resource_type != _BROKER:
+        raise _Refused(Code.INVALID_REQUEST, f"resource type {resource_type}: allowed are {_TOPIC} (topic) and {_BROKER} (broker)")
+    if name not in ("", str(call.door.access.node_id)):
+        raise _Refused(Code.INVALID_REQUEST, f"broker {name}: there is one, {call.door.access.node_id}")
+
+
+def _answered(resource: Values, answer: Callable[[], Values]) -> Values:
+    """The answer for one resource, or its error."""
+    named: Values = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
+    try:
+        return {**named, "error_code": Code.NONE, "error_message": None, **answer()}
+    except _Refused as error:
+        return {**named, "error_code": error.code, "error_message": str(error)}
+    except LogdbError as error:
+        return {**named, "error_code": code_of(error), "error_message": str(error)}
+
+
+# ---------------------------------------------------------------- changing
+
+
+async def alter_configs(call: Call) -> Values:
+    """Set these configs of a topic, and reset all others."""
+
+    def changes(session: AuthorizedSession, name: str, configs: Iterable[Values]) -> Changes:
+        return dict.fromkeys(session.describe_configs(name)) | {one["name"]: one["value"] for one in configs}
+
+    return await _alter(call, changes)
+
+
+async def incremental_alter_configs(call: Call) -> Values:
+    """Set, reset, or change the lists of some configs of a topic."""
+    return await _alter(call, _incremental)
+
+
+async def _alter(call: Call, changes: Callable[[AuthorizedSession, str, list[Values]], Changes]) -> Values:
+    return {"responses": [await call.change(_altered, call, one, changes) for one in call.values["resources"]]}
+
+
+def _altered(call: Call, resource: Values, changes: Callable[[AuthorizedSession, str, list[Values]], Changes]) -> Values:
+    def alter() -> Values:
+        session, name = call.session, resource["resource_name"]
+        if resource["resource_type"] != _TOPIC:
+            session.need("AlterConfigs", "Cluster", CLUSTER)
+            _check_broker(call, resource["resource_type"], name)
+            raise _Refused(Code.INVALID_REQUEST, "the configs of a broker are its options at the start")
+        session.need("AlterConfigs", "Topic", name)
+        change: Callable[..., Any] = session.check_topic_configs if call.values["validate_only"] else session.alter_topic
+        change(name, config=changes(session, name, resource["configs"]))
+        return {}
+
+    return _answered(resource, alter)
+
+
+def _incremental(session: AuthorizedSession, topic: str, configs: list[Values]) -> Changes:
+    found, changes = session.describe_configs(topic), dict[str, str | None]()
+    for one in configs:
+        name, operation, value = one["name"], one["config_operation"], one["value"]
+        if name in changes:
+            raise _Refused(Code.INVALID_REQUEST, f"{name} is named twice")
+        if operation in (_APPEND, _SUBTRACT):
+            value = _changed_list(name, _text(found.get(name, TOPIC_CONFIGS[name].default)) if name in _LISTS else "", operation, value)
+        elif operation == _DELETE:
+            value = None
+        elif operation != _SET or value is None:
+            raise _Refused(Code.INVALID_REQUEST, f"{name}: operation {operation} with the value {value!r}")
+        changes[name] = value
+    return changes
+
+
+def _changed_list(name: str, current: str, operation: int, value: str | None) -> str:
+    if name not in _LISTS:
+        raise InvalidConfig(name, value, "it is no list to append to or to subtract from")
+    parts = [part for part in current.split(",") if part]
+    given = [part.strip() for part in (value or "").split(",")]
+    if operation == _APPEND:
+        return ",".join([*parts, *(part for part in given if part not in parts)])
+    return ",".join(part for part in parts if part not in given)

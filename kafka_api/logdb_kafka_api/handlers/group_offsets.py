@@ -1,0 +1,174 @@
+"""Committed offsets of consumer groups."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
+from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.errors import Code, coordinator_code_of
+from logdb_kafka_api.handlers.partitions import checked
+
+_FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
+_NO_OFFSET, _NO_EPOCH = -1, -1
+
+
+def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of OffsetCommit and of TxnOffsetCommit."""
+    return {
+        TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
+            one["committed_offset"], one["committed_leader_epoch"], one["committed_metadata"] or ""
+        )
+        for topic in topics
+        for one in topic["partitions"]
+    }
+
+
+def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Values:
+    """The answer to either."""
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": one["partition_index"], "error_code": codes[TopicPartition(topic["name"], one["partition_index"])]}
+                    for one in topic["partitions"]
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+def by_topic(topics: Sequence[Values]) -> dict[str, list[int]]:
+    """The partitions that a request names."""
+    return {topic["name"]: [one["partition_index"] for one in topic["partitions"]] for topic in topics}
+
+
+def refusal(error: LogdbError) -> Code:
+    """The code for offsets that were not committed: of a group that is refused, metadata are too long."""
+    return Code.OFFSET_METADATA_TOO_LARGE if isinstance(error, InvalidGroup) else coordinator_code_of(error)
+
+
+async def offset_commit(call: Call) -> Values:
+    """Commit offsets of the partitions that there are and that the principal may read."""
+    codes, offsets, committed = await call.call(_begin_commit, call)
+    try:
+        await call.outcome(committed)
+    except LogdbError as error:
+        codes |= dict.fromkeys(offsets, refusal(error))
+    return told(call.values["topics"], codes)
+
+
+def _begin_commit(call: Call) -> "tuple[dict[TopicPartition, Code], Mapping[TopicPartition, OffsetAndMetadata], Future[None]]":
+    values = call.values
+    codes = checked(call.session, "Read", by_topic(values["topics"]))
+    offsets = {partition: offset for partition, offset in given(values["topics"]).items() if not codes[partition]}
+    committed = Future[None]()
+    try:
+        committed = call.session.commit_offsets(
+            values["group_id"],
+            offsets,
+            member_id=values["member_id"],
+            generation=values["generation_id_or_member_epoch"],
+            group_instance_id=values["group_instance_id"],
+        )
+    except LogdbError as error:
+        committed.set_exception(error)
+    return codes, offsets, committed
+
+
+# ---------------------------------------------------------------- reading
+
+
+async def offset_fetch(call: Call) -> Values:
+    """The offsets of one group, or from version 8 on of several."""
+    values = call.values
+    if call.version >= _FIRST_OF_GROUPS:
+        return {"groups": await call.call(lambda: [_fetched(call, one) for one in values["groups"]])}
+    found = await call.call(_fetched, call, values)
+    if found["error_code"] and call.version < _FIRST_OF_ERROR:
+        return {"topics": _each(values["topics"], found["error_code"])}
+    return found
+
+
+def _fetched(call: Call, asked: Values) -> Values:
+    """The offsets of one group; all of them if no topics are named."""
+    group_id, topics = asked["group_id"], asked["topics"]
+    wanted = None if topics is None else {topic["name"]: topic["partition_indexes"] for topic in topics}
+    answer = {"group_id": group_id, "error_code": Code.NONE}
+    try:
+        call.session.need("Describe", "Group", group_id)
+        codes = {} if wanted is None else {name: _code(call, name) for name in wanted}
+        partitions = (
+            None if wanted is None else [TopicPartition(name, one) for name, ones in wanted.items() for one in ones if not codes[name]]
+        )
+        try:
+            offsets = call.session.fetch_offsets(group_id, partitions, require_stable=call.values["require_stable"])
+            code = Code.NONE
+        except UnstableOffsets:
+            offsets, code = call.session.fetch_offsets(group_id, partitions), Code.UNSTABLE_OFFSET_COMMIT
+    except LogdbError as error:
+        return {**answer, "error_code": coordinator_code_of(error), "topics": []}
+    if wanted is None:
+        wanted = {}
+        for partition in offsets:
+            wanted.setdefault(partition.topic, []).append(partition.partition)
+    return {
+        **answer,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [_offset(one, offsets.get(TopicPartition(name, one)), codes.get(name) or code) for one in partitions],
+            }
+            for name, partitions in wanted.items()
+        ],
+    }
+
+
+def _code(call: Call, topic: str) -> Code:
+    """Whether the principal may know of a topic; one that there is not has no offsets."""
+    try:
+        call.session.need("Describe", "Topic", topic)
+    except LogdbError as error:
+        return coordinator_code_of(error)
+    return Code.NONE
+
+
+def _offset(partition: int, committed: OffsetAndMetadata | None, code: Code) -> Values:
+    offset, leader_epoch, metadata = committed or OffsetAndMetadata(_NO_OFFSET)
+    if code:
+        offset, leader_epoch, metadata = OffsetAndMetadata(_NO_OFFSET)
+    return {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": leader_epoch,
+        "metadata": metadata,
+        "error_code": code,
+    }
+
+
+def _each(topics: Sequence[Values], code: Code) -> list[Values]:
+    return [{"name": one["name"], "partitions": [_offset(at, None, code) for at in one["partition_indexes"]]} for one in topics]
+
+
+# ---------------------------------------------------------------- deleting
+
+
+async def offset_delete(call: Call) -> Values:
+    """Delete offsets topic by topic; those of a topic that a member subscribes to stay."""
+    group_id, topics = call.values["group_id"], call.values["topics"]
+    try:
+        await call.call(call.session.delete_offsets, group_id, ())
+    except LogdbError as error:
+        return {"error_code": coordinator_code_of(error)}
+    codes = await call.call(checked, call.session, "Read", by_topic(topics))
+    for name, partitions in by_topic(topics).items():
+        there = [where for at in partitions if not codes[where := TopicPartition(name, at)]]
+        try:
+            await call.call(call.session.delete_offsets, group_id, there)
+        except GroupNotEmpty:
+            codes |= dict.fromkeys(there, Code.GROUP_SUBSCRIBED_TO_TOPIC)
+        except LogdbError as error:
+            codes |= dict.fromkeys(there, coordinator_code_of(error))
+    return {"error_code": Code.NONE, **told(topics, codes)}

@@ -1,0 +1,179 @@
+"""Configs, partitions, records and sizes, as real administrators ask for them on the Kafka door."""
+
+import pytest
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from logdb.model import TOPIC_CONFIGS
+from support.kafka_door import kafka_door, kafka_python
+from support.kafka_wire import Wire
+
+
+@pytest.fixture
+def served(tmp_path):
+    with kafka_door(tmp_path / "db", num_partitions=3) as served:
+        served.db.create_topic("t", partitions=2, config={"retention.ms": 5000})
+        yield served
+
+
+@pytest.fixture
+def admin(served):
+    return AdminClient({"bootstrap.servers": served.address})
+
+
+@pytest.fixture
+def wire(served):
+    with Wire(served.address) as wire:
+        yield wire
+
+
+def config_of(admin, name="t", kind=ResourceType.TOPIC):
+    resource = ConfigResource(kind, name)
+    return admin.describe_configs([resource])[resource].result(10)
+
+
+# ---------------------------------------------------------------- configs
+
+
+def test_configs_of_a_topic(admin):
+    found = config_of(admin)
+    assert set(found) == set(TOPIC_CONFIGS)
+    assert (found["retention.ms"].value, found["retention.ms"].is_default, found["retention.ms"].source) == ("5000", False, 1)
+    assert [(one.value, one.source) for one in found["retention.ms"].synonyms.values()]
+    assert (found["preallocate"].value, found["preallocate"].is_default) == ("false", True)
+    with pytest.raises(Exception, match="UNKNOWN_TOPIC_OR_PART"):
+        config_of(admin, "none")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_configs_in_each_version(wire, version):
+    asked = {"resource_type": 2, "resource_name": "t", "configuration_keys": ["retention.ms", "none"]}
+    answer = wire.ask("DescribeConfigs", version, resources=[asked], include_synonyms=True, include_documentation=True)
+    (config,) = answer["results"][0]["configs"]
+    assert (config["name"], config["value"]) == ("retention.ms", "5000")
+    assert config["synonyms"] == (
+        [{"name": "retention.ms", "value": value, "source": source} for value, source in (("5000", 1), ("-1", 5))] if version else ()
+    )
+    if version >= 3:
+        assert (config["config_type"], config["documentation"]) == (5, TOPIC_CONFIGS["retention.ms"].meaning)
+
+
+def test_configs_of_the_broker(admin, served, wire):
+    found = config_of(admin, "0", ResourceType.BROKER)
+    assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("3", True)
+    assert found["log.dirs"].value == served.db.path
+    for kind, name in ((4, "7"), (8, "0"), (4, "0")):
+        resources = [{"resource_type": kind, "resource_name": name}]
+        assert wire.ask("AlterConfigs", 1, resources=resources)["responses"][0]["error_code"] == 42
+        answer = wire.ask("DescribeConfigs", 1, resources=[{**resources[0], "configuration_keys": None}])
+        assert answer["results"][0]["error_code"] == (0 if (kind, name) == (4, "0") else 42)
+
+
+def test_configs_are_changed_one_by_one(admin, served):
+    def change(*entries, validate_only=False):
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            "t",
+            incremental_configs=[ConfigEntry(name, value, incremental_operation=operation) for name, operation, value in entries],
+        )
+        admin.incremental_alter_configs([resource], validate_only=validate_only)[resource].result(10)
+        return served.db.describe_topic("t").config
+
+    op = AlterConfigOpType
+    assert change(("segment.ms", op.SET, "9000")) == {"retention.ms": 5000, "segment.ms": 9000}
+    assert change(("segment.ms", op.DELETE, None), validate_only=True) == {"retention.ms": 5000, "segment.ms": 9000}
+    assert change(("segment.ms", op.DELETE, None), ("cleanup.policy", op.APPEND, "compact")) == {
+        "retention.ms": 5000,
+        "cleanup.policy": "compact,delete",
+    }
+    assert change(("cleanup.policy", op.SUBTRACT, "delete"))["cleanup.policy"] == "compact"
+    for entry in (("segment.ms", op.SET, "soon"), ("none", op.SET, "1"), ("segment.ms", op.APPEND, "1")):
+        with pytest.raises(Exception, match="INVALID_CONFIG"):
+            change(entry)
+
+
+def test_configs_are_replaced(admin, served, wire):
+    resource = ConfigResource(ResourceType.TOPIC, "t", set_config={"segment.ms": "9000"})
+    with pytest.warns(DeprecationWarning, match="incremental"):
+        admin.alter_configs([resource])[resource].result(10)
+    assert served.db.describe_topic("t").config == {"segment.ms": 9000}
+    configs = [{"name": "retention.ms", "value": "1"}]
+    asked = [{"resource_type": 2, "resource_name": name, "configs": configs} for name in ("t", "none")]
+    answer = wire.ask("AlterConfigs", 2, resources=asked, validate_only=True)
+    assert [one["error_code"] for one in answer["responses"]] == [0, 3]
+    assert served.db.describe_topic("t").config == {"segment.ms": 9000}
+
+
+def test_kafka_python_describes_and_alters_configs(served):
+    admin = kafka_python.KafkaAdminClient(bootstrap_servers=served.address)
+    from kafka.admin import ConfigResource as TheirResource
+
+    try:
+        admin.alter_configs([TheirResource("TOPIC", "t", configs={"segment.ms": "9000"})])
+        assert served.db.describe_topic("t").config["segment.ms"] == 9000
+        assert "retention.ms" in str(admin.describe_configs([TheirResource("TOPIC", "t")]))
+        cluster = admin.describe_cluster()
+        assert [one["broker_id" if "broker_id" in one else "node_id"] for one in cluster["brokers"]] == [0]
+    finally:
+        admin.close()
+
+
+# ---------------------------------------------------------------- partitions, records, sizes
+
+
+def test_partitions_are_added(admin, served):
+    admin.create_partitions([NewPartitions("t", 4)], validate_only=True)["t"].result(10)
+    assert served.db.describe_topic("t").partition_count == 2
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
+    assert served.db.describe_topic("t").partition_count == 4
+    admin.create_partitions([NewPartitions("t", 5, [[0]])])["t"].result(10)
+    for wanted, code in (
+        (NewPartitions("t", 5), "INVALID_PARTITIONS"),
+        (NewPartitions("t", 6, [[1]]), "INVALID_REPLICA_ASSIGNMENT"),
+        (NewPartitions("none", 6), "UNKNOWN_TOPIC_OR_PART"),
+    ):
+        with pytest.raises(Exception, match=code):
+            admin.create_partitions([wanted])[wanted.topic].result(10)
+
+
+def test_records_are_deleted(admin, served, wire):
+    served.db.log("t").append_many([b"%d" % number for number in range(10)])
+    wanted = TopicPartition("t", 0, 4)
+    assert admin.delete_records([wanted])[wanted].result(10).low_watermark == 4
+    assert served.db.log("t").start_offset == 4
+    asked = [{"partition_index": partition, "offset": 11} for partition in (0, 9)]
+    answer = wire.ask("DeleteRecords", 2, topics=[{"name": "t", "partitions": asked}])
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [1, 3]
+    everything = TopicPartition("t", 0, -1)
+    assert admin.delete_records([everything])[everything].result(10).low_watermark == 10
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_sizes(served, wire, version):
+    served.db.log("t", 1).append_many([bytes(100)] * 10)
+    served.db.flush()
+    for topics, partitions in ((None, [0, 1]), ([{"topic": "t", "partitions": [1]}], [1])):
+        (place,) = wire.ask("DescribeLogDirs", version, topics=topics)["results"]
+        assert place["log_dir"] == served.db.path
+        (topic,) = place["topics"]
+        assert [one["partition_index"] for one in topic["partitions"]] == partitions
+        assert topic["partitions"][-1]["partition_size"] > 1000
+
+
+def test_the_cluster(admin, served, wire):
+    found = admin.describe_cluster(include_authorized_operations=True).result(10)
+    assert [(node.id, f"{node.host}:{node.port}") for node in found.nodes] == [(0, served.address)]
+    assert found.controller.id == 0
+    assert {operation.name for operation in found.authorized_operations} >= {"CREATE", "ALTER", "DESCRIBE"}
+    topics = admin.describe_topics(TopicCollection(["t"]), include_authorized_operations=True)
+    assert {operation.name for operation in topics["t"].result(10).authorized_operations} >= {"READ", "WRITE", "DELETE"}
+    answer = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=True)
+    assert answer["cluster_authorized_operations"] & 1 << 8
+    assert wire.ask("DescribeCluster", 1, endpoint_type=2)["error_code"] == 115

@@ -1,0 +1,213 @@
+"""Transactional producers of real clients on the Kafka door, and transactions of raw requests in each version."""
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from logdb_kafka_api.apis import APIS
+from support.kafka_door import kafka_door, kafka_python
+from support.kafka_wire import KEYS, Wire
+
+
+@pytest.fixture
+def served(tmp_path):
+    with kafka_door(tmp_path / "db") as served:
+        served.db.create_topic("t", partitions=2)
+        served.db.create_topic("source", partitions=1)
+        served.db.log("source").append_many([b"%d" % number for number in range(10)])
+        yield served
+
+
+def committed(served, partition=0):
+    log = served.db.log("t", partition)
+    return [record.value for record in log.read(0, isolation_level="read_committed")]
+
+
+def confluent(served, transactional_id="tx"):
+    producer = Producer({"bootstrap.servers": served.address, "transactional.id": transactional_id, "linger.ms": 1})
+    producer.init_transactions(20)
+    return producer
+
+
+def test_confluent_commits_and_aborts(served):
+    producer = confluent(served)
+    for number, commit in enumerate((True, False, True)):
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.produce("t", b"%d" % number, partition=partition)
+        producer.flush(20)
+        assert committed(served) == [b"0"][:number]
+        producer.commit_transaction(20) if commit else producer.abort_transaction(20)
+    assert committed(served, 0) == committed(served, 1) == [b"0", b"2"]
+    info = served.db._session.describe_transaction("tx")
+    assert (info.state, info.producer.producer_epoch) == ("CompleteCommit", 0)  # this client does not know KIP-890
+
+
+def test_confluent_fences_the_older_instance(served):
+    old = confluent(served)
+    old.begin_transaction()
+    old.produce("t", b"old", partition=0)
+    old.flush(20)
+    new = confluent(served)
+    new.begin_transaction()
+    new.produce("t", b"new", partition=0)
+    new.commit_transaction(20)
+    with pytest.raises(Exception, match="FENCED"):
+        old.commit_transaction(20)
+    assert committed(served) == [b"new"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_confluent_consumes_transforms_and_produces(served, commit):
+    config = {"bootstrap.servers": served.address, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(config | {"isolation.level": "read_committed"})
+    consumer.subscribe(["source"])
+    producer = confluent(served)
+    producer.begin_transaction()
+    for message in consumer.consume(10, 20):
+        producer.produce("t", b"done " + message.value(), partition=0)
+    producer.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 20)
+    producer.commit_transaction(20) if commit else producer.abort_transaction(20)
+    (found,) = consumer.committed([TopicPartition("source", 0)], 20)
+    assert found.offset == (10 if commit else -1001)
+    assert committed(served) == [b"done %d" % number for number in range(10) if commit]
+    consumer.close()
+
+
+def test_kafka_python_commits_and_aborts(served):
+    producer = kafka_python.KafkaProducer(bootstrap_servers=served.address, transactional_id="p", max_block_ms=20_000)
+    producer.init_transactions()
+    for number, commit in enumerate((True, False, True)):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % number, partition=0)
+        producer.send_offsets_to_transaction(
+            {kafka_python.TopicPartition("source", 0): kafka_python.OffsetAndMetadata(number + 1, "", -1)}, "g"
+        )
+        producer.commit_transaction() if commit else producer.abort_transaction()
+    producer.close()
+    assert committed(served) == [b"0", b"2"]
+    assert served.db._session.fetch_offsets("g")["source", 0].offset == 3
+    assert served.db._session.describe_transaction("p").state == "CompleteCommit"
+
+
+# ---------------------------------------------------------------- requests as they are
+
+
+INIT, ADD, ADD_OFFSETS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn"
+END, COMMIT, DESCRIBE, LIST = "EndTxn", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions"
+
+
+def versions(name):
+    return APIS[KEYS[name]].request.versions
+
+
+@pytest.fixture
+def wire(served):
+    with Wire(served.address) as wire:
+        yield wire
+
+
+def init(wire, version=4, **former):
+    given = wire.ask(INIT, version, transactional_id="w", transaction_timeout_ms=60_000, **former)
+    assert given["error_code"] == 0
+    return {"producer_id": given["producer_id"], "producer_epoch": given["producer_epoch"]}
+
+
+@pytest.mark.parametrize("version", versions(END))
+def test_the_epoch_rises_for_those_that_are_told(wire, version):
+    producer = init(wire)
+    tx = {"transactional_id": "w"} | producer
+    added = wire.ask(ADD, min(version, 3), **tx, topics=[{"name": "t", "partitions": [0]}])
+    assert added["results_by_topic"][0]["results_by_partition"] == [{"partition_index": 0, "partition_error_code": 0}]
+    ended = wire.ask(END, version, **tx, committed=True)
+    assert ended["error_code"] == 0
+    if version >= 5:
+        assert (ended["producer_id"], ended["producer_epoch"]) == (producer["producer_id"], producer["producer_epoch"] + 1)
+        assert wire.ask(END, version, **tx, committed=True) == ended  # again: the answer was lost
+    else:
+        assert wire.ask(ADD, min(version, 3), **tx, topics=[{"name": "t", "partitions": [0]}])["results_by_topic"]
+
+
+def test_clients_are_told_that_the_epoch_rises(wire):
+    for version in versions("ApiVersions"):
+        answer = wire.ask("ApiVersions", version)
+        level = {"name": "transaction.version", "min_version_level": 2, "max_version_level": 2}
+        assert list(answer["finalized_features"]) == ([level] if version >= 3 else [])
+
+
+def test_partitions_are_added_together_or_not_at_all(served, wire):
+    tx = {"transactional_id": "w"} | init(wire)
+    topics = [{"name": "t", "partitions": [0, 7]}, {"name": "none", "partitions": [0]}]
+    codes = {
+        (topic["name"], one["partition_index"]): one["partition_error_code"]
+        for topic in wire.ask(ADD, 3, **tx, topics=topics)["results_by_topic"]
+        for one in topic["results_by_partition"]
+    }
+    assert codes == {("t", 0): 55, ("t", 7): 3, ("none", 0): 3}
+    assert served.db._session.describe_transaction("w").partitions == ()
+
+
+@pytest.mark.parametrize(("key", "first"), [(INIT, 4), (ADD, 2), (ADD_OFFSETS, 2), (END, 2)])
+def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(wire, key, first):
+    old = init(wire)
+    init(wire)
+    fields = {
+        INIT: {"transaction_timeout_ms": 60_000},
+        ADD: {"topics": [{"name": "t", "partitions": [0]}]},
+        ADD_OFFSETS: {"group_id": "g"},
+        END: {"committed": True},
+    }
+    for version in versions(key):
+        if key == INIT and version < 3:
+            continue  # it says nothing of a former producer
+        answer = wire.ask(key, version, transactional_id="w", **old, **fields[key])
+        code = answer["results_by_topic"][0]["results_by_partition"][0]["partition_error_code"] if key == ADD else answer["error_code"]
+        assert code == (90 if version >= first else 47), version
+
+
+@pytest.mark.parametrize("version", versions(COMMIT))
+def test_offsets_of_a_transaction(served, wire, version):
+    tx = {"transactional_id": "w"} | init(wire)
+    assert wire.ask(ADD_OFFSETS, min(version, 4), **tx, group_id="g")["error_code"] == 0
+    partitions = [{"partition_index": at, "committed_offset": 5, "committed_metadata": "note"} for at in (0, 7)]
+    answer = wire.ask(COMMIT, version, **tx, group_id="g", topics=[{"name": "t", "partitions": partitions}])
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [0, 3]
+    assert served.db._session.fetch_offsets("g") == {}
+    assert wire.ask(END, 1, **tx, committed=True)["error_code"] == 0
+    assert served.db._session.fetch_offsets("g") == {("t", 0): (5, -1, "note")}
+
+
+def test_an_unknown_transactional_id(wire):
+    unknown = {"transactional_id": "none", "producer_id": 1, "producer_epoch": 0}
+    assert wire.ask(END, 3, **unknown, committed=True)["error_code"] == 49
+    (described,) = wire.ask(DESCRIBE, 0, transactional_ids=["none"])["transaction_states"]
+    assert described["error_code"] == 105
+
+
+def test_transactions_are_listed_and_described(served, wire):
+    producer = init(wire)
+    served.db._session.init_producer_id("other")
+    wire.ask(ADD, 3, transactional_id="w", **producer, topics=[{"name": "t", "partitions": [0, 1]}])
+    (described,) = wire.ask(DESCRIBE, 0, transactional_ids=["w"])["transaction_states"]
+    assert described["transaction_start_time_ms"] > 0
+    assert (described["transaction_state"], described["transaction_timeout_ms"]) == ("Ongoing", 60_000)
+    assert described["topics"] == [{"topic": "t", "partitions": [0, 1]}]
+    assert {name: described[name] for name in producer} == producer
+
+    def listed(version=1, **filters):
+        return [one["transactional_id"] for one in wire.ask(LIST, version, **filters)["transaction_states"]]
+
+    assert listed() == listed(0) == ["other", "w"]
+    assert listed(state_filters=["Ongoing"]) == listed(producer_id_filters=[producer["producer_id"]]) == ["w"]
+    assert listed(duration_filter=3_600_000) == []
+    assert wire.ask(LIST, 0, state_filters=["Ongoing", "Odd"])["unknown_state_filters"] == ["Odd"]
+
+
+def test_where_a_leader_epoch_ends(served, wire):
+    served.db.log("t").append_many([b"a", b"b"])
+    for version in versions("OffsetForLeaderEpoch"):
+        asked = [{"partition": 0, "leader_epoch": 0}, {"partition": 9, "leader_epoch": 0}, {"partition": 0, "leader_epoch": 5}]
+        found = wire.ask("OffsetForLeaderEpoch", version, topics=[{"topic": "t", "partitions": asked}])["topics"][0]["partitions"]
+        assert [(one["error_code"], one["end_offset"]) for one in found] == [(0, 2), (3, -1), (0, -1)]
+    asked = [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": 7}]
+    answer = wire.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": "t", "partitions": asked}])
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 75
