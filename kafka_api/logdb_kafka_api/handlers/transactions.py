@@ -133,7 +133,10 @@ async def end_txn(call: Call) -> Values:
 async def list_transactions(call: Call) -> Values:
     values = call.values
     states, producer_ids, longer_ms = set(values["state_filters"]), set(values["producer_id_filters"]), values["duration_filter"]
-    found = await call.call(call.session.transactions)
+    try:
+        found = await call.call(call.session.transactions)
+    except LogdbError as error:
+        return {"error_code": coordinator_code_of(error)}
     now_ms = call.session.io.clock_ms()
     return {
         "error_code": Code.NONE,
