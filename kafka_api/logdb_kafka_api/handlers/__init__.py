@@ -62,6 +62,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         50: users.describe_user_scram_credentials,
         51: users.alter_user_scram_credentials,
         60: administration.describe_cluster,
+        61: transactions.describe_producers,
         65: transactions.describe_transactions,
         66: transactions.list_transactions,
     }
