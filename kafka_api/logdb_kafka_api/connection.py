@@ -144,6 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._door.scratch if self._room is None else memoryview(self._room)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing():
+            return
         if self._room is None:
             data = self._door.scratch[:nbytes]
             self._parse(memoryview(self._rest + data) if self._rest else data)
@@ -176,6 +178,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = bytes(data[begin:position])
             if key != _PRODUCE or not self._answered_at_once(frame):
                 self._put(_Frame(frame, None))
+            elif self._is_closing():
+                return
             left = len(data) - position
         self._rest = bytes(data[position:])
         if left:
@@ -229,12 +233,15 @@ class Connection(asyncio.BufferedProtocol):
     def _is_full(self) -> bool:
         return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX
 
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
     def _pause(self) -> None:
         if self._transport is not None:
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._transport is not None and self._reserving is None and not self._is_full() and not self._transport.is_closing():
+        if self._transport is not None and self._reserving is None and not self._is_full() and not self._is_closing():
             self._transport.resume_reading()
 
     def _give_back(self, frame: _Frame) -> None:
