@@ -11,14 +11,13 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
-from logdb.model import Buffer
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
@@ -26,7 +25,7 @@ from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
 from logdb_kafka_api.call import Call
-from logdb_kafka_api.connection import Connection
+from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import UnsupportedApi
 from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
@@ -37,14 +36,6 @@ logger = logging.getLogger(__name__)
 _SCRATCH_BYTES = 256 << 10
 _SWEEPS_PER_TIMEOUT = 4
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
-
-
-class Answer(NamedTuple):
-    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent."""
-
-    parts: Sequence[Buffer]
-    throttle_ms: int = 0
-    call: Call | None = None
 
 
 class KafkaDoor(DoorResources):

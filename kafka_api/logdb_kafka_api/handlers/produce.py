@@ -79,9 +79,10 @@ def _append_all(session: AuthorizedSession, appends: Sequence[Append], transacti
 
 def _append(session: AuthorizedSession, one: Append, transactional_id: str | None, version: int) -> Values:
     code = _refusal(one.records, version)
-    if code is not None:
-        return _refused(one, code)
     try:
+        if code is not None:
+            session.need("Write", "Topic", one.where.topic)
+            return _refused(one, code)
         offsets = session.produce(*one.where, one.records, transactional_id=transactional_id)
         log = session.log(*one.where)
         return {

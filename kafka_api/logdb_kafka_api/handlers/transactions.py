@@ -133,7 +133,10 @@ async def end_txn(call: Call) -> Values:
 async def list_transactions(call: Call) -> Values:
     values = call.values
     states, producer_ids, longer_ms = set(values["state_filters"]), set(values["producer_id_filters"]), values["duration_filter"]
-    found = await call.call(call.session.transactions)
+    try:
+        found = await call.call(call.session.transactions)
+    except LogdbError as error:
+        return {"error_code": coordinator_code_of(error)}
     now_ms = call.session.io.clock_ms()
     return {
         "error_code": Code.NONE,
@@ -172,3 +175,35 @@ def _described(call: Call, transactional_id: str) -> Values:
         **info.producer._asdict(),
         "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }
+
+
+async def describe_producers(call: Call) -> Values:
+    """The producers that have appended to each partition lately."""
+    return {
+        "topics": await call.call(
+            lambda: [
+                {"name": topic["name"], "partitions": [_producers(call, topic["name"], one) for one in topic["partition_indexes"]]}
+                for topic in call.values["topics"]
+            ]
+        )
+    }
+
+
+def _producers(call: Call, topic: str, partition: int) -> Values:
+    answer: Values = {"partition_index": partition, "error_code": Code.NONE}
+    try:
+        found = call.session.log(topic, partition).producers()
+    except LogdbError as error:
+        return {**answer, "error_code": code_of(error), "error_message": str(error)}
+    answer["active_producers"] = [
+        {
+            "producer_id": one.producer_id,
+            "producer_epoch": one.epoch,
+            "last_sequence": one.batches[-1].last_sequence if one.batches else -1,
+            "last_timestamp": one.timestamp_ms,
+            "coordinator_epoch": one.coordinator_epoch,
+            "current_txn_start_offset": one.first_offset,
+        }
+        for one in found
+    ]
+    return answer

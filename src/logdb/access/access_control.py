@@ -205,6 +205,21 @@ class AccessControl:
         self._refresh()
         return self._authentication.credential(user, mechanism)
 
+    def authenticate_proof(
+        self, user: str, mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes, host: str
+    ) -> Identity:
+        """Who proves by SCRAM (RFC 5802 §3) that they have the password of ``credential``, which ``scram_credential`` gave; may wait.
+
+        Raises:
+            AuthenticationFailed: The proof is wrong, the credential is no longer the user's, or the address has to wait.
+        """
+        self._refresh()
+        try:
+            return self._authentication.proof(user, mechanism, credential, auth_message, proof, host)
+        except AuthenticationFailed as error:
+            self.not_authenticated(host, user, error)
+            raise
+
     def not_authenticated(self, host: str, user: str | None, error: AuthenticationFailed) -> None:
         """Audit a failed authentication; ``user`` is None where the client gave no name (a token)."""
         self.metrics.failed_authentication()

@@ -82,6 +82,11 @@ class LeaderEpochs:
             return None
         return EpochEnd(own.leader_epoch, min(own.end_offset, leader.end_offset, log_end_offset))
 
+    def common_end(self, other: "LeaderEpochs", end_offset: int) -> int:
+        """Where a log that ends at ``end_offset`` first has another leader epoch than a log with ``other``; ``end_offset``: nowhere."""
+        starts = sorted({start for _, start in self.entries + other.entries if start < end_offset})
+        return next((start for start in starts if self.at(start) != other.at(start)), end_offset)
+
     def until(self, end_offset: int) -> "LeaderEpochs":
         """Without the epochs that begin past ``end_offset``, the end of the log."""
         return LeaderEpochs(tuple(entry for entry in self.entries if entry[1] <= end_offset))

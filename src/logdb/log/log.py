@@ -654,6 +654,7 @@ class Log(BatchBuilder, ReadableLog):
             limit = max(self.view.high_watermark, start_offset)
             self._publish(start_offset=start_offset, segments=segments[len(gone) :], high_watermark=limit)
             self._sealing = [segment for segment in self._sealing if segment not in gone]
+        self._remove_old_snapshots()
         self._positions.clear()
         self._cursor = None
         return gone
@@ -722,6 +723,7 @@ class Log(BatchBuilder, ReadableLog):
         limit = self.view.high_watermark
         if limit < OFFSET_MAX:
             limit = max(start_offset, min(limit, found.next_offset))
+        self._begin_lineage(self._lineage.end(found.next_offset, self.view.epochs))
         self._publish(
             segments=tuple(segments),
             start_offset=start_offset,
@@ -837,8 +839,12 @@ class Log(BatchBuilder, ReadableLog):
         self.checkpointed, self._checkpointed_ms = point, self._io.monotonic_ms()
         for segment in sealed:
             self._sealing.remove(segment)
+        self._remove_old_snapshots()
+
+    def _remove_old_snapshots(self) -> None:
         if self._transactions is not None:
-            producer_snapshot.remove_old(self._io, self.directory, self._transactions.snapshots)
+            bases = () if self._high_watermark_file is None else [segment.base_offset for segment in self.view.segments]
+            producer_snapshot.remove_old(self._io, self.directory, self._transactions.snapshots, bases)
 
     def take_sealing(self) -> list[Segment]:
         """Take the rolled segments that wait to be sealed."""

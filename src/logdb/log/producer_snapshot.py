@@ -7,7 +7,8 @@ checksums of the indexes of aborted transactions of segments that are not sealed
 
 import logging
 import struct
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -144,14 +145,18 @@ def load(io: IO, directory: str, offset: int) -> Snapshot:
     return decode(read_file(io, path, SEGMENT_SIZE_BYTES_MAX), path)
 
 
-def remove_old(io: IO, directory: str, known: list[int]) -> None:
-    """Remove all snapshots but the newest two: the one that the catalogue names, and a spare one.
+def remove_old(io: IO, directory: str, known: list[int], bases: Sequence[int] = ()) -> None:
+    """Remove all snapshots but the newest two (the one that the catalogue names, and a spare one), and the newest in each segment.
 
     Args:
         known: The offsets of the snapshots, increasing; those of removed ones are deleted from the list.
+        bases: Base offsets of the segments of a log that may be truncated, increasing: a truncation replays one segment.
     """
-    while len(known) > _KEPT_COUNT:
-        path = snapshot_path(directory, known.pop(0))
+    newest = {bisect_right(bases, offset): offset for offset in known}
+    kept = {*known[-_KEPT_COUNT:], *(offset for slot, offset in newest.items() if slot)}
+    removed, known[:] = [offset for offset in known if offset not in kept], sorted(kept)
+    for offset in removed:
+        path = snapshot_path(directory, offset)
         try:
             io.unlink(path)
         except OSError as error:  # an old snapshot does no harm; the next opening tries again

@@ -9,7 +9,8 @@ reader that misses a file goes on with a later view.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +20,7 @@ from logdb.log import reading
 from logdb.log.epochs import EpochEnd, LeaderEpochs
 from logdb.log.host import Captured, Host
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
-from logdb.log.reading import Cursor
+from logdb.log.reading import Cursor, Lineage
 from logdb.log.segment_reader import FileMissing, read_batch, read_chunks
 from logdb.log.view import LogView
 from logdb.mistakes import checked_call, explained
@@ -46,6 +47,8 @@ class ReadableLog:
     | ``_config``            | ``configure``                         | none             | from the next batch on               |
     | ``_positions``,        | readers; a replacement and a new log  | none             | hints: the segment is compared, and  |
     | ``_cursor``            | start clear them                      |                  | batches are checked                  |
+    | ``_lineage``,          | a truncation, for reads that begin    | that of the view | a read takes it before anything else |
+    | ``_source``            | behind it                             |                  |                                      |
     | ``_watchers``          | ``watch``, ``unwatch``                | ``_watch_lock``  | always: a tuple, replaced as a whole |
     """
 
@@ -59,9 +62,13 @@ class ReadableLog:
         self._host, self._config, self._closed = host, config, False
         self._positions = Positions()
         self._cursor: Cursor | None = None
-        self._source: Callable[[int, int], Iterable[Buffer]] = self._chunks_of_records
+        self._begin_lineage(Lineage())
         self._watchers: tuple[Signal, ...] = ()
         self._watch_lock = threading.Lock()
+
+    def _begin_lineage(self, lineage: Lineage) -> None:
+        self._lineage = lineage
+        self._source = partial(self._chunks_of_records, lineage)
 
     def __repr__(self) -> str:
         return f"<Log {self.topic}-{self.partition} [{self.view.start_offset}, {self.end_offset})>"
@@ -210,10 +217,11 @@ class ReadableLog:
 
         Raises:
             OffsetOutOfRange: ``offset`` is not in the log; it carries the range.
-            LogTruncated: ``offset`` was lost (KIP-320).
+            LogTruncated: ``offset`` was lost (KIP-320); from the iterator: the records that it would give next were cut off.
             CorruptionError: When iteration comes to a damaged batch.
         """
         try:
+            source = self._source
             end = self._readable_end(offset)
             if leader_epoch is not None:
                 self._check_epoch(offset, leader_epoch)
@@ -221,13 +229,16 @@ class ReadableLog:
                 end = end_offset
             if isolation_level != "read_uncommitted" and is_committed(isolation_level):
                 end, aborted = self._committed(offset, end)
-                if aborted:
+                if aborted and source is self._source:
 
-                    def source(offset: int, end_offset: int) -> Iterator[Buffer]:
-                        return without_aborted(self._chunks(offset, end_offset), aborted)
+                    def committed(offset: int, end_offset: int) -> Iterator[Buffer]:
+                        return without_aborted(self._chunks(source.args[0], offset, end_offset), aborted)
 
-                    return RecordIterator(source, offset, end, self.topic, self.partition)
-            return RecordIterator(self._source, offset, end, self.topic, self.partition, self._positions)
+                    return RecordIterator(committed, offset, end, self.topic, self.partition)
+            positions = self._positions
+            if source is not self._source:  # the log was cut off meanwhile, or a look has found that it was
+                return self.read(offset, end_offset=end_offset, leader_epoch=leader_epoch, isolation_level=isolation_level)
+            return RecordIterator(source, offset, end, self.topic, self.partition, positions)
         except TypeError as error:
             raise explained(error, ReadableLog.read, offset=offset, end_offset=end_offset, leader_epoch=leader_epoch) from error.__cause__
 
@@ -266,9 +277,13 @@ class ReadableLog:
             view = self._decided() if committed else self.view
             limit = view.written_offset if replica else view.limit(committed)
             if offset >= limit:
-                limit = self.catch_up().written_offset if replica else self._limit(committed)
+                view = self.catch_up()
+                view = self._decided() if committed else view
+                limit = view.written_offset if replica else view.limit(committed)
             while True:
-                view = self._view_from(offset)
+                known, view = view, self._view_from(offset)
+                if view is not known:  # it may be of a log that was cut off since, and has grown again
+                    limit = min(limit, view.written_offset if replica else view.limit(committed))
                 try:
                     batches, next_offset, self._cursor = reading.batches(view, offset, limit, size_bytes_max, self._cursor)
                     return batches, next_offset
@@ -303,15 +318,17 @@ class ReadableLog:
             ValueError: An unknown column.
             OffsetOutOfRange, CorruptionError: as ``read``.
         """
-        if offset is None:
-            offset = self.start_offset
-        end = self._readable_end(offset)
+        lineage = self._lineage
+        first = self.start_offset if offset is None else offset
+        end = self._readable_end(first)
         end = end if end_offset is None else min(end, end_offset)
         aborted: list[AbortedTransaction] = []
         if is_committed(isolation_level):
-            end, aborted = self._committed(offset, end)
-        chunks = self._chunks(offset, end, positions=None)
-        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, offset, end, columns)
+            end, aborted = self._committed(first, end)
+        if lineage is not self._lineage:  # as in ``read``
+            return self.read_arrow(offset, end_offset=end_offset, columns=columns, isolation_level=isolation_level)
+        chunks = self._chunks(lineage, first, end, positions=None)
+        return arrow.record_batches(without_aborted(chunks, aborted) if aborted else chunks, first, end, columns)
 
     @checked_call
     def follow(
@@ -426,40 +443,49 @@ class ReadableLog:
         end = min(end_offset, self._limit(True))
         return end, self.aborted_transactions(offset, end) if offset < end else []
 
-    def _chunks_of_records(self, offset: int, end_offset: int) -> Iterable[Buffer]:
+    def _chunks_of_records(self, lineage: Lineage, offset: int, end_offset: int) -> Iterable[Buffer]:
         """The chunks of a record iterator; the first is one batch, which is enough for a read of one record."""
         view = self.view
-        if view.start_offset <= offset < view.written_offset and view.high_watermark > offset < end_offset:
+        if view.start_offset <= offset < view.written_offset and view.high_watermark > offset < end_offset and lineage is self._lineage:
             try:
                 found = read_batch(view.segments, offset, view.epochs.entries or None, self._positions)
             except Closed as error:
                 raise self._closed_under(error) from None
             if found is not None:
                 batch, offset = found
-                return chain((batch,), self._chunks(offset, end_offset, positions=None))
-        return self._chunks(offset, end_offset)
+                return chain((batch,), self._chunks(lineage, offset, end_offset, positions=None))
+        return self._chunks(lineage, offset, end_offset)
 
-    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        view = self.view
-        if end_offset > view.written_offset:
-            view = self.catch_up()
-        return self._chunks_below(offset, min(end_offset, view.written_offset), self._positions if positions == "own" else positions)
+    def _chunks(
+        self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own"
+    ) -> Iterator[Buffer]:
+        if end_offset > self.view.written_offset:
+            self.catch_up()
+        return self._chunks_below(lineage, offset, end_offset, self._positions if positions == "own" else positions)
 
-    def _chunks_below(self, offset: int, limit: int, positions: Positions | None) -> Iterator[Buffer]:
+    def _chunks_below(self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | None) -> Iterator[Buffer]:
         """``read_chunks``; where segments were removed or replaced under it, goes on with the current ones."""
         while True:
             view = self._view_from(offset)
+            cut_offset = lineage.cut_offset
+            if cut_offset <= offset < end_offset:
+                raise self._truncated(lineage, offset, cut_offset)
+            limit = min(end_offset, view.written_offset, cut_offset)
             try:
                 yield from read_chunks(view.segments, offset, limit, view.epochs.entries or None, positions=positions)
             except FileMissing as missing:
                 if not self._replaced(view):
                     raise
                 offset = missing.offset
-                self._check_lineage(view, offset)
             except Closed as error:
                 raise self._closed_under(error) from None
             else:
+                if cut_offset < end_offset:
+                    raise self._truncated(lineage, cut_offset, cut_offset)
                 return
+
+    def _truncated(self, lineage: Lineage, offset: int, cut_offset: int) -> LogTruncated:
+        return LogTruncated(self.topic, self.partition, offset, lineage.epoch_before(offset), cut_offset, self._next_offset)
 
     def _closed_under(self, error: Closed) -> LogdbError:
         """The error for a file that was closed under a reader: the database was closed, or the topic deleted."""

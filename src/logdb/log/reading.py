@@ -10,13 +10,47 @@ from typing import NamedTuple
 
 from logdb.codec import find_timestamp
 from logdb.errors import CorruptionError
+from logdb.log.epochs import LeaderEpochs
 from logdb.log.replay import aborted_of
 from logdb.log.segment_reader import FileMissing, SegmentReader, read_chunks, segment_slot
 from logdb.log.view import LogView
-from logdb.model import AbortedTransaction
+from logdb.model import OFFSET_MAX, AbortedTransaction
 from logdb.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
+
+
+class Lineage:
+    """A log from one truncation to the next; a read holds the lineage in which it began.
+
+    | field    | who changes it                  | under which lock    | when it may be trusted                                    |
+    |----------|---------------------------------|---------------------|-----------------------------------------------------------|
+    | ``_end`` | ``end``, before the view behind | that of the log's   | None, asked after a view was taken: the view is of it     |
+    |          | the truncation is published     | view                |                                                           |
+    """
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end: tuple[int, LeaderEpochs, Lineage] | None = None
+
+    def end(self, offset: int, epochs: LeaderEpochs) -> "Lineage":
+        """The log is cut off at ``offset``; ``epochs`` are those before.  Returns the next lineage."""
+        following = Lineage()
+        self._end = offset, epochs, following
+        return following
+
+    @property
+    def cut_offset(self) -> int:
+        """Up to here the log still has the records of the lineage; OFFSET_MAX: all of them."""
+        offset, end = OFFSET_MAX, self._end
+        while end is not None:
+            offset, end = min(offset, end[0]), end[2]._end
+        return offset
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch that the record before ``offset`` had when the lineage ended; -1: there was none."""
+        return -1 if self._end is None or not offset else self._end[1].at(offset - 1)
 
 
 class Cursor(NamedTuple):

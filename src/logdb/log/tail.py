@@ -20,7 +20,9 @@ from logdb.log import epochs as epochs_file
 from logdb.log import high_watermark, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, CataloguedLog, Host
+from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
+from logdb.log.reading import Lineage
 from logdb.log.recovery_point import Point
 from logdb.log.replay import TailProducers
 from logdb.log.sealed import sealed_segment
@@ -157,6 +159,12 @@ class TailLog(ReadableLog):
         self._decided()
         return [] if self._frozen else self._producers.states.open_transactions()
 
+    def producers(self) -> list[Producer]:
+        """The producers as of where the writer has written."""
+        self.catch_up()
+        self._decided()
+        return list(self._producers.states.producers.values())
+
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         end = self._decided().written_offset
         found = super().aborted_transactions(offset, end_offset)
@@ -198,21 +206,30 @@ class TailLog(ReadableLog):
                     self.view = self.view._replace(unstable_offset=OFFSET_MAX if first is None else first)
                     return self.view
 
-    def _chunks(self, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own") -> Iterator[Buffer]:
-        return self._chunks_since(self.view, offset, end_offset, positions)
+    def _chunks(
+        self, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None = "own"
+    ) -> Iterator[Buffer]:
+        known = self.view
+        if lineage.cut_offset < offset:
+            raise self._truncated(lineage, offset, lineage.cut_offset)
+        return self._chunks_since(known, lineage, offset, end_offset, positions)
 
-    def _chunks_since(self, known: LogView, offset: int, end_offset: int, positions: Positions | Literal["own"] | None) -> Iterator[Buffer]:
+    def _chunks_since(
+        self, known: LogView, lineage: Lineage, offset: int, end_offset: int, positions: Positions | Literal["own"] | None
+    ) -> Iterator[Buffer]:
         """The chunks of a read that began with the view ``known``: of that log, and of later appends to it."""
         end = known.limit(False)
         try:
             if offset < end:  # a read below the known end need not look at the files
                 if self.view is not known:
                     self._check_lineage(known, offset)
-                yield from super()._chunks(offset, min(end_offset, end), positions)
+                yield from super()._chunks(lineage, offset, min(end_offset, end), positions)
             if end_offset > end:
+                if end_offset == OFFSET_MAX:  # it is read as far as the log goes, whatever was cut off past what this read has seen
+                    lineage = self._lineage
                 offset, end_offset = max(offset, end), min(end_offset, self.catch_up().limit(False))
                 self._check_lineage(known, offset)
-                yield from super()._chunks(offset, end_offset, positions)
+                yield from super()._chunks(lineage, offset, end_offset, positions)
         except CorruptionError:
             self.catch_up()  # raises if the topic was deleted beside this process
             raise
@@ -305,8 +322,10 @@ class TailLog(ReadableLog):
         ends = max(entry.start_offset, last.next_offset if last else 0)
         changed = changed._replace(segments=segments, written_offset=ends, written_position=last.size_bytes if last else 0)
         truncated = ends < view.written_offset or not _continues(view, changed)
-        if truncated and self._replicated:
-            changed = changed._replace(high_watermark=entry.start_offset)
+        if truncated:
+            cut_offset = min(ends, view.epochs.common_end(changed.epochs, view.written_offset))
+            self._begin_lineage(self._lineage.end(cut_offset, view.epochs))
+            changed = changed._replace(high_watermark=entry.start_offset if self._replicated else OFFSET_MAX)
         self.view = changed
         if truncated or (view.segments and (not segments or segments[0].base_offset > view.segments[0].base_offset)):
             self._producers = TailProducers(self._io, self.directory, entry)  # a removed segment may have had a marker

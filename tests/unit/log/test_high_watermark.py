@@ -5,12 +5,12 @@ import pytest
 
 import logdb
 from logdb.errors import Closed, CorruptionError, FencedLeaderEpoch, LogdbError, SyncFailed, UnknownLeaderEpoch, WriteFailed
-from logdb.log import high_watermark
+from logdb.log import high_watermark, producer_snapshot, truncation
 from logdb.store.store import Store
 from support.faulty_io import FaultyIO
 from support.followers import batches_of, catch_up, open_replica
 from support.power_cut import die, quiet
-from support.produced import Bare, values
+from support.produced import Bare, Sender, values
 
 NOW = 1_700_000_000_000
 
@@ -470,3 +470,40 @@ def test_a_log_on_its_own_commits_without_replicas(path):
         log = db.log("t")
         log.append_many([b"0"])
         log.commit_to(1, leader_epoch=7)
+
+
+# ---------------------------------------------------------------- producers
+
+
+def test_a_truncation_replays_no_more_than_a_segment(path, db, monkeypatch):
+    log, replayed = db.log("t"), []
+    quiet(db)
+    sender = Sender(log)
+    for number in range(120):
+        sender.send(b"%d" % number * 9)
+        if number % 5 == 0:
+            db._store.checkpoint([log])
+    bases = [segment.base_offset for segment in log.segments]
+    known = producer_snapshot.offsets(os.listdir(path / "t-0"))
+    assert len(bases) > 6 and len(bases) - 1 <= len(known) <= len(bases) + 2
+    replay = truncation.replay
+    monkeypatch.setattr(truncation, "replay", lambda *given, **named: (replayed.append(given[2:4]), replay(*given, **named)))
+    for end in (100, 61, 30):
+        assert db._store.truncate_to("t", 0, end) == end
+        (start, stop) = replayed.pop()
+        assert stop == end and sum(start <= base <= end for base in bases) <= 2
+        assert log.producers()[0].batches[-1].last_offset == end - 1
+    db.close()
+    assert logdb.verify(path).ok
+
+
+def test_snapshots_of_producers_go_with_their_segments(path, db):
+    log, sender = db.log("t"), Sender(db.log("t"))
+    for number in range(120):
+        sender.send(b"%d" % number * 9)
+        if number % 5 == 0:
+            db._store.checkpoint([log])
+    log.move_high_watermark(100, leader_epoch=log.leader_epoch)
+    db.delete_records("t", 0, 90)
+    known = producer_snapshot.offsets(os.listdir(path / "t-0"))
+    assert known[0] >= log.segments[0].base_offset

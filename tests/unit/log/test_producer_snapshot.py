@@ -112,3 +112,12 @@ def test_names_and_what_is_removed(tmp_path):
     assert known == [2, 3] == producer_snapshot.offsets(io.listdir(directory))
     with pytest.raises(FileNotFoundError):
         producer_snapshot.load(io, directory, 1)
+
+
+def test_of_a_log_that_may_be_cut_off_the_newest_in_each_segment_stays(tmp_path):
+    io, directory = IO(), str(tmp_path)
+    known = [5, 12, 15, 30, 31, 32, 33]
+    for offset in known:
+        producer_snapshot.save(io, directory, offset, ProducerStates(), {})
+    producer_snapshot.remove_old(io, directory, known, [10, 20, 30])
+    assert known == [15, 32, 33] == producer_snapshot.offsets(io.listdir(directory))
