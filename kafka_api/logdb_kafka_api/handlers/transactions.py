@@ -66,10 +66,13 @@ async def add_partitions_to_txn(call: Call) -> Values:
 
 def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     values, session = call.values, call.session
-    codes = checked(session, "Write", {topic["name"]: topic["partitions"] for topic in values["topics"]})
-    if any(codes.values()):
-        return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
+    topics = {topic["name"]: topic["partitions"] for topic in values["topics"]}
+    codes = {TopicPartition(topic, partition): Code.NONE for topic, partitions in topics.items() for partition in partitions}
     try:
+        session.need("Write", "TransactionalId", values["transactional_id"])
+        codes = checked(session, "Write", topics)
+        if any(codes.values()):
+            return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
         session.add_partitions(values["transactional_id"], _producer(values), codes)
     except LogdbError as error:
         return dict.fromkeys(codes, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
@@ -92,11 +95,15 @@ async def txn_offset_commit(call: Call) -> Values:
 
 
 def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
-    values, topics = call.values, call.values["topics"]
-    codes = checked(call.session, "Read", group_offsets.by_topic(topics))
-    offsets = {partition: offset for partition, offset in group_offsets.given(topics).items() if not codes[partition]}
+    values, session = call.values, call.session
+    offsets = group_offsets.given(values["topics"])
+    codes = dict.fromkeys(offsets, Code.NONE)
     try:
-        call.session.commit_transaction_offsets(
+        session.need("Write", "TransactionalId", values["transactional_id"])
+        session.need("Read", "Group", values["group_id"])
+        codes = checked(session, "Read", group_offsets.by_topic(values["topics"]))
+        offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
+        session.commit_transaction_offsets(
             values["transactional_id"],
             _producer(values),
             values["group_id"],

@@ -1,6 +1,7 @@
 """ACLs, SCRAM credentials and quotas by Kafka's requests, beside what the access control makes of them."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -175,7 +176,9 @@ def test_credentials_that_are_refused(access, ask):
     assert altered(ask, upsertion() | {"iterations": 10}) == {"bob": 93}
     assert altered(ask, upsertion("a:b")) == {"a:b": 93}
     assert altered(asked_by(access, "alice"), upsertion()) == {"bob": 31}
-    assert asked_by(access, "alice")("DescribeUserScramCredentials", users=None)["error_code"] == 31
+    describe = partial(asked_by(access, "alice"), "DescribeUserScramCredentials")
+    assert describe(users=None)["error_code"] == 31
+    assert [(one["user"], one["error_code"]) for one in describe(users=[{"name": "bob"}])["results"]] == [("bob", 31)]
 
 
 # ---------------------------------------------------------------- quotas
