@@ -64,8 +64,8 @@ class PartitionRead:
         """
         try:
             log = session.log(*self.where)
-            if not self.marks:
-                self.check(log)
+            if self.wanted.leader_epoch is not None and not self.marks:
+                self.check(log, self.wanted.leader_epoch)
             begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
             readable = log.readable_end_offset(isolation_level)
             if at_least_one or room_bytes > 0:
@@ -80,10 +80,9 @@ class PartitionRead:
         except LogdbError as error:
             self.error = error
 
-    def check(self, log: "AuthorizedLog") -> None:
+    def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
-        if self.wanted.leader_epoch is not None:
-            log.read(self.wanted.offset, leader_epoch=self.wanted.leader_epoch)
+        log.read(self.wanted.offset, leader_epoch=leader_epoch)
 
     def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:  # noqa: ARG002
         """The parts that the client is sent of ``view``, whose batches begin at the offset ``begin``."""
