@@ -26,8 +26,10 @@ from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import UnsupportedApi
+from logdb_kafka_api.sasl import Exchange
 
 if TYPE_CHECKING:
+    from logdb_kafka_api.call import Call
     from logdb_kafka_api.door import KafkaDoor
 
 logger = logging.getLogger(__name__)
@@ -35,12 +37,20 @@ logger = logging.getLogger(__name__)
 SMALL_BYTES = 64 << 10
 """A frame up to here takes no share of the memory; before authentication none is longer."""
 _SIZE_AND_KEY = struct.Struct(">ih")
-_SIZE_BYTES = 4
+_SIZE = struct.Struct(">i")
 _STEP_BYTES = 1 << 20
 _QUEUED_COUNT_MAX, _QUEUED_BYTES_MAX = 64, 1 << 20
 _JOINED_BYTES_MAX, _SLICE_BYTES = 64 << 10, 256 << 10
 _PROGRESS_BYTES = 64 << 10
 _PRODUCE = APIS[0].key
+
+
+class Answer(NamedTuple):
+    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent."""
+
+    parts: Sequence[Buffer]
+    throttle_ms: int = 0
+    call: "Call | None" = None
 
 
 class _Frame(NamedTuple):
@@ -57,7 +67,9 @@ class Connection(asyncio.BufferedProtocol):
     field                changed by               to be trusted
     ==================== ======================== ==============================================================
     ``identity``         authentication           while the access control calls its credential valid
-    ``mechanism``        SaslHandshake            until the authentication that it begins is over
+    ``exchange``         SaslHandshake, ``go_on`` from the handshake until the client is authenticated
+    ``is_raw``           the same                 the next frame is a message of the exchange, without a header
+    ``is_ending``        a handler                the connection is closed behind the answer
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
@@ -84,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._owner: Owner | None = None  # of the memory of the frame that is received
         self._since_s = self._loop.time()
         self._is_new, self._is_busy = True, False
+        self.exchange: Exchange | None = None
+        self.is_raw = self.is_ending = False
 
     # ------------------------------------------------------------ what the loop calls
 
@@ -154,12 +168,14 @@ class Connection(asyncio.BufferedProtocol):
             if not 2 <= size <= (most := self._size_max(key)):
                 self._refuse(f"a frame of {size} bytes for the API {key}, allowed are {most}")
                 return
-            begin = position + _SIZE_BYTES
-            if left < _SIZE_BYTES + size:
+            begin = position + _SIZE.size
+            if left < _SIZE.size + size:
                 self._begin(size, data[begin:])
                 return
             position = begin + size
-            self._put(_Frame(bytes(data[begin:position]), None))
+            frame = bytes(data[begin:position])
+            if key != _PRODUCE or not self._answered_at_once(frame):
+                self._put(_Frame(frame, None))
             left = len(data) - position
         self._rest = bytes(data[position:])
         if left:
@@ -230,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _run(self, transport: asyncio.Transport) -> None:
         """Answer one request after the other."""
         try:
-            while not (self._door.draining and not self._frames):
+            while not self.is_ending and (self._frames or not self._door.draining):
                 if not self._frames:
                     self._woken = self._loop.create_future()
                     await self._woken
@@ -245,10 +261,27 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             transport.close()
 
+    def _answered_at_once(self, frame: bytes) -> bool:
+        """Answer a request that waits for nothing, past the task: its turns of the loop take longer than a small append."""
+        transport, is_idle = self._transport, self._woken is not None and not self._woken.done()
+        if not is_idle or transport is None or self._writable is not None or self.is_raw or self._door.draining:
+            return False
+        try:
+            parts = self._door.answer_at_once(self, frame)
+        except (LogdbError, ConnectionError) as error:
+            self._refuse(str(error))
+            return True
+        if parts is None:
+            return False
+        self._is_new, self._since_s = False, self._loop.time()
+        if parts:
+            transport.write(b"".join(parts))
+        return True
+
     async def _answer(self, transport: asyncio.Transport, frame: _Frame) -> None:
         self._is_busy = True
         try:
-            answer = await self._door.answer(self, frame.data)
+            answer = await (self._raw_answer(bytes(frame.data)) if self.is_raw else self._door.answer(self, frame.data))
         finally:
             self._give_back(frame)
             self._queued_bytes -= len(frame.data)
@@ -263,6 +296,26 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_new:
             self._since_s = self._loop.time()
         self._resume()
+
+    async def _raw_answer(self, token: bytes) -> Answer:
+        """Answer a message of a SASL exchange that came without a header."""
+        answer = await self.go_on(token)
+        return Answer((_SIZE.pack(len(answer)), answer))
+
+    async def go_on(self, token: bytes) -> bytes:
+        """The answer to the next message of the SASL exchange; with the last one the client is authenticated.
+
+        Raises:
+            AuthenticationFailed, NoRoom: It is over.
+        """
+        exchange, self.exchange = self.exchange, None
+        assert exchange is not None
+        answer, identity = await exchange.reply(token)
+        if identity is None:
+            self.exchange = exchange
+        else:
+            self.identity, self.is_raw = identity, False
+        return answer
 
     async def _send(self, transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:
         """Send an answer as fast as the client reads.

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
@@ -25,10 +25,10 @@ from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
-from logdb_kafka_api.call import Call
-from logdb_kafka_api.connection import Connection
-from logdb_kafka_api.frames import UnsupportedApi
-from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED
+from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.connection import Answer, Connection
+from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
+from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
 
@@ -37,14 +37,6 @@ logger = logging.getLogger(__name__)
 _SCRATCH_BYTES = 256 << 10
 _SWEEPS_PER_TIMEOUT = 4
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
-
-
-class Answer(NamedTuple):
-    """The buffers of a response, the time in ms for which a quota mutes the connection, and the call to end once they are sent."""
-
-    parts: Sequence[Buffer]
-    throttle_ms: int = 0
-    call: Call | None = None
 
 
 class KafkaDoor(DoorResources):
@@ -197,6 +189,30 @@ class KafkaDoor(DoorResources):
 
     # ------------------------------------------------------------ a request
 
+    def answer_at_once(self, connection: Connection, frame: bytes) -> Sequence[Buffer] | None:
+        """The response to a small Produce request, which is most of them in number; None: the request waits, or needs more of the door.
+
+        Raises:
+            InvalidMessage, AuthenticationFailed, ConnectionError: as ``answer``.
+        """
+        identity = self.identity_of(connection)
+        if identity is None or self.access.quotas.limits(identity.principal):
+            return None
+        try:
+            header, position = frames.read_header(frame)
+        except UnsupportedApi:
+            return None
+        request = frames.read_request(header, frame, position)
+        if produce.waits(self, request):
+            return None
+        values = produce.append(self._call(connection, identity, header, request))
+        return () if values is None else frames.encode_response(header, values)
+
+    def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
+        session = self.access.session(identity.principal, connection.host, identity.credential)
+        session.check()
+        return Call(self, connection, header, values, session)
+
     async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
         """Answer one request.
 
@@ -217,13 +233,11 @@ class KafkaDoor(DoorResources):
         identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
-        session = self.access.session(identity.principal, connection.host, identity.credential)
-        session.check()
-        call = Call(self, connection, header, frames.read_request(header, frame, position), session)
+        call = self._call(connection, identity, header, frames.read_request(header, frame, position))
         try:
             await call.begin()
             values = await handler(call)
-            delay_ms = session.take_throttle_ms()
+            delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
         except BaseException:
             call.end()

@@ -19,6 +19,7 @@ SHOWS_PYTHON = {
     "README.md": "b'100'\n",
     "docs/delivery.md": " 0\n",
     "docs/http.md": "topic_created quotes 1\n",
+    "docs/kafka.md": "b'AAPL' b'188.2'\n",
     "docs/security.md": "['orders']\n",
 }
 # page -> what its session with curl prints, among other things

@@ -2,6 +2,7 @@
 
 from logdb.access.acls import AclFilter
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, ReadBatches
 from support.produced import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -28,6 +29,11 @@ CALLS = {
     "describe_configs": (lambda s: s.describe_configs("orders"), ["DescribeConfigs Topic orders"]),
     "partition_count": (lambda s: s.partition_count("orders"), ["Describe Topic orders"]),
     "log": (lambda s: s.log("orders"), ["Describe Topic orders"]),
+    "read_batches": (lambda s: s.submit(ReadBatches("orders", 0, 0)), ["Read Topic orders"]),
+    "aborted_transactions": (lambda s: s.submit(AbortedTransactions("orders", 0, 0, 1)), ["Read Topic orders"]),
+    "open_transactions": (lambda s: s.submit(OpenTransactions("orders", 0)), ["Describe Topic orders"]),
+    "offset_for_timestamp": (lambda s: s.submit(OffsetForTimestamp("orders", 0, 0)), ["Describe Topic orders"]),
+    "epoch_at": (lambda s: s.submit(EpochAt("orders", 0, 0)), ["Describe Topic orders"]),
     "wait": (lambda s: s.wait({ORDERS: 0, TopicPartition("other", 0): 0}, 0), ["Read Topic orders", "Read Topic other"]),
     "produce": (lambda s: s.produce("orders", 0, batch([b"x"], 1, 0, 0)), ["Write Topic orders"]),
     "produce, transactional": (

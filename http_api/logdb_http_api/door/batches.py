@@ -19,7 +19,7 @@ from logdb_http_api.door.schemas import Body, Number, Parameter
 from logdb_http_api.door.sending import Parts
 
 if TYPE_CHECKING:
-    from logdb.requests.session import PartitionLog
+    from logdb.access.log import AuthorizedLog
 
 BATCHES = "application/vnd.logdb.batches"
 FETCH_BYTES_MAX = 64 << 20
@@ -80,7 +80,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
 class Reading(PartitionRead):
     """What an answer of this door has of a partition: at ``read_committed`` without the batches of aborted transactions."""
 
-    def selected(self, log: "PartitionLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
+    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
         if isolation_level == "read_uncommitted" or begin == self.next_offset:
             return (view,)
         aborted = log.aborted_transactions(begin, self.next_offset)

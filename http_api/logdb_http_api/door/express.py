@@ -31,6 +31,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import DURABILITY_LEVELS, OFFSET_MAX, Buffer, Durability, TopicPartition
+from logdb.requests.records import Produce
 from logdb.serving.fetch import Wanted, held_bytes
 from logdb.serving.resources import owner_of
 from logdb.serving.shares import Owner
@@ -302,7 +303,7 @@ class Express:
         door, owner, size_bytes, at, taken_bytes = self._door, owner_of(session), asked.size_bytes, len(begun), 0
         buffer, self._spare = self._spare, bytearray()
         try:
-            session.need("Write", "Topic", asked.where.topic)
+            session.authorize(Produce(*asked.where))
             if len(buffer) < size_bytes:
                 buffer = bytearray(begun)
             else:

@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from logdb.access.session import AuthorizedSession
 from logdb.errors import NotAuthorized, UnknownPartition, UnknownTopic
 from logdb.log.isolation import IsolationLevel
 from logdb.model import AbortedTransaction, Durability, OpenTransaction, TopicPartition
-from logdb.requests.session import PartitionLog, Session
+from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions
+from logdb.requests.session import Session
 from logdb_http_api.door.request import Request, answer, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body, Number, Parameter
@@ -95,10 +97,6 @@ def _state(session: Session, partition: TopicPartition, isolation_level: Isolati
         return None
 
 
-async def _log(request: Request) -> PartitionLog:
-    return await request.call(request.session.log, request.path("topic"), request.partition())
-
-
 @routes.get(
     f"{_PATH}/timestamps/{{timestamp_ms}}",
     "The first offset of a time, or after it",
@@ -107,16 +105,15 @@ async def _log(request: Request) -> PartitionLog:
 )
 async def offset_for_timestamp(request: Request) -> web.StreamResponse:
     """The offset of the first record that is as old as the timestamp, or younger; null if no record is."""
-    log = await _log(request)
-    found = await request.call(log.offset_for_timestamp, request.path_number("timestamp_ms"))
-    return encoded(Found(found))
+    asked = OffsetForTimestamp(request.path("topic"), request.partition(), request.path_number("timestamp_ms"))
+    return encoded(Found(await request.call(request.session.submit, asked)))
 
 
 @routes.get(f"{_PATH}/epochs/{{offset}}", "The leader epoch of a record", needs=("Describe Topic",), gives={"application/json": Epoch})
 async def epoch_at(request: Request) -> web.StreamResponse:
     """The leader epoch of the record at an offset; -1: unknown."""
-    log = await _log(request)
-    return encoded(Epoch(await request.call(log.epoch_at, request.path_number("offset"))))
+    asked = EpochAt(request.path("topic"), request.partition(), request.path_number("offset"))
+    return encoded(Epoch(await request.call(request.session.submit, asked)))
 
 
 @routes.get(
@@ -128,14 +125,13 @@ async def epoch_at(request: Request) -> web.StreamResponse:
 )
 async def transactions(request: Request) -> web.StreamResponse:
     """The open transactions, and the aborted ones with batches in [``offset``, ``end_offset``)."""
-    log = await _log(request)
-    offset, end_offset = request.number("offset", 0), request.number("end_offset", 0)
-    return await request.call(_transactions, log, offset, end_offset)
+    where, offset, end_offset = (request.path("topic"), request.partition()), request.number("offset", 0), request.number("end_offset", 0)
+    return await request.call(_transactions, request.session, AbortedTransactions(*where, offset, end_offset))
 
 
-def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Response:
-    aborted = log.aborted_transactions(offset, end_offset) if offset < end_offset else []
-    return encoded(Transactions(log.open_transactions(), aborted))
+def _transactions(session: AuthorizedSession, asked: AbortedTransactions) -> web.Response:
+    opened = session.submit(OpenTransactions(asked.topic, asked.partition))
+    return encoded(Transactions(opened, session.submit(asked) if asked.offset < asked.end_offset else []))
 
 
 @routes.post(
@@ -147,6 +143,6 @@ def _transactions(log: PartitionLog, offset: int, end_offset: int) -> web.Respon
 )
 async def flush(request: Request) -> web.StreamResponse:
     """Answered once the log is durable; with ``sync=false`` once the operating system has it."""
-    log = await _log(request)
+    log = await request.call(request.session.log, request.path("topic"), request.partition())
     await request.call(log.flush, request.flag("sync", default=True))
     return answer({})

@@ -26,6 +26,7 @@ from aiohttp import web
 from logdb.access.session import AuthorizedSession
 from logdb.client.producer.partitioner import partition_for_key
 from logdb.errors import InvalidRecord, InvalidTimestamp, LogdbError, RecordTooLarge
+from logdb.requests.records import Produce
 from logdb.requests.session import PartitionLog
 from logdb.serving.shares import NoRoom
 from logdb_http_api.door.json_stream import JsonStream
@@ -228,7 +229,7 @@ class _Records:
         self._session: AuthorizedSession = request.session
         self._begin = begin
         self._topic, self._cluster_id = request.path("topic_name"), request.path("cluster_id")
-        self._session.need("Write", "Topic", self._topic)
+        self._session.authorize(Produce(self._topic, 0))
         self._count = self._session.partition_count(self._topic)
         config = self._session.describe_topic(self._topic).config
         self._log_time = config.get("message.timestamp.type") == "LogAppendTime"

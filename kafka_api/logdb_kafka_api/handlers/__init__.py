@@ -4,7 +4,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from logdb_kafka_api.call import Handler
-from logdb_kafka_api.handlers import administration, configs, fetch, group_offsets, groups, metadata, offsets, produce, topics, transactions
+from logdb_kafka_api.handlers import (
+    acls,
+    administration,
+    configs,
+    fetch,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    sasl,
+    topics,
+    transactions,
+    users,
+)
 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
@@ -21,6 +35,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         14: groups.sync_group,
         15: groups.describe_groups,
         16: groups.list_groups,
+        17: sasl.sasl_handshake,
         18: metadata.api_versions,
         19: topics.create_topics,
         20: topics.delete_topics,
@@ -31,14 +46,23 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         25: transactions.add_offsets_to_txn,
         26: transactions.end_txn,
         28: transactions.txn_offset_commit,
+        29: acls.describe_acls,
+        30: acls.create_acls,
+        31: acls.delete_acls,
         32: configs.describe_configs,
         33: configs.alter_configs,
         35: administration.describe_log_dirs,
+        36: sasl.sasl_authenticate,
         37: administration.create_partitions,
         42: groups.delete_groups,
         44: configs.incremental_alter_configs,
         47: group_offsets.offset_delete,
+        48: users.describe_client_quotas,
+        49: users.alter_client_quotas,
+        50: users.describe_user_scram_credentials,
+        51: users.alter_user_scram_credentials,
         60: administration.describe_cluster,
+        61: transactions.describe_producers,
         65: transactions.describe_transactions,
         66: transactions.list_transactions,
     }

@@ -1,6 +1,8 @@
 """The cluster, which is one broker; partitions are added, records deleted, sizes told."""
 
-from logdb.errors import InvalidPartitions, LogdbError
+import contextlib
+
+from logdb.errors import InvalidPartitions, LogdbError, UnknownTopic
 from logdb.model import TopicInfo
 from logdb.requests.resources import CLUSTER
 from logdb_kafka_api.call import Call, Values
@@ -88,8 +90,10 @@ async def describe_log_dirs(call: Call) -> Values:
 def _log_dirs(call: Call) -> list[Values]:
     asked = call.values["topics"]
     wanted = None if asked is None else {topic["topic"]: set(topic["partitions"]) for topic in asked}
-    names = [info.name for info in call.session.topics(internal=True) if wanted is None or info.name in wanted]
-    topics = [_sizes(call.session.describe_topic(name), None if wanted is None else wanted[name]) for name in names]
+    topics = []
+    for name in [info.name for info in call.session.topics(internal=True) if wanted is None or info.name in wanted]:
+        with contextlib.suppress(UnknownTopic):  # it was deleted meanwhile
+            topics.append(_sizes(call.session.describe_topic(name), None if wanted is None else wanted[name]))
     return [{"error_code": Code.NONE, "log_dir": call.door.access.directory, "topics": topics}]
 
 

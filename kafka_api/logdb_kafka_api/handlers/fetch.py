@@ -4,15 +4,17 @@ Every answer is a full one: session id 0 tells the client that there is no fetch
 """
 
 import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from logdb.access.session import AuthorizedSession
-from logdb.errors import LogdbError, UnknownPartition, UnknownTopic
+from logdb.errors import UnknownPartition, UnknownTopic
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel, is_committed
-from logdb.model import AbortedTransaction
-from logdb.requests.session import Session
 from logdb.serving import fetch as serving
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
+
+if TYPE_CHECKING:
+    from logdb.access.log import AuthorizedLog
 
 _FIRST_EPOCHS = (-1, 0)  # of a fetch that belongs to no session, or wants to begin one
 
@@ -21,53 +23,39 @@ class Read(serving.PartitionRead):
     """What is read of one partition; a client at ``read_committed`` leaves out aborted batches itself.
 
     field         meaning                                                    to be trusted
-    _values       ends of the log and aborted transactions                   once read without an error
+    _aborted      first offsets of aborted transactions, by producer         always: of what was read so far
     others        see ``PartitionRead``                                      as they say
     """
 
-    def __init__(self, topic: str, asked: Values, room_bytes: int) -> None:
-        """Nothing is read yet; ``room_bytes``: for all partitions of the answer."""
-        super().__init__(serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"]))
-        self._epoch, self._room_bytes = asked["current_leader_epoch"], room_bytes
-        self._values: Values = {"high_watermark": -1}
+    def __init__(self, topic: str, asked: Values) -> None:
+        epoch = asked["current_leader_epoch"]
+        super().__init__(
+            serving.Wanted(topic, asked["partition"], asked["fetch_offset"], asked["partition_max_bytes"], None if epoch < 0 else epoch)
+        )
+        self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
-    def read(self, session: Session, room_bytes: int, isolation_level: IsolationLevel) -> None:
-        """Read from the asked offset on; what an earlier read has found is read again, since the answer has one buffer.
+    def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
+        log.epoch_end(leader_epoch, current_epoch=leader_epoch)  # the one that the client takes for the current one
 
-        The first batch of the answer is read even if it alone is larger than it may be, or the client could never go on.
-        """
-        room_bytes += self.size_bytes
-        self.parts, self.size_bytes, self.next_offset = [], 0, self.wanted.offset
-        assert isinstance(session, AuthorizedSession)
-        try:
-            log = session.log(*self.where)
-            if self._epoch >= 0:
-                log.epoch_end(self._epoch, current_epoch=self._epoch)
-            bytes_max, is_first = min(room_bytes, self.wanted.max_bytes), room_bytes == self._room_bytes
-            if is_first or bytes_max > 0:
-                records, next_offset = log.read_batches(self.wanted.offset, max(1, bytes_max), isolation_level=isolation_level)
-                if is_first or len(records) <= bytes_max:
-                    self.next_offset = next_offset
-                    self._keep(records)
-            aborted = list[AbortedTransaction]()
-            if is_committed(isolation_level) and self.size_bytes:
-                aborted = log.aborted_transactions(self.wanted.offset, self.next_offset)
-            self._values = {
-                "high_watermark": log.readable_end_offset(),
-                "last_stable_offset": log.last_stable_offset,
-                "log_start_offset": log.start_offset,
-                "aborted_transactions": [{"producer_id": one.producer_id, "first_offset": one.first_offset} for one in aborted],
-            }
-        except LogdbError as error:
-            self.error = error
+    def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
+        if is_committed(isolation_level) and begin < self.next_offset:
+            self._aborted |= {(one.producer_id, one.first_offset): None for one in log.aborted_transactions(begin, self.next_offset)}
+        return (view,)
+
+    def marks_of(self, log: "AuthorizedLog", readable: int) -> dict[str, int]:
+        del readable
+        ends = {"high_watermark": log.readable_end_offset(), "last_stable_offset": log.last_stable_offset}
+        return ends | {"log_start_offset": log.start_offset}
 
     def values(self) -> Values:
         """As the response has it."""
         return {
-            **self._values,
+            "high_watermark": -1,
+            **self.marks,
             "partition_index": self.wanted.partition,
             "error_code": Code.NONE if self.error is None else code_of(self.error),
-            "records": self.parts[0] if self.parts else b"",
+            "aborted_transactions": [{"producer_id": producer, "first_offset": offset} for producer, offset in self._aborted],
+            "records": self.parts[0] if len(self.parts) == 1 else b"".join(self.parts),
         }
 
 
@@ -78,15 +66,13 @@ async def fetch(call: Call) -> Values:
         return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     if values["session_epoch"] not in _FIRST_EPOCHS:
         return {"error_code": Code.INVALID_FETCH_SESSION_EPOCH, "responses": []}
-    asked = [(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
-    room_bytes = max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(one["partition_max_bytes"] for _, one in asked)))
-    reads = [Read(topic, one, room_bytes) for topic, one in asked]
+    reads = [Read(topic["topic"], one) for topic in values["topics"] for one in topic["partitions"]]
     if reads:
         with contextlib.suppress(UnknownTopic, UnknownPartition):  # it went during the wait: the next fetch says so
             await serving.fetch(
                 call,
                 reads,
-                max_bytes=room_bytes,
+                max_bytes=max(1, min(values["max_bytes"], call.door.limits.fetch_bytes_max, sum(read.wanted.max_bytes for read in reads))),
                 min_bytes=values["min_bytes"],
                 wait_ms=values["max_wait_ms"],
                 isolation_level=ISOLATION_LEVELS[values["isolation_level"] == 1],

@@ -61,11 +61,14 @@ async def offset_commit(call: Call) -> Values:
 
 
 def _begin_commit(call: Call) -> "tuple[dict[TopicPartition, Code], Mapping[TopicPartition, OffsetAndMetadata], Future[None]]":
-    values = call.values
-    codes = checked(call.session, "Read", by_topic(values["topics"]))
-    offsets = {partition: offset for partition, offset in given(values["topics"]).items() if not codes[partition]}
-    committed = Future[None]()
+    """The codes of partitions, the offsets that are committed of the others, and what that comes to."""
+    values, committed = call.values, Future[None]()
+    offsets = given(values["topics"])
+    codes = dict.fromkeys(offsets, Code.NONE)
     try:
+        call.session.need("Read", "Group", values["group_id"])
+        codes = checked(call.session, "Read", by_topic(values["topics"]))
+        offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
         committed = call.session.commit_offsets(
             values["group_id"],
             offsets,

@@ -129,7 +129,10 @@ async def _code(call: Call, function: Callable[..., Any], *args: Any, **kwargs: 
 async def list_groups(call: Call) -> Values:
     states = {one.lower() for one in call.values["states_filter"]}
     types = {one.lower() for one in call.values["types_filter"]}
-    found = await call.call(call.session.groups)
+    try:
+        found = await call.call(call.session.groups)
+    except LogdbError as error:
+        return {"error_code": coordinator_code_of(error)}
     return {
         "error_code": Code.NONE,
         "groups": [

@@ -66,10 +66,13 @@ async def add_partitions_to_txn(call: Call) -> Values:
 
 def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     values, session = call.values, call.session
-    codes = checked(session, "Write", {topic["name"]: topic["partitions"] for topic in values["topics"]})
-    if any(codes.values()):
-        return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
+    topics = {topic["name"]: topic["partitions"] for topic in values["topics"]}
+    codes = {TopicPartition(topic, partition): Code.NONE for topic, partitions in topics.items() for partition in partitions}
     try:
+        session.need("Write", "TransactionalId", values["transactional_id"])
+        codes = checked(session, "Write", topics)
+        if any(codes.values()):
+            return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
         session.add_partitions(values["transactional_id"], _producer(values), codes)
     except LogdbError as error:
         return dict.fromkeys(codes, _code(error, knows_fenced=call.version >= _FIRST_OF_FENCED["add"]))
@@ -92,11 +95,15 @@ async def txn_offset_commit(call: Call) -> Values:
 
 
 def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
-    values, topics = call.values, call.values["topics"]
-    codes = checked(call.session, "Read", group_offsets.by_topic(topics))
-    offsets = {partition: offset for partition, offset in group_offsets.given(topics).items() if not codes[partition]}
+    values, session = call.values, call.session
+    offsets = group_offsets.given(values["topics"])
+    codes = dict.fromkeys(offsets, Code.NONE)
     try:
-        call.session.commit_transaction_offsets(
+        session.need("Write", "TransactionalId", values["transactional_id"])
+        session.need("Read", "Group", values["group_id"])
+        codes = checked(session, "Read", group_offsets.by_topic(values["topics"]))
+        offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
+        session.commit_transaction_offsets(
             values["transactional_id"],
             _producer(values),
             values["group_id"],
@@ -133,7 +140,10 @@ async def end_txn(call: Call) -> Values:
 async def list_transactions(call: Call) -> Values:
     values = call.values
     states, producer_ids, longer_ms = set(values["state_filters"]), set(values["producer_id_filters"]), values["duration_filter"]
-    found = await call.call(call.session.transactions)
+    try:
+        found = await call.call(call.session.transactions)
+    except LogdbError as error:
+        return {"error_code": coordinator_code_of(error)}
     now_ms = call.session.io.clock_ms()
     return {
         "error_code": Code.NONE,
@@ -172,3 +182,35 @@ def _described(call: Call, transactional_id: str) -> Values:
         **info.producer._asdict(),
         "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }
+
+
+async def describe_producers(call: Call) -> Values:
+    """The producers that have appended to each partition lately."""
+    return {
+        "topics": await call.call(
+            lambda: [
+                {"name": topic["name"], "partitions": [_producers(call, topic["name"], one) for one in topic["partition_indexes"]]}
+                for topic in call.values["topics"]
+            ]
+        )
+    }
+
+
+def _producers(call: Call, topic: str, partition: int) -> Values:
+    answer: Values = {"partition_index": partition, "error_code": Code.NONE}
+    try:
+        found = call.session.log(topic, partition).producers()
+    except LogdbError as error:
+        return {**answer, "error_code": code_of(error), "error_message": str(error)}
+    answer["active_producers"] = [
+        {
+            "producer_id": one.producer_id,
+            "producer_epoch": one.epoch,
+            "last_sequence": one.batches[-1].last_sequence if one.batches else -1,
+            "last_timestamp": one.timestamp_ms,
+            "coordinator_epoch": one.coordinator_epoch,
+            "current_txn_start_offset": one.first_offset,
+        }
+        for one in found
+    ]
+    return answer

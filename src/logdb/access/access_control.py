@@ -127,6 +127,10 @@ class AccessControl:
         """Whether an append waits for no disk, so that it may be made on an event loop."""
         return self._broker.appends_at_once(topic, partition, durability)
 
+    def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether nothing is to be read from an offset on, of a log that is in use; False: that is not known at once."""
+        return self._broker.is_at_end(topic, partition, offset)
+
     # ------------------------------------------------------------ the file
 
     def _take(self, data: bytes | None) -> None:
@@ -211,6 +215,21 @@ class AccessControl:
         """What to check a user's proof against (RFC 5802); for an unknown user, a credential that no proof fits."""
         self._refresh()
         return self._authentication.credential(user, mechanism)
+
+    def authenticate_proof(
+        self, user: str, mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes, host: str
+    ) -> Identity:
+        """Who proves by SCRAM (RFC 5802 §3) that they have the password of ``credential``, which ``scram_credential`` gave; may wait.
+
+        Raises:
+            AuthenticationFailed: The proof is wrong, the credential is no longer the user's, or the address has to wait.
+        """
+        self._refresh()
+        try:
+            return self._authentication.proof(user, mechanism, credential, auth_message, proof, host)
+        except AuthenticationFailed as error:
+            self.not_authenticated(host, user, error)
+            raise
 
     def not_authenticated(self, host: str, user: str | None, error: AuthenticationFailed) -> None:
         """Audit a failed authentication; ``user`` is None where the client gave no name (a token)."""

@@ -26,6 +26,7 @@ from logdb.access.credentials import (
     Mechanism,
     ScramCredential,
     is_password,
+    is_proof,
     salted_password,
     token_hash,
 )
@@ -128,6 +129,15 @@ class Authentication:
         fingerprint = self._fingerprint(user, password)
         if fingerprint is None or not self._is_remembered(fingerprint, credential := self._preferred(user)[1]):
             return None
+        return Identity(Principal("User", user), credential)
+
+    def proof(self, user: str, mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes, host: str) -> Identity:
+        """Who proves by SCRAM that they have the password of a credential; raises as ``password``."""
+        with self._attempts.trying(host) as note:
+            good = is_proof(mechanism, credential, auth_message, proof) and self._users.get(user, {}).get(mechanism) == credential
+            note(good)
+        if not good:
+            raise AuthenticationFailed(_REFUSED)
         return Identity(Principal("User", user), credential)
 
     def _fingerprint(self, user: str, password: str) -> bytes | None:

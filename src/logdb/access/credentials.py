@@ -65,7 +65,11 @@ def scram_credential(
     if not ITERATION_COUNT_MIN <= iterations <= ITERATION_COUNT_MAX:
         raise ValueError(f"iterations={iterations}: allowed are {ITERATION_COUNT_MIN:,} to {ITERATION_COUNT_MAX:,}")
     salt = secrets.token_bytes(SALT_SIZE_BYTES) if salt is None else salt
-    salted = salted_password(mechanism, password, salt, iterations)
+    return credential_of_salted(mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations)
+
+
+def credential_of_salted(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """The credential to store of a password that a client has salted and iterated."""
     server_key = hmac.digest(salted, b"Server Key", MECHANISMS[mechanism])
     return ScramCredential(salt, iterations, stored_key(mechanism, salted), server_key)
 

@@ -1,9 +1,7 @@
-"""The log of a partition as somebody sees it who may describe its topic: reading needs Read, appending Write.
+"""The log of a partition for a principal that may describe its topic (``requests.records.Log``).
 
-Knows what of a log is reading.  Does not know who may do what: the session does.
-
-What is read is counted, and asked for anew, a chunk of about 1 MiB at a time: a principal whose right is taken away reads no
-further.
+An append needs what ``Produce`` needs, a read what ``ReadBatches`` needs.  A read is counted and authorized again for each chunk of about
+1 MiB: a principal whose right is taken away reads no further.
 
 Threading: any number of threads.
 """
@@ -18,12 +16,14 @@ from logdb.errors import InvalidTopic
 from logdb.log.epochs import EpochEnd
 from logdb.log.isolation import IsolationLevel, is_committed, without_aborted
 from logdb.model import INTERNAL_TOPICS, AbortedTransaction, Buffer, Durability, OpenTransaction, Signal
+from logdb.requests.records import AbortedTransactions, Produce, ReadBatches
 from logdb.store.protocols import ReplicaLog
 
 if TYPE_CHECKING:
     import pyarrow
 
     from logdb.access.session import AuthorizedSession
+    from logdb.log.producers import Producer
 
 _READ_SIZE_BYTES = 1 << 20
 _Headers = Iterable[tuple[str, Buffer | None]]
@@ -40,7 +40,7 @@ class AuthorizedLog:
         self.topic, self.partition = log.topic, log.partition
         self._session, self._log = session, log
 
-    # ------------------------------------------------------------ what Describe is enough for
+    # ------------------------------------------------------------ needs no more than the log itself
 
     @property
     def start_offset(self) -> int:
@@ -67,6 +67,11 @@ class AuthorizedLog:
 
     def open_transactions(self) -> list[OpenTransaction]:
         return self._log.open_transactions()
+
+    def producers(self) -> "list[Producer]":
+        """The producers that have appended lately; needs Read, as Kafka's DescribeProducers does."""
+        self._session.need("Read", "Topic", self.topic)
+        return self._log.producers()
 
     def readable_end_offset(self, isolation_level: IsolationLevel = "read_uncommitted") -> int:
         return self._log.readable_end_offset(isolation_level)
@@ -101,7 +106,7 @@ class AuthorizedLog:
             NotAuthorized: It may not.
             InvalidTopic: Nobody may: the topic is one that logdb keeps groups and transactions in.
         """
-        self._session.need("Write", "Topic", self.topic)
+        self._session.authorize(Produce(self.topic, self.partition))
         if self.topic in INTERNAL_TOPICS:
             raise InvalidTopic(self.topic, "logdb alone writes to it")
 
@@ -159,19 +164,19 @@ class AuthorizedLog:
         return self._session.produce(self.topic, self.partition, batches, durability=level, expected_offset=expected_offset)
 
     def flush(self, sync: bool = True) -> None:
-        self._session.need("Write", "Topic", self.topic)
+        self._session.authorize(Produce(self.topic, self.partition))
         self._session.call(self._log.flush, sync)
 
     # ------------------------------------------------------------ reading
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        self._session.need("Read", "Topic", self.topic)
+        self._session.authorize(AbortedTransactions(self.topic, self.partition, offset, end_offset))
         return self._log.aborted_transactions(offset, end_offset)
 
     def read_batches(
         self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
-        self._session.need("Read", "Topic", self.topic)
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset, size_bytes_max, isolation_level))
         batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
         self._session.fetched(self.topic, len(batches))
         return batches, next_offset
@@ -184,7 +189,7 @@ class AuthorizedLog:
         leader_epoch: int | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> RecordIterator:
-        self._session.need("Read", "Topic", self.topic)
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset))
         self._log.read(offset, end_offset=offset, leader_epoch=leader_epoch)  # raises where it is none to read from
         end = self._end(end_offset, isolation_level)
         aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
@@ -216,8 +221,8 @@ class AuthorizedLog:
         columns: Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> "Iterator[pyarrow.RecordBatch]":
-        self._session.need("Read", "Topic", self.topic)
         offset = self.start_offset if offset is None else offset
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset))
         self._log.read(offset, end_offset=offset)  # raises where it is none to read from
         end = self._end(end_offset, isolation_level)
         aborted = self._log.aborted_transactions(offset, end) if is_committed(isolation_level) else []
@@ -232,6 +237,6 @@ class AuthorizedLog:
         stop: threading.Event | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Iterator[Record]:
-        """As ``Log.follow``; the right to read is asked for at the begin, and what is read is not counted."""
-        self._session.need("Read", "Topic", self.topic)
+        """As ``Log.follow``; it is authorized at the begin, and the records are not counted."""
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset))
         return self._log.follow(offset, timeout_ms=timeout_ms, stop=stop, isolation_level=isolation_level)

@@ -4,8 +4,7 @@ Every request goes one way, ``submit``: what its class says that it needs is all
 is counted under its name; what the principal may not describe is left out of the answer.  A request that takes more than that of the
 principal has its step in ``_STEPS``.
 
-Beside requests there are the log of a partition (``access.log``), ready-made batches (``produce``), which need Write Topic, and Write
-TransactionalId where one is given, and users, tokens and ACLs (``security_changes``).
+Batches of records go beside a request: ``produce``, and the log of a partition (``access.log``), authorize it and carry it out themselves.
 
 Threading: as the broker.
 """
@@ -29,6 +28,7 @@ from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTop
 from logdb.io import IO
 from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, TopicInfo
 from logdb.requests.groups import JoinGroup
+from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
 from logdb.requests.request import Request
 from logdb.requests.resources import AS_GOOD, CLUSTER, Operation, ResourceType, Right
 from logdb.requests.session import Session
@@ -136,7 +136,8 @@ class AuthorizedSession(Session):
         for operation, resource_type, names, listed in request.needs:
             if listed:
                 self.check()
-            self.need(operation, resource_type, *names(request))
+            if found := names(request):
+                self.need(operation, resource_type, *found)
 
     def need_any(self, needs: Sequence[Right]) -> None:
         """Go on if the principal has one of these rights, or if there are none: what a request needs is asked again once it is known.
@@ -300,8 +301,23 @@ class AuthorizedSession(Session):
     # ------------------------------------------------------------ records
 
     def log(self, topic: str, partition: int = 0) -> AuthorizedLog:
-        self.need("Describe", "Topic", topic)
+        self.authorize(Log(topic, partition))
         return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
+
+    def _open_log(self, request: Log) -> AuthorizedLog:
+        return self.log(request.topic, request.partition)
+
+    def _read_batches(self, request: ReadBatches) -> tuple[memoryview, int]:
+        log = AuthorizedLog(self, self._broker.log(request.topic, request.partition))
+        return log.read_batches(request.offset, request.size_bytes_max, isolation_level=request.isolation_level)
+
+    def _ask_log(self, request: Request[A]) -> A:
+        """Let a partition's log carry out a request, and count it."""
+        arguments = request.arguments()
+        log = self.call(self._broker.log, arguments.pop("topic"), arguments.pop("partition"))
+        self._access.metrics.called(request.method)
+        answer: A = getattr(log, request.method)(**arguments)
+        return answer
 
     def produce(
         self,
@@ -313,9 +329,7 @@ class AuthorizedSession(Session):
         transactional_id: str | None = None,
         expected_offset: int | None = None,
     ) -> range:
-        if transactional_id is not None:
-            self.need("Write", "TransactionalId", transactional_id)
-        self.need("Write", "Topic", topic)
+        self.authorize(Produce(topic, partition, durability, transactional_id, expected_offset))
         offsets = self.call(
             self._broker.produce,
             topic,
@@ -353,6 +367,9 @@ _STEPS: Mapping[type[Request[Any]], Callable[[AuthorizedSession, Any], Any]] = {
     DeleteTopic: AuthorizedSession._delete,
     EnforceRetention: AuthorizedSession._enforce_retention,
     JoinGroup: AuthorizedSession._join,
+    Log: AuthorizedSession._open_log,
+    ReadBatches: AuthorizedSession._read_batches,
+    **dict.fromkeys(OF_LOGS, AuthorizedSession._ask_log),
     **dict.fromkeys(SECURITY_REQUESTS, AuthorizedSession._change_security),
 }
-"""What is done for a request that needs more of its principal's than ``carry_out``: limits, a host, topics one by one."""
+"""What is done for a request for which ``carry_out`` is not enough: limits of the principal, its host, topics one by one, a log."""

@@ -194,9 +194,9 @@ def _properties(path: str, text: str) -> File:
 
 def _address_of_clients(listeners: str) -> str:
     """``HOST:PORT`` of the first of Kafka's listeners that clients use; without a host it listens at all addresses."""
-    names = [listener.strip().partition("://") for listener in listeners.split(",")]
-    address = next((address for name, _, address in names if name != "CONTROLLER"), listeners)
-    return f"0.0.0.0{address}" if address.startswith(":") else address  # noqa: S104 -- as Kafka has it; such an address is refused unless it is secure
+    named = dict(listener.strip().rpartition("://")[::2] for listener in listeners.split(","))
+    address = next((address for name, address in named.items() if name != "CONTROLLER"), listeners)
+    return f"0.0.0.0{address}" if address.startswith(":") else address  # noqa: S104 -- as Kafka has it; refused unless it is secure
 
 
 def read_variables(environment: Mapping[str, str]) -> File:

@@ -20,6 +20,7 @@ from logdb.log import epochs as epochs_file
 from logdb.log import high_watermark, recovery_point
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.host import Captured, CataloguedLog, Host
+from logdb.log.producers import Producer
 from logdb.log.readable import ReadableLog
 from logdb.log.reading import Lineage
 from logdb.log.recovery_point import Point
@@ -157,6 +158,12 @@ class TailLog(ReadableLog):
         self.catch_up()
         self._decided()
         return [] if self._frozen else self._producers.states.open_transactions()
+
+    def producers(self) -> list[Producer]:
+        """The producers as of where the writer has written."""
+        self.catch_up()
+        self._decided()
+        return list(self._producers.states.producers.values())
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         end = self._decided().written_offset

@@ -4,6 +4,7 @@
     topics.py         topics and the database as a whole
     transactions.py   producers and transactions
     groups.py         groups and their offsets
+    records.py        the records of a partition
     coding.py         requests and answers as JSON
     session.py        the same requests as methods: what applications and clients call
 
@@ -16,9 +17,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logdb.requests import groups, topics, transactions
+    from logdb.requests import groups, records, topics, transactions
 
-__all__ = ["groups", "topics", "transactions"]
+__all__ = ["groups", "records", "topics", "transactions"]
 
 
 def __getattr__(name: str) -> Any:

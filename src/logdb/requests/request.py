@@ -6,7 +6,7 @@ A request is a frozen struct.  Its class says everything that others need to kno
     method              the broker, which carries it out by its method of that name; counters; ``/logdb/v1/calls/METHOD``
     answer, waits       the encoder of answers; a request that waits is answered by a future
     needs, visible      authorization; a door's descriptions.  Every class has its own ``needs``
-    local               doors, which make it of the broker in their process; a session behind a URL refuses it
+    local               doors, which make it of the broker in their process; a session behind a URL has another way for it, or refuses it
     is_repeatable       a client that does not know whether its first try was carried out
 
 What a request needs is asked in the order in which its class names it.  A topic that may not be described is refused whether it exists

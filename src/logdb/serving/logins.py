@@ -16,6 +16,7 @@ from logdb.access.access_control import AccessControl
 from logdb.access.attempts import machine
 from logdb.access.authentication import AuthenticationOff, ClientCertificate, Identity
 from logdb.access.certificates import PrincipalRule, expires_ms, principal_of
+from logdb.access.credentials import Mechanism, ScramCredential
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
 from logdb.pools import Pool
@@ -71,6 +72,15 @@ class Logins:
                 return known  # also for those that came at the same time
             authenticate = self._access.authenticate_password
             return await asyncio.get_running_loop().run_in_executor(self._threads, authenticate, user, password, host)
+
+    async def by_proof(
+        self, user: str, mechanism: Mechanism, credential: ScramCredential, auth_message: bytes, proof: bytes, host: str
+    ) -> Identity:
+        """Who has shown by SCRAM that they have the password of that credential; raises as ``by_password``."""
+        async with self._turn(machine(host)):
+            authenticate = self._access.authenticate_proof
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, authenticate, user, mechanism, credential, auth_message, proof, host)
 
     @contextlib.asynccontextmanager
     async def _turn(self, address: str) -> AsyncIterator[None]:

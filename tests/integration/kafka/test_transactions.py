@@ -211,3 +211,24 @@ def test_where_a_leader_epoch_ends(served, wire):
     asked = [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": 7}]
     answer = wire.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": "t", "partitions": asked}])
     assert answer["topics"][0]["partitions"][0]["error_code"] == 75
+
+
+def test_producers_of_a_partition(served, wire):
+    producer = confluent(served)
+    producer.begin_transaction()
+    producer.produce("t", b"a", partition=0)
+    producer.flush(20)
+
+    def described(partition):
+        (topic,) = wire.ask("DescribeProducers", 0, topics=[{"name": "t", "partition_indexes": [partition]}])["topics"]
+        return topic["partitions"][0]
+
+    (found,) = described(0)["active_producers"]
+    info = served.db._session.describe_transaction("tx")
+    assert (found["producer_id"], found["producer_epoch"]) == info.producer
+    assert (found["last_sequence"], found["current_txn_start_offset"], found["coordinator_epoch"]) == (0, 0, -1)
+    producer.commit_transaction(20)
+    (found,) = described(0)["active_producers"]
+    assert (found["last_sequence"], found["current_txn_start_offset"], found["coordinator_epoch"]) == (0, -1, 0)
+    assert described(1)["active_producers"] == []
+    assert described(9)["error_code"] == 3

@@ -221,6 +221,20 @@ def test_a_producer_may_keep_its_epoch(db, broker):
     assert committed(db, T0) == [b"a"]
 
 
+def test_a_reader_beside_the_writer_knows_the_producers_of_a_log(db, broker):
+    writer = Writer(broker)
+    with logdb.open(db.path, mode="r") as reader:
+        assert reader._session.log("t", 0).producers() == []
+        writer.write(T0, b"a", b"b")
+        for end in (False, True):
+            if end:
+                writer.end(commit=True)
+            db.flush()
+            (mine,), (other,) = broker.log("t", 0).producers(), reader._session.log("t", 0).producers()
+            assert (mine.producer_id, mine.first_offset) == (writer.producer.producer_id, -1 if end else 0)
+            assert other._replace(timestamp_ms=0, started_ms=0) == mine._replace(timestamp_ms=0, started_ms=0)
+
+
 def test_offsets_count_with_the_transaction(db, broker):
     writer = Writer(broker)
     broker.commit_transaction_offsets("tx", writer.producer, "g", {T1: OffsetAndMetadata(5)})

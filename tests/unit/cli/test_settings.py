@@ -42,6 +42,21 @@ def test_a_file_of_kafka_s(tmp_path):
     assert file.ignored == ("broker.id", "num.io.threads")
 
 
+@pytest.mark.parametrize(
+    ("listeners", "address"),
+    [
+        ("PLAINTEXT://localhost:9092", "localhost:9092"),
+        ("CONTROLLER://:9093,SASL_SSL://kafka.example:9094,PLAINTEXT://:9092", "kafka.example:9094"),
+        ("PLAINTEXT://:9092", "0.0.0.0:9092"),
+        ("127.0.0.1:9092", "127.0.0.1:9092"),
+    ],
+)
+def test_listeners_of_kafka_s(tmp_path, listeners, address):
+    lines = (f"listeners={listeners}", f"advertised.listeners={listeners}", "auto.create.topics.enable=true", "num.partitions=3")
+    file = settings.read_file(write(tmp_path, "server.properties", "\n".join(lines)))
+    assert file.settings == {"kafka": address, "kafka_advertised": address, "auto_create_topics": True, "num_partitions": 3}
+
+
 def test_the_smaller_unit_counts(tmp_path):
     path = write(tmp_path, "server.properties", "log.retention.hours=168\nlog.retention.ms=5\nlog.retention.minutes=3\n")
     assert settings.read_file(path).topic_config == {"retention.ms": 5}

@@ -19,17 +19,19 @@ from logdb.broker.broker import Broker
 from logdb.coordinator import events
 from logdb.log import isolation
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb.requests import coding, groups, topics, transactions
+from logdb.requests import coding, groups, records, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
-from logdb.requests.session import Session
+from logdb.requests.session import PartitionLog, Session
 from logdb.store.check import report
 from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES
 from support.typed import values
 
 OF_DOORS = {"describe_configs", "check_new_topic", "check_topic_configs"}
-NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit", "log", "produce"}
+OF_LOGS = {"read_batches", "aborted_transactions", "open_transactions", "offset_for_timestamp", "epoch_at"}
+WITH_BATCHES = {"log", "produce"} | OF_LOGS  # not behind a URL, where they have routes of their own
+NO_REQUESTS = {"check_open", "close", "io", "clock", "closed", "look_interval_ms_max", "submit"}
 KNOWN = {**vars(events), **vars(report), "Future": Future, "IsolationLevel": isolation.IsolationLevel}
 JSON = st.recursive(
     st.one_of(
@@ -51,14 +53,14 @@ def signature(method):
 
 
 def test_session_and_credential_store_have_a_method_for_each_request_and_no_other():
-    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS == REQUESTS.keys()
+    assert methods(Session) - NO_REQUESTS | methods(CredentialStore) | OF_DOORS | OF_LOGS == REQUESTS.keys()
     of_modules = {kind for kind in REQUESTS.values() if kind.__module__ != SECURITY_REQUESTS[0].__module__}
-    assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in (topics, transactions, groups)}
+    assert {kind.__module__ for kind in of_modules} == {module.__name__ for module in (topics, transactions, groups, records)}
     assert set(REQUESTS.values()) == of_modules | set(SECURITY_REQUESTS)
 
 
 def test_every_request_is_a_call_over_http_or_has_another_route():
-    assert {kind.method for kind in CALLS} == REQUESTS.keys() - OF_DOORS - {"changes", "reports", "verify", "backup"}
+    assert {kind.method for kind in CALLS} == REQUESTS.keys() - OF_DOORS - WITH_BATCHES - {"changes", "reports", "verify", "backup"}
 
 
 @pytest.mark.parametrize("name", sorted(REQUESTS))
@@ -66,7 +68,8 @@ def test_a_request_says_what_it_needs_and_answers(name):
     kind = REQUESTS[name]
     assert kind.needs and all(need.operation in OPERATIONS[need.resource_type] for need in kind.needs)
     assert not any(need.listed for need in kind.needs) or kind.visible is not Request.visible
-    of = {**dict.fromkeys(methods(CredentialStore), CredentialStore), **dict.fromkeys(OF_DOORS, Broker)}.get(name, Session)
+    others = {CredentialStore: methods(CredentialStore), Broker: OF_DOORS, PartitionLog: OF_LOGS}
+    of = next((kind for kind, names in others.items() if name in names), Session)
     _, hints = signature(getattr(of, name))
     wanted = Future[kind.answer] if kind.waits else kind.answer
     assert hints["return"] in (wanted, type(None) if wanted is None else wanted)
@@ -80,14 +83,16 @@ def test_fields_parameters_and_handlers_agree(name):
         field.name: inspect.Parameter.empty if field.default is msgspec.NODEFAULT else field.default
         for field in msgspec.structs.fields(kind)
     }
-    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else Broker, name)
+    handler = getattr(SecurityChanges if kind in SECURITY_REQUESTS else PartitionLog if name in OF_LOGS else Broker, name)
     carried, _ = signature(handler)
     carried.pop("go_on", None)
-    assert carried.keys() == fields.keys()
-    if name in OF_DOORS:
+    carried.pop("batches", None)
+    assert carried.keys() == fields.keys() - ({"topic", "partition"} if name in OF_LOGS else set())
+    if name in OF_DOORS | OF_LOGS:
         return
     for of in (CredentialStore, SubmittedCredentialStore) if kind in SECURITY_REQUESTS else (Session,):
         readable, _ = signature(getattr(of, name))
+        readable.pop("batches", None)
         assert readable.keys() == fields.keys()
         for field, default in fields.items():
             if default is not inspect.Parameter.empty:
@@ -101,7 +106,7 @@ class Told(Session):
         self.request = request
 
 
-@pytest.mark.parametrize("name", sorted(name for name in REQUESTS if name in USES and name not in OF_DOORS | {"backup"}))
+@pytest.mark.parametrize("name", sorted(name for name in REQUESTS if name in USES and name not in OF_DOORS | WITH_BATCHES | {"backup"}))
 def test_the_method_of_a_session_makes_the_request_of_its_name(name):
     told = Told.__new__(Told)
     told.security = SubmittedCredentialStore(told)
@@ -203,4 +208,4 @@ def test_a_request_that_needs_nothing_says_so():
 
 
 def test_the_requests_of_doors_say_so():
-    assert {name for name, kind in REQUESTS.items() if kind.local} == OF_DOORS
+    assert {name for name, kind in REQUESTS.items() if kind.local} == OF_DOORS | WITH_BATCHES

@@ -59,7 +59,7 @@ def test_partitions_are_read_in_order_up_to_the_bound_and_the_first_always(db):
     async def story(request):
         reads = [PartitionRead(Wanted("t", partition, 0)) for partition in range(3)]
         await fetch(request, reads, **bounds(max_bytes=6_000))
-        assert [bool(read.parts) for read in reads] == [True, True, False], "the bound is soft by one batch"
+        assert [bool(read.parts) for read in reads] == [True, False, False]
         assert [read.marks["end_offset"] for read in reads] == [1, 1, 1], "each says where its log ends"
         small = PartitionRead(Wanted("t", 0, 0, max_bytes=1))
         await fetch(request, [small], **bounds())
@@ -97,6 +97,21 @@ def test_an_error_of_one_partition_is_kept_and_ends_the_fetch_at_once(db):
     run(db, story)
 
 
+def test_it_waits_for_nothing_that_would_not_fit(db):
+    fill(db, 500)
+
+    async def story(request):
+        read = PartitionRead(Wanted("t", 0, 0, max_bytes=4_000))
+        fetching = asyncio.create_task(fetch(request, [read], **bounds(min_bytes=3_000, wait_ms=60_000)))
+        while not request.door.waits._bells:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(db.log("t").append, bytes(5_000))
+        await fetching
+        assert (read.next_offset, read.is_full) == (1, True)
+
+    run(db, story)
+
+
 def test_draining_ends_it(db):
     async def story(request):
         read = PartitionRead(Wanted("t", 0, 0))
@@ -120,7 +135,7 @@ def test_what_a_door_leaves_out_says_where_to_go_on(db):
     async def story(request):
         read = Nothing(Wanted("t", 0, 0))
         await fetch(request, [read], **bounds(wait_ms=60_000))
-        assert (read.next_offset, read.size_bytes, read.has_left_out) == (1, 0, True)
+        assert (read.next_offset, read.size_bytes, read.is_over) == (1, 0, True)
 
     run(db, story)
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from logdb.requests.records import EpochAt, OffsetForTimestamp, OpenTransactions, Produce, ReadBatches
 from logdb.requests.request import REQUESTS
-from logdb_http_api.door import calls  # noqa: F401 -- which imports all requests
+from logdb_http_api.door import batches, calls, partitions  # noqa: F401 -- calls imports all requests
 from support.session_needs import CALLS
 
 LISTS = {
@@ -27,3 +28,18 @@ def test_a_call_says_what_it_needs(call):
         return
     assert said <= {kind for ways in variants for way in ways for kind in kinds(way)}
     assert all(any(kinds(way) <= said for way in ways) for ways in variants)
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [
+        (batches.produce, Produce),
+        (batches.fetch, ReadBatches),
+        (partitions.offset_for_timestamp, OffsetForTimestamp),
+        (partitions.epoch_at, EpochAt),
+        (partitions.transactions, OpenTransactions),
+    ],
+)
+def test_a_route_of_records_says_what_its_request_needs(handler, kind):
+    (needs,) = (route.needs for module in (batches, partitions) for route in module.routes.all if route.handler is handler)
+    assert needs == (str(kind.needs[-1]),), "a transaction needs its id, too"

@@ -1,0 +1,80 @@
+"""Requests about the records of one partition; ``Session`` and ``PartitionLog`` say what each does.
+
+Record batches are no fields: they go beside a request as buffers, in and out, and nothing encodes or decodes them.  Each read of records
+needs what ``ReadBatches`` needs; each append, and a flush of the log, what ``Produce`` needs.
+"""
+
+from typing import Any
+
+from logdb.log.isolation import IsolationLevel
+from logdb.model import AbortedTransaction, Durability, OpenTransaction
+from logdb.requests.request import Request, named
+from logdb.store.protocols import PartitionLog
+
+_DESCRIBE = named("Describe", "Topic", "topic")
+_READ = named("Read", "Topic", "topic")
+
+
+class Log(Request[PartitionLog], frozen=True):
+    """The log of a partition, with its ends."""
+
+    local = True
+    needs = (_DESCRIBE,)
+    topic: str
+    partition: int = 0
+
+
+class Produce(Request[range], frozen=True):
+    local = True
+    needs = (named("Write", "TransactionalId", "transactional_id"), named("Write", "Topic", "topic"))
+    topic: str
+    partition: int
+    durability: Durability | None = None
+    transactional_id: str | None = None
+    expected_offset: int | None = None
+
+
+class ReadBatches(Request[tuple[memoryview, int]], frozen=True):
+    local = True
+    needs = (_READ,)
+    topic: str
+    partition: int
+    offset: int
+    size_bytes_max: int = 1 << 20
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+
+class AbortedTransactions(Request[list[AbortedTransaction]], frozen=True):
+    local = True
+    needs = (_READ,)
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int
+
+
+class OpenTransactions(Request[list[OpenTransaction]], frozen=True):
+    local = True
+    needs = (_DESCRIBE,)
+    topic: str
+    partition: int
+
+
+class OffsetForTimestamp(Request[int | None], frozen=True):
+    local = True
+    needs = (_DESCRIBE,)
+    topic: str
+    partition: int
+    timestamp_ms: int
+
+
+class EpochAt(Request[int], frozen=True):
+    local = True
+    needs = (_DESCRIBE,)
+    topic: str
+    partition: int
+    offset: int
+
+
+OF_LOGS: tuple[type[Request[Any]], ...] = (AbortedTransactions, OpenTransactions, OffsetForTimestamp, EpochAt)
+"""Requests that a partition's log carries out, by its method of that name."""

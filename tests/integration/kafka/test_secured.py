@@ -1,0 +1,318 @@
+"""Who a Kafka client is: SASL and TLS by clients from their packages, and what the wire lets nobody do."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import ssl
+import struct
+import warnings
+
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaProducer
+
+import logdb
+import logdb.testing
+from logdb_kafka_api.errors import Code
+from logdb_kafka_api.sasl import MECHANISMS
+from support.batches import Rec, encode_batch
+from support.certificates import Authority
+from support.kafka_wire import Wire, fetch, produce
+from support.security import secure
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
+    import kafka
+
+PASSWORDS = {"alice": "wonder,land=", "a,=b": "x", "eve": "drop"}
+ACLS = ("Allow alice@* All Topic t", "Allow alice@* IdempotentWrite Cluster kafka-cluster", "Allow a,=b@* Write Topic t")
+BATCH = encode_batch([Rec(b"k", b"v")])
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@contextlib.contextmanager
+def guarded():
+    with logdb.testing.broker(header_timeout_ms=1000) as running:
+        running.database.create_topic("t")
+        running.database.create_topic("secret")
+        secure(running.database.path, *ACLS, users=PASSWORDS)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with guarded() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def attacked():
+    """Another one for logins that fail: after some of them an address has to wait."""
+    with guarded() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def secured(authority):
+    files = authority.server()
+    options = {"tls_cert": files.cert, "tls_key": files.key, "tls_client_ca": authority.file}
+    with logdb.testing.broker(**options) as running:
+        running.database.create_topic("t")
+        secure(running.database.path, *ACLS, users=PASSWORDS)
+        yield running
+
+
+@pytest.fixture
+def wire(broker):
+    with Wire(broker.bootstrap_servers) as one:
+        yield one
+
+
+# ---------------------------------------------------------------- clients
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("user", ["alice", "a,=b"])
+def test_confluent_kafka(broker, mechanism, user):
+    confluent_produces(broker, mechanism, user)
+
+
+def confluent_produces(broker, mechanism, user, **options):
+    told = []
+    producer = confluent_kafka.Producer({
+        "bootstrap.servers": broker.bootstrap_servers,
+        "log_level": 0,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": PASSWORDS[user],
+        **options,
+    })  # fmt: skip
+    producer.produce("t", b"v", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(20) == 0
+    assert told == [None]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_over_tls(secured, authority, mechanism):
+    confluent_produces(secured, mechanism, "alice", **{"security.protocol": "SASL_SSL", "ssl.ca.location": str(authority.file)})
+
+
+def test_a_certificate_says_who_a_client_is(secured, authority):
+    files, told = authority.client("alice"), []
+    producer = confluent_kafka.Producer({
+        "bootstrap.servers": secured.bootstrap_servers,
+        "log_level": 0,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.file),
+        "ssl.certificate.location": str(files.cert),
+        "ssl.key.location": str(files.key),
+    })  # fmt: skip
+    for topic in ("t", "other"):
+        producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error and error.name()))
+    assert producer.flush(20) == 0
+    assert sorted(told, key=str) == [None, "TOPIC_AUTHORIZATION_FAILED"] or sorted(told, key=str) == [None, "_UNKNOWN_TOPIC"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(broker, mechanism):
+    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers, sasl_plain_password=PASSWORDS["alice"], **options)
+    assert producer.send("t", b"v").get(20).offset >= 0
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka_over_tls(secured, authority, mechanism):
+    async def run():
+        async with AIOKafkaProducer(
+            bootstrap_servers=secured.bootstrap_servers,
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=str(authority.file)),
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password=PASSWORDS["alice"],
+        ) as producer:
+            return (await producer.send_and_wait("t", b"v")).offset
+
+    assert asyncio.run(run()) >= 0
+
+
+# ---------------------------------------------------------------- frame by frame
+
+
+def plain(wire, user, password, version=2):
+    wire.ask("SaslHandshake", 1, mechanism="PLAIN")
+    return wire.ask("SaslAuthenticate", version, auth_bytes=f"\0{user}\0{password}".encode())
+
+
+def test_a_client_may_do_what_the_acls_say(wire):
+    assert plain(wire, "alice", PASSWORDS["alice"])["error_code"] == Code.NONE
+    assert produce(wire, BATCH)["error_code"] == Code.NONE
+    assert fetch(wire)["error_code"] == Code.NONE
+    assert produce(wire, BATCH, topic="secret")["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert produce(wire, b"no batch", topic="secret")["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert fetch(wire, topic="secret")["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    metadata = wire.ask("Metadata", 9, topics=[{"name": "secret"}, {"name": "no-such"}, {"name": "t"}], allow_auto_topic_creation=True)
+    assert [one["error_code"] for one in metadata["topics"]] == [Code.TOPIC_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED, 0]
+    assert [one["name"] for one in wire.ask("Metadata", 9, topics=None)["topics"]] == ["t"]
+    asked = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    assert wire.ask("CreateTopics", 5, topics=[asked])["topics"][0]["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert wire.ask("DeleteTopics", 5, topic_names=["secret"])["responses"][0]["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert wire.ask("FindCoordinator", 2, key="g", key_type=0)["error_code"] == Code.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "x"), ("eve", ""), ("", "x")])
+def test_a_wrong_password_is_told_and_ends_the_connection(attacked, user, password):
+    with Wire(attacked.bootstrap_servers) as wire:
+        answer = plain(wire, user, password)
+        assert answer["error_code"] == Code.SASL_AUTHENTICATION_FAILED and answer["error_message"]
+        assert wire.is_closed()
+
+
+def test_messages_without_a_header_follow_the_first_version_of_the_handshake(wire):
+    wire.ask("SaslHandshake", 0, mechanism="PLAIN")
+    token = b"\0alice\0" + PASSWORDS["alice"].encode()
+    wire.socket.sendall(struct.pack(">i", len(token)) + token)
+    assert wire.receive() == b""
+    assert produce(wire, BATCH)["error_code"] == Code.NONE
+
+
+@pytest.mark.parametrize("name", ["Metadata", "Produce"])
+def test_nothing_is_answered_before_authentication(wire, name):
+    assert wire.ask("ApiVersions", 3)["error_code"] == Code.NONE
+    wire.send(name, 3, topics=None, acks=1, timeout_ms=1, topic_data=[])
+    assert wire.is_closed()
+
+
+def test_sasl_in_the_wrong_order(wire):
+    assert wire.ask("SaslHandshake", 1, mechanism="GSSAPI") == {
+        "error_code": Code.UNSUPPORTED_SASL_MECHANISM,
+        "mechanisms": list(MECHANISMS),
+    }
+    assert wire.ask("SaslAuthenticate", 1, auth_bytes=b"\0alice\0x")["error_code"] == Code.ILLEGAL_SASL_STATE
+    assert wire.is_closed()
+
+
+def test_sasl_is_for_clients_that_are_not_authenticated(wire):
+    plain(wire, "alice", PASSWORDS["alice"])
+    assert wire.ask("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == Code.ILLEGAL_SASL_STATE
+    with logdb.testing.broker() as free, Wire(free.bootstrap_servers) as other:
+        assert other.ask("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == Code.ILLEGAL_SASL_STATE
+
+
+def test_a_large_frame_before_authentication_closes_the_connection(wire):
+    wire.socket.sendall(struct.pack(">ih", 70_000, 36))
+    assert wire.is_closed()
+
+
+def test_a_client_that_does_not_authenticate_is_closed(wire):
+    wire.ask("ApiVersions", 3)
+    wire.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+    assert wire.is_closed()
+
+
+def test_a_revoked_credential_ends_the_connection(broker):
+    with Wire(broker.bootstrap_servers) as wire:
+        plain(wire, "eve", "drop")
+        assert wire.ask("Metadata", 9, topics=None)["topics"] == []
+        secure(broker.database.path, *ACLS, users={**PASSWORDS, "eve": "another"})
+        wire.send("Metadata", 9, topics=None)
+        assert wire.is_closed()
+        secure(broker.database.path, *ACLS, users=PASSWORDS)
+
+
+# ---------------------------------------------------------------- SCRAM, by hand
+
+
+def scram(wire, user, password, *, mechanism="SCRAM-SHA-256", channel="n,,", forge=lambda final: final):
+    """What a client of RFC 5802 does; returns the answers to both messages, and the signature that the server has to show."""
+    name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+    wire.ask("SaslHandshake", 1, mechanism=mechanism)
+    bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r=abc"
+    first = wire.ask("SaslAuthenticate", 1, auth_bytes=f"{channel}{bare}".encode())
+    if first["error_code"]:
+        return first, None, None
+    parts = dict(part.split("=", 1) for part in bytes(first["auth_bytes"]).decode().split(","))
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
+    without_proof = f"c={base64.b64encode(channel.encode()).decode()},r={parts['r']}"
+    message = f"{bare},{bytes(first['auth_bytes']).decode()},{without_proof}".encode()
+    client_key = hmac.digest(salted, b"Client Key", name)
+    signature = hmac.digest(hashlib.new(name, client_key).digest(), message, name)
+    proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True))).decode()
+    final = wire.ask("SaslAuthenticate", 1, auth_bytes=forge(f"{without_proof},p={proof}").encode())
+    return first, final, b"v=" + base64.b64encode(hmac.digest(hmac.digest(salted, b"Server Key", name), message, name))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+@pytest.mark.parametrize("channel", ["n,,", "y,,", "n,a=alice,"])
+def test_scram(wire, mechanism, channel):
+    _, final, signature = scram(wire, "alice", PASSWORDS["alice"], mechanism=mechanism, channel=channel)
+    assert (final["error_code"], bytes(final["auth_bytes"])) == (Code.NONE, signature)
+    assert produce(wire, BATCH)["error_code"] == Code.NONE
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda final: final[:-8] + "AAAAAAA=",
+        lambda final: final.replace("r=abc", "r=abd"),
+        lambda final: final.replace("c=biws", "c=eSws"),
+        lambda final: final.partition(",p=")[0],
+        lambda final: final.partition(",p=")[0] + ",p=AAAA",
+        lambda final: "",
+        lambda final: "\udcff".encode(errors="surrogateescape").decode("latin-1"),
+    ],
+)
+def test_a_forged_proof(attacked, forge):
+    with Wire(attacked.bootstrap_servers) as wire:
+        _, final, _ = scram(wire, "alice", PASSWORDS["alice"], forge=forge)
+        assert final["error_code"] == Code.SASL_AUTHENTICATION_FAILED
+        assert wire.is_closed()
+
+
+def test_scram_tells_nobody_which_users_there_are():
+    answers = []
+    with guarded() as fresh:
+        for user in ("nobody", "nobody", "alice", "alice"):
+            with Wire(fresh.bootstrap_servers) as wire:
+                first, final, _ = scram(wire, user, "wrong")
+                answers.append((bytes(first["auth_bytes"]).split(b",")[1:], final["error_message"]))
+    assert answers[0] == answers[1] and answers[2] == answers[3]
+    assert [len(salt) for (salt, _), _ in answers] == [len(answers[0][0][0])] * 4
+
+
+@pytest.mark.parametrize(
+    "first", [b"", b"n,,n=,r=a", b"n,,r=a,n=b", b"p=tls-unique,,n=alice,r=a", b"n,a=eve,n=alice,r=a", b"n,,n=a=2,r=a", b"\xff"]
+)
+def test_what_is_no_first_message(wire, first):
+    wire.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-512")
+    assert wire.ask("SaslAuthenticate", 1, auth_bytes=first)["error_code"] == Code.SASL_AUTHENTICATION_FAILED
+    assert wire.is_closed()
+
+
+# ---------------------------------------------------------------- TLS
+
+
+def test_a_client_without_tls_is_closed(secured):
+    with Wire(secured.bootstrap_servers) as wire:
+        wire.send("ApiVersions", 0)
+        assert wire.is_closed()
+
+
+def test_a_public_address_needs_tls_and_authentication(tmp_path):
+    with logdb.open(tmp_path / "db") as db, pytest.raises(logdb.errors.InsecureAddress):
+        logdb.serve(db, kafka="0.0.0.0:0")
+
+
+def test_clients_are_told_the_advertised_address():
+    with logdb.testing.broker(kafka_advertised="kafka.example:9093") as broker, Wire(broker.bootstrap_servers) as wire:
+        assert [(one["host"], one["port"]) for one in wire.ask("Metadata", 9, topics=None)["brokers"]] == [("kafka.example", 9093)]
+    with pytest.raises(ValueError, match="wanted is host:port"), logdb.testing.broker(kafka_advertised="kafka.example"):
+        pass

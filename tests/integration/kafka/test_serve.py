@@ -1,0 +1,85 @@
+"""``logdb serve --kafka`` as a shell sees it."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from logdb_kafka_api.errors import Code
+from support.batches import Rec, encode_batch
+from support.kafka_wire import Wire, fetch, produce
+
+LOGDB = (sys.executable, "-m", "logdb.cli")
+
+
+@contextlib.contextmanager
+def serving(*args, cwd=None):
+    process = subprocess.Popen([*LOGDB, "--json", "serve", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    try:
+        yield process, json.loads(process.stdout.readline())["addresses"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_it_prints_where_kafka_s_clients_find_it(tmp_path):
+    began_s = time.monotonic()
+    with serving(str(tmp_path / "db"), "--kafka", "127.0.0.1:0") as (_, addresses), Wire(*addresses) as wire:
+        assert time.monotonic() - began_s < 10
+        assert wire.ask("Metadata", 9, topics=[{"name": "t"}])["topics"][0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_both_doors_have_one_database(tmp_path):
+    flags = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--auto-create-topics", "--num-partitions", "3")
+    with serving(str(tmp_path / "db"), *flags) as (_, addresses):
+        assert addresses[0].startswith("http://")
+        with Wire(addresses[1]) as wire:
+            assert len(wire.ask("Metadata", 9, topics=[{"name": "t"}])["topics"][0]["partitions"]) == 3
+            assert produce(wire, encode_batch([Rec(b"k", b"v")]))["error_code"] == Code.NONE
+        logdb = [*LOGDB, "-b", addresses[0], "consume", "t", "--from-beginning", "--max-messages", "1"]
+        assert subprocess.run(logdb, capture_output=True, text=True, timeout=60).stdout == "v\n"
+
+
+def test_kafka_s_file_opens_the_door(tmp_path):
+    (tmp_path / "server.properties").write_text(
+        "log.dirs=db\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://:9093\nadvertised.listeners=PLAINTEXT://kafka.example:9092\n"
+        "auto.create.topics.enable=true\nmax.connections=5\n"
+    )
+    with serving("--config", "server.properties", cwd=tmp_path) as (_, addresses), Wire(*addresses) as wire:
+        answer = wire.ask("Metadata", 9, topics=[{"name": "t"}])
+        assert [(one["host"], one["port"]) for one in answer["brokers"]] == [("kafka.example", 9092)]
+        assert answer["topics"][0]["error_code"] == Code.NONE
+
+
+def test_settings_of_a_door_that_is_not_opened_have_no_effect(tmp_path):
+    (tmp_path / "logdb.toml").write_text("instances_max = 3\nauto_create_topics = true\n")
+    with serving(str(tmp_path / "db"), "--kafka", "127.0.0.1:0", cwd=tmp_path) as (process, _):
+        assert "no effect without the door that takes it: instances_max" in process.stderr.readline()
+
+
+@pytest.mark.parametrize("flags", [("--kafka", "0.0.0.0:0"), ("--kafka", "9092"), ("--kafka", "127.0.0.1:0", "--kafka-advertised", "x")])
+def test_a_wrong_address_is_refused(tmp_path, flags):
+    done = subprocess.run([*LOGDB, "serve", str(tmp_path / "db"), *flags], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
+    flags = (str(tmp_path / "db"), "--kafka", "127.0.0.1:0", "--auto-create-topics")
+    process = subprocess.Popen([*LOGDB, "serve", *flags], stdout=subprocess.PIPE, text=True)
+    with Wire(process.stdout.readline().strip()) as wire:
+        wire.ask("Metadata", 9, topics=[{"name": "t"}])
+        for _ in range(50):
+            produce(wire, encode_batch([Rec(b"k", b"v")]))
+        process.kill()
+        process.wait(30)
+        process.stdout.close()
+    with serving(*flags) as (_, addresses), Wire(*addresses) as wire:
+        answer = fetch(wire)
+        assert (answer["error_code"], answer["high_watermark"]) == (Code.NONE, 50)
