@@ -18,16 +18,17 @@ from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
+from logdb.model import Buffer
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
-from logdb_kafka_api.call import Call
+from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.connection import Answer, Connection
-from logdb_kafka_api.frames import UnsupportedApi
-from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED
+from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
+from logdb_kafka_api.handlers import HANDLERS, UNAUTHENTICATED, produce
 from logdb_kafka_api.handlers.metadata import advertised, unsupported_version
 from logdb_kafka_api.limits import KafkaLimits
 
@@ -188,6 +189,30 @@ class KafkaDoor(DoorResources):
 
     # ------------------------------------------------------------ a request
 
+    def answer_at_once(self, connection: Connection, frame: bytes) -> Sequence[Buffer] | None:
+        """The response to a small Produce request, which is most of them in number; None: the request waits, or needs more of the door.
+
+        Raises:
+            InvalidMessage, AuthenticationFailed, ConnectionError: as ``answer``.
+        """
+        identity = self.identity_of(connection)
+        if identity is None or self.access.quotas.limits(identity.principal):
+            return None
+        try:
+            header, position = frames.read_header(frame)
+        except UnsupportedApi:
+            return None
+        request = frames.read_request(header, frame, position)
+        if produce.waits(self, request):
+            return None
+        values = produce.append(self._call(connection, identity, header, request))
+        return () if values is None else frames.encode_response(header, values)
+
+    def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
+        session = self.access.session(identity.principal, connection.host, identity.credential)
+        session.check()
+        return Call(self, connection, header, values, session)
+
     async def answer(self, connection: Connection, frame: bytes | bytearray) -> Answer:
         """Answer one request.
 
@@ -208,13 +233,11 @@ class KafkaDoor(DoorResources):
         identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
-        session = self.access.session(identity.principal, connection.host, identity.credential)
-        session.check()
-        call = Call(self, connection, header, frames.read_request(header, frame, position), session)
+        call = self._call(connection, identity, header, frames.read_request(header, frame, position))
         try:
             await call.begin()
             values = await handler(call)
-            delay_ms = session.take_throttle_ms()
+            delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
         except BaseException:
             call.end()

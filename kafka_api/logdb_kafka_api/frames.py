@@ -14,9 +14,10 @@ The caller takes the size off, and compares it with its limit before it takes me
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from logdb.codec.schema import INT16, INT32, STRING, Field, Message, Scattered
+from logdb.codec.schema import Message, Scattered
 from logdb.errors import InvalidMessage
 from logdb.model import Buffer
 from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
@@ -24,15 +25,8 @@ from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
 ELEMENTS_MAX = 100_000
 """The elements of all arrays of one request."""
 
-_HEADER = Message(
-    "RequestHeader",
-    "1",
-    "none",  # in flexible versions, too, the client id has an int16 as its length
-    Field("api_key", INT16),
-    Field("version", INT16),
-    Field("correlation_id", INT32),
-    Field("client_id", STRING, nullable="1"),
-)
+_HEADER = struct.Struct(">hhih")  # up to the length of the client id, which is an int16 in flexible versions, too
+_NO_TAGGED_FIELDS = b"\0"
 _TAGGED_FIELDS = Message("tagged fields of a header", "2", "2")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
@@ -65,15 +59,31 @@ def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
         UnsupportedApi: The API or its version is unknown; what follows the header is not looked at.
         InvalidMessage: The bytes are no header.
     """
-    values, position = _HEADER.decode(frame, 1)
-    key, version = values["api_key"], values["version"]
+    if len(frame) < _HEADER.size:
+        raise InvalidMessage(0, f"{len(frame)} bytes, a header has {_HEADER.size}")
+    key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    position = _HEADER.size + max(length, 0)
+    if position > len(frame) or length < -1:
+        raise InvalidMessage(_HEADER.size, f"a client id of length {length} where {len(frame) - _HEADER.size} bytes are left")
+    client_id = _text(bytes(frame[_HEADER.size : position])) if length >= 0 else None
     api = APIS.get(key)
     if api is None or version not in api.request.versions:
-        answer = RequestHeader(api, 0, values["correlation_id"], values["client_id"]) if api is API_VERSIONS else None
+        answer = RequestHeader(api, 0, correlation_id, client_id) if api is API_VERSIONS else None
         raise UnsupportedApi(key, version, answer)
     if api.request.is_flexible(version):
-        _, position = _TAGGED_FIELDS.decode(frame, 2, position)
-    return RequestHeader(api, version, values["correlation_id"], values["client_id"]), position
+        if frame[position : position + 1] == _NO_TAGGED_FIELDS:
+            position += 1
+        else:
+            _, position = _TAGGED_FIELDS.decode(frame, 2, position)
+    return RequestHeader(api, version, correlation_id, client_id), position
+
+
+@lru_cache
+def _text(client_id: bytes) -> str:
+    try:
+        return client_id.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMessage(_HEADER.size, f"a client id is not UTF-8: {error.reason}") from None
 
 
 def read_request(header: RequestHeader, frame: Buffer, position: int) -> dict[str, Any]:

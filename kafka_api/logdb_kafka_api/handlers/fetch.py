@@ -34,10 +34,8 @@ class Read(serving.PartitionRead):
         )
         self._aborted: dict[tuple[int, int], None] = {}  # in order, each once: several reads may find the same
 
-    def check(self, log: "AuthorizedLog") -> None:
-        epoch = self.wanted.leader_epoch  # which the client takes for the current one
-        if epoch is not None:
-            log.epoch_end(epoch, current_epoch=epoch)
+    def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
+        log.epoch_end(leader_epoch, current_epoch=leader_epoch)  # the one that the client takes for the current one
 
     def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:
         if is_committed(isolation_level) and begin < self.next_offset:

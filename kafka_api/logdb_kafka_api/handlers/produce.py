@@ -7,6 +7,7 @@ from typing import NamedTuple
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
+from logdb.serving.resources import DoorResources
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
@@ -23,24 +24,33 @@ class Append(NamedTuple):
     records: memoryview
 
 
+def waits(door: DoorResources, values: Values) -> bool:
+    """Whether a request waits for a disk, for a thread that is at a larger append, or for a coordinator."""
+    if values["transactional_id"] is not None:
+        return True
+    appends = _appends(values)
+    size_bytes = sum(len(one.records) for one in appends)
+    return not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
+
+
 async def produce(call: Call) -> Values | None:
+    """Append; all partitions in one thread, unless the request waits for nothing."""
+    if not waits(call.door, call.values):
+        return append(call)
+    return await _append_in_thread(call, _appends(call.values), partial(append, call))
+
+
+def append(call: Call) -> Values | None:
     """Append; each partition has an error of its own, and the order is that of the request.
 
-    An append on the loop waits for no disk and for no thread that is at a larger one; all others are made in one thread.
+    Raises:
+        ConnectionError: An append failed whose client wants no answer: it learns of that by the end of its connection.
     """
-    values = call.values
-    appends = [
-        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
-        for topic in values["topic_data"]
-        for one in topic["partition_data"]
-    ]
-    append = partial(_append_all, call.session, appends, values["transactional_id"], call.version)
-    if values["acks"] not in _ACKS:
-        answers = [_refused(one, Code.INVALID_REQUIRED_ACKS) for one in appends]
-    elif values["transactional_id"] is None and _is_at_once(call, appends):
-        answers = append()
+    values, appends = call.values, _appends(call.values)
+    if values["acks"] in _ACKS:
+        answers = [_append(call.session, one, values["transactional_id"], call.version) for one in appends]
     else:
-        answers = await _append_in_thread(call, appends, append)
+        answers = [_refused(one, Code.INVALID_REQUIRED_ACKS) for one in appends]
     if values["acks"] == _NO_ACKNOWLEDGEMENT:
         failed = next((one for one in answers if one["error_code"]), None)
         if failed is not None:
@@ -54,13 +64,15 @@ async def produce(call: Call) -> Values | None:
     }
 
 
-def _is_at_once(call: Call, appends: Sequence[Append]) -> bool:
-    """Whether they wait neither for a disk nor for a thread that is at a larger append."""
-    size_bytes = sum(len(one.records) for one in appends)
-    return all(call.door.appends_at_once(one.where, None, size_bytes) for one in appends)
+def _appends(values: Values) -> list[Append]:
+    return [
+        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
+        for topic in values["topic_data"]
+        for one in topic["partition_data"]
+    ]
 
 
-async def _append_in_thread(call: Call, appends: Sequence[Append], append: Callable[[], list[Values]]) -> list[Values]:
+async def _append_in_thread(call: Call, appends: Sequence[Append], append: Callable[[], Values | None]) -> Values | None:
     appending = call.door.appending
     for one in appends:
         appending[one.where] += 1
@@ -71,10 +83,6 @@ async def _append_in_thread(call: Call, appends: Sequence[Append], append: Calla
             appending[one.where] -= 1
             if not appending[one.where]:
                 del appending[one.where]
-
-
-def _append_all(session: AuthorizedSession, appends: Sequence[Append], transactional_id: str | None, version: int) -> list[Values]:
-    return [_append(session, one, transactional_id, version) for one in appends]
 
 
 def _append(session: AuthorizedSession, one: Append, transactional_id: str | None, version: int) -> Values:

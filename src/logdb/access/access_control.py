@@ -121,6 +121,10 @@ class AccessControl:
         """Whether an append waits for no disk, so that it may be made on an event loop."""
         return self._broker.appends_at_once(topic, partition, durability)
 
+    def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether nothing is to be read from an offset on, of a log that is in use; False: that is not known at once."""
+        return self._broker.is_at_end(topic, partition, offset)
+
     # ------------------------------------------------------------ the file
 
     def _take(self, content: Security | None) -> None:

@@ -176,13 +176,8 @@ class AuthorizedLog:
     def read_batches(
         self, offset: int, size_bytes_max: int = _READ_SIZE_BYTES, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> tuple[memoryview, int]:
-        self._session.authorize(request := ReadBatches(self.topic, self.partition, offset, size_bytes_max, isolation_level))
-        return self.carry_out(request)
-
-    def carry_out(self, request: ReadBatches) -> tuple[memoryview, int]:
-        """Read what is authorized, and count it."""
-        read = self._log.read_batches
-        batches, next_offset = self._session.call(read, request.offset, request.size_bytes_max, isolation_level=request.isolation_level)
+        self._session.authorize(ReadBatches(self.topic, self.partition, offset, size_bytes_max, isolation_level))
+        batches, next_offset = self._session.call(self._log.read_batches, offset, size_bytes_max, isolation_level=isolation_level)
         self._session.fetched(self.topic, len(batches))
         return batches, next_offset
 

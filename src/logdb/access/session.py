@@ -136,7 +136,8 @@ class AuthorizedSession(Session):
         for operation, resource_type, names, listed in request.needs:
             if listed:
                 self.check()
-            self.need(operation, resource_type, *names(request))
+            if found := names(request):
+                self.need(operation, resource_type, *found)
 
     def need_any(self, needs: Sequence[Right]) -> None:
         """Go on if the principal has one of these rights, or if there are none: what a request needs is asked again once it is known.
@@ -300,14 +301,15 @@ class AuthorizedSession(Session):
     # ------------------------------------------------------------ records
 
     def log(self, topic: str, partition: int = 0) -> AuthorizedLog:
-        self.authorize(request := Log(topic, partition))
-        return self._open_log(request)
+        self.authorize(Log(topic, partition))
+        return AuthorizedLog(self, self.call(self._broker.log, topic, partition))
 
     def _open_log(self, request: Log) -> AuthorizedLog:
-        return AuthorizedLog(self, self.call(self._broker.log, request.topic, request.partition))
+        return self.log(request.topic, request.partition)
 
     def _read_batches(self, request: ReadBatches) -> tuple[memoryview, int]:
-        return AuthorizedLog(self, self._broker.log(request.topic, request.partition)).carry_out(request)
+        log = AuthorizedLog(self, self._broker.log(request.topic, request.partition))
+        return log.read_batches(request.offset, request.size_bytes_max, isolation_level=request.isolation_level)
 
     def _ask_log(self, request: Request[A]) -> A:
         """Let a partition's log carry out a request, and count it."""

@@ -11,6 +11,7 @@ Threading: one event loop; only ``_Bell.set`` is called by other threads.
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,11 +32,11 @@ class _Key(NamedTuple):
 class _Bell:
     """Rung by a log when it has grown, or is closed."""
 
-    __slots__ = ("_loop", "_rung", "key", "waiting")
+    __slots__ = ("_loop", "_rung", "_thread", "key", "waiting")
 
     def __init__(self, key: _Key, loop: asyncio.AbstractEventLoop) -> None:
         self.key, self._loop = key, loop
-        self._rung = False
+        self._rung, self._thread = False, threading.get_ident()  # the loop's
         self.waiting: dict[asyncio.Future[bool], int] = {}  # the awaited offset of each wait
 
     def set(self) -> None:
@@ -43,7 +44,10 @@ class _Bell:
         if not self._rung:
             self._rung = True
             with contextlib.suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(self._look)
+                if threading.get_ident() == self._thread:
+                    self._loop.call_soon(self._look)  # which costs no call of the system
+                else:
+                    self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
         self._rung = False

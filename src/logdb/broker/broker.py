@@ -344,6 +344,11 @@ class Broker:
         log = self._store.log_in_use(topic, partition)
         return log is not None and (durability or log.durability) != "fsync" and not log.fsync_only
 
+    def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether a log that is in use ends at ``offset``, or before it; False also for one that would have to be opened."""
+        log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None
+        return log is not None and offset >= log.end_offset
+
     def produce(
         self,
         topic: str,

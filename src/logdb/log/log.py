@@ -35,7 +35,7 @@ from logdb.errors import (
     WriteFailed,
 )
 from logdb.io import IO
-from logdb.log import appending, following, high_watermark, producer_snapshot
+from logdb.log import appending, checkpointing, following, high_watermark, producer_snapshot
 from logdb.log import epochs as epochs_file
 from logdb.log.appending import GROUP_SIZE_BYTES
 from logdb.log.epochs import LeaderEpochs
@@ -60,7 +60,6 @@ from logdb.model import (
     OpenTransaction,
     ProducerIdAndEpoch,
 )
-from logdb.segment import transaction_index
 from logdb.segment.segment import Segment
 from logdb.threads import renew
 
@@ -72,8 +71,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_SIZE_BYTES = 128 << 10  # one write(2) for each 16 KiB would halve the speed
-CHECKPOINT_SIZE_BYTES = 64 << 20  # unsynced, and so to be scanned after a crash, at most
-CHECKPOINT_INTERVALS = 10  # of flush.ms, from one to the next: each writes five pages or more, however little has come
 APPENDS_REFUSED, WRITES_REFUSED = 1, 2  # accepts no records; and writes none of those it has accepted
 NOTE_SIZE_BYTES = 8 << 20  # written, and so to be checked after a crash of the process, at most
 
@@ -812,14 +809,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def sync_due_ms(self) -> int | None:
         """When unsynced records must be synced, on the monotonic clock; None: never by a timer."""
-        since = self._unsynced_since_ms
-        if not since:
-            return None
-        if self.view.segments and self._unsynced_bytes() >= CHECKPOINT_SIZE_BYTES:
-            return since
-        if self._level == OS and not self._interval_wanted:
-            return None
-        return since + self._config.flush_ms * 3 // 4  # early enough to end by flush.ms
+        return checkpointing.sync_due_ms(self)
 
     def sync(self) -> None:
         """Sync written records; those in the open batch stay there."""
@@ -828,12 +818,7 @@ class Log(BatchBuilder, ReadableLog):
 
     def checkpoint_due_ms(self) -> int | None:
         """When the next checkpoint is due, on the monotonic clock; None: the catalogue is up to date."""
-        point = self.view.flushed
-        if self._sealing or point.position - self.checkpointed.position >= CHECKPOINT_SIZE_BYTES:
-            return self._checkpointed_ms
-        if point.offset <= self.checkpointed.offset:
-            return None
-        return self._checkpointed_ms + CHECKPOINT_INTERVALS * self._config.flush_ms
+        return checkpointing.checkpoint_due_ms(self)
 
     def high_watermark_due_ms(self) -> int | None:
         """On the monotonic clock, when the file of the high watermark is to be written; None: it says what the log does."""
@@ -865,32 +850,6 @@ class Log(BatchBuilder, ReadableLog):
         """Take the rolled segments that wait to be sealed."""
         return list(self._sealing)
 
-    def save_active_indexes(self) -> Point:
-        """Sync the active segment's indexes, and a producer snapshot; returns the recovery point that they cover at least."""
-        if self._transactions is not None:
-            self._save_producers(self._transactions)
-        point, segment = self.view.flushed, self.view.active
-        if segment is not None and segment.scanner is not None:
-            segment.save_indexes()
-        return point
-
-    def _save_producers(self, transactions: Transactions) -> None:
-        """Sync the log, and save a snapshot of the producers at its end."""
-        with transactions.lock:
-            transactions.written.expire(self._clock())
-            offset, states = self.view.written_offset, transactions.written.copy()
-            if (offset == transactions.snapshot_offset and not transactions.stale) or offset < transactions.written_offset:
-                return
-        if self.view.flushed.offset < offset:
-            self.sync()
-        active = self.view.segments[-1:]  # before the others: if it is rolled meanwhile, it is one of them
-        unsealed = {segment.base_offset: segment for segment in (*active, *self._sealing)}
-        for segment in unsealed.values():
-            segment.save_transactions()
-        aborted = {base: transaction_index.summary(segment.transactions.below(offset)) for base, segment in unsealed.items()}
-        producer_snapshot.save(self._io, self.directory, offset, states, aborted)
-        transactions.saved(offset)
-
     @property
     def producers_offset(self) -> int:
         """Offset of the newest snapshot of the producers; -1: the log never had any."""
@@ -901,22 +860,6 @@ class Log(BatchBuilder, ReadableLog):
         """Whether the newest snapshot of the producers is older than the log."""
         transactions = self._transactions
         return transactions is not None and (transactions.stale or transactions.snapshot_offset != self.end_offset)
-
-    def begin_fsync_only(self) -> bool:
-        """Whether all appends past the recovery point were at level fsync, so that the catalogue may say so.
-
-        From then on an append below that level first calls the host's ``end_fsync_only``.
-        """
-        if self._level == FSYNC and not self.fsync_only and self._all_at_fsync():
-            self.fsync_only = True
-            self.configure(self._config)
-            if not self._all_at_fsync():  # another append came in between
-                self.fsync_only = False
-                self.configure(self._config)
-        return self.fsync_only
-
-    def _all_at_fsync(self) -> bool:
-        return not self._below_fsync_count and self.view.flushed.offset == self._next_offset
 
     def refuse(self, refusing: int) -> None:
         """Accept no more records (APPENDS_REFUSED), or write none either (WRITES_REFUSED); the host's ``refusal`` is the error."""
@@ -993,13 +936,6 @@ class Log(BatchBuilder, ReadableLog):
         self._point.retire()
         self.wake()
         return lost
-
-    def _unsynced_bytes(self) -> int:
-        view = self.view
-        if view.active is None or view.active.base_offset != view.flushed.segment:
-            tail = view.segments[segment_slot(view.segments, view.flushed.offset) :]
-            return sum(segment.size_bytes for segment in tail) - view.flushed.position
-        return view.written_position - view.flushed.position
 
 
 def _unstable_offset(transactions: Transactions | None) -> int:

@@ -1,6 +1,7 @@
 """A fetch: whole record batches of some partitions, once there are ``min_bytes`` of them or ``wait_ms`` are over.
 
-A fetch that finds too little waits without a thread for more (``RequestResources.wait``) and reads on where it stopped.
+A fetch that finds too little waits without a thread for more (``RequestResources.wait``) and reads on where it stopped.  Reads are made in
+threads, but for those at the end of logs: what they find is in the page cache, and a thread would take longer than they do.
 """
 
 import asyncio
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, TopicPartition
-from logdb.serving.resources import RequestResources
+from logdb.serving.resources import DoorResources, RequestResources
 
 if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
     from logdb.access.session import AuthorizedSession
 
 FETCH_BYTES = 1 << 20
+_READ_ON_LOOP_BYTES_MAX = 64 << 10
 _KEPT_BYTES_MIN = 64 << 10  # a smaller part is copied: it does not keep a large read buffer while it is sent
 
 
@@ -62,8 +64,8 @@ class PartitionRead:
         """
         try:
             log = session.log(*self.where)
-            if not self.marks:
-                self.check(log)
+            if self.wanted.leader_epoch is not None and not self.marks:
+                self.check(log, self.wanted.leader_epoch)
             begin, room_bytes = self.next_offset, min(room_bytes, self.wanted.max_bytes - self.size_bytes)
             readable = log.readable_end_offset(isolation_level)
             if at_least_one or room_bytes > 0:
@@ -78,10 +80,9 @@ class PartitionRead:
         except LogdbError as error:
             self.error = error
 
-    def check(self, log: "AuthorizedLog") -> None:
+    def check(self, log: "AuthorizedLog", leader_epoch: int) -> None:
         """Raise if the reader's position is not of this log; before the first read."""
-        if self.wanted.leader_epoch is not None:
-            log.read(self.wanted.offset, leader_epoch=self.wanted.leader_epoch)
+        log.read(self.wanted.offset, leader_epoch=leader_epoch)
 
     def selected(self, log: "AuthorizedLog", view: memoryview, begin: int, isolation_level: IsolationLevel) -> Iterable[memoryview]:  # noqa: ARG002
         """The parts that the client is sent of ``view``, whose batches begin at the offset ``begin``."""
@@ -137,15 +138,26 @@ async def fetch(
     loop, door = asyncio.get_running_loop(), request.door
     until = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000
     room_bytes = min(max_bytes, door.memory.total // 2)
+    at_once = _are_at_end(door, reads)
     while True:
-        await request.keep_memory(room_bytes)
-        await request.call(_read_all, request.session, reads, room_bytes, isolation_level)
+        step_bytes = min(room_bytes, _READ_ON_LOOP_BYTES_MAX) if at_once else room_bytes
+        await request.keep_memory(max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
+        if at_once:
+            _read_all(request.session, reads, step_bytes, isolation_level)
+        else:
+            await request.call(_read_all, request.session, reads, step_bytes, isolation_level)
         await request.keep_memory(held_bytes(part for read in reads for part in read.parts))
         left_ms = round((until - loop.time()) * 1000)
         is_enough = sum(read.size_bytes for read in reads) >= min(min_bytes, room_bytes)
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
+        at_once = _are_at_end(door, reads)
         await request.wait({read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level)
+
+
+def _are_at_end(door: DoorResources, reads: Iterable[PartitionRead]) -> bool:
+    """Whether all have read what there is: then the next read, now or after a wait, finds nothing, or what was appended a moment ago."""
+    return all(door.is_at_end(read.where, read.next_offset) for read in reads)
 
 
 def _read_all(session: "AuthorizedSession", reads: Sequence[PartitionRead], room_bytes: int, isolation_level: IsolationLevel) -> None:

@@ -94,6 +94,10 @@ class DoorResources:
         """Whether an append may be made on the loop: it waits neither for a disk nor for a thread that appends more."""
         return size_bytes <= _APPENDED_ON_LOOP_BYTES_MAX and not self.appending[where] and self.access.appends_at_once(*where, durability)
 
+    def is_at_end(self, where: TopicPartition, offset: int) -> bool:
+        """Whether nothing is to be read from ``offset`` on, so that a read waits for no disk."""
+        return not self.appending[where] and self.access.is_at_end(*where, offset)
+
     async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
         """Append off the loop."""
         self.appending[where] += 1

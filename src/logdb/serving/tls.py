@@ -167,11 +167,18 @@ class PendingHandshakes:
 
 
 class _Handshake(SSLProtocol):
-    """Sends a client the alert that says why its handshake failed; asyncio drops it with the connection."""
+    """Sends a client the alert that says why its handshake failed; asyncio drops it with the connection.
+
+    Attributes:
+        completed: The handshake succeeded, and the door's protocol was told of the connection.
+    """
+
+    completed = False
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
         if handshake_exc is not None:
             self._process_outgoing()  # type: ignore[attr-defined]  # typeshed does not know it
+        self.completed = handshake_exc is None
         super()._on_handshake_complete(handshake_exc)
 
 
@@ -200,20 +207,20 @@ class _PendingHandshake(asyncio.Protocol):
     def _begin_handshake(self, data: bytes, slot: ConnectionSlot) -> None:
         """Go on with TLS; ``data``: what has come so far."""
         over: asyncio.Future[None] = self._loop.create_future()
-        over.add_done_callback(partial(self._over, slot))
         protocol = _Handshake(self._loop, self._pending.accept(slot), self._pending.certificate.context, over, server_side=True)
+        over.add_done_callback(partial(self._over, slot, protocol))
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.get_buffer(len(data))[: len(data)] = data
         protocol.buffer_updated(len(data))
 
-    def _over(self, slot: ConnectionSlot, over: "asyncio.Future[None]") -> None:
+    def _over(self, slot: ConnectionSlot, handshake: _Handshake, over: "asyncio.Future[None]") -> None:
         error = None if over.cancelled() else over.exception()
         if error is not None:
             logger.debug("%s: no handshake: %s", self._transport.get_extra_info("peername"), error)
         self._timer.cancel()
         self._pending.discard(self._transport)
-        if self._transport.is_closing():  # the door's protocol may never have been told of the connection
+        if error is not None or not handshake.completed:
             slot.give_back()
 
     def connection_lost(self, exc: Exception | None) -> None:

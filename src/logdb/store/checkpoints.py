@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from logdb.disk import sync_directory
 from logdb.errors import LogdbError
+from logdb.log import checkpointing
 from logdb.log.log import Log
 from logdb.log.recovery_point import Point
 from logdb.log.sealed import segment_entry
@@ -44,7 +45,7 @@ class Checkpoints:
             try:
                 sealed[log] = log.take_sealing()
                 entries_of_log = [self._seal(log, segment) for segment in sealed[log]]
-                points[log] = log.save_active_indexes()
+                points[log] = checkpointing.save_active_indexes(log)
                 segments += entries_of_log
             except LogdbError as error:
                 failure = failure or error
@@ -81,7 +82,7 @@ class Checkpoints:
             recovery_segment=point.segment,
             recovery_offset=point.offset,
             recovery_position=point.position,
-            strict=log.begin_fsync_only(),
+            strict=checkpointing.begin_fsync_only(log),
             leader_epoch=log.epochs.latest,
             producers_offset=max(entry.producers_offset, log.producers_offset),
             segment_created_ms=log.created_ms(point.segment),

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from logdb.errors import LogdbError, UnknownTopic
+from logdb.log import checkpointing
 from logdb.log.log import Log
 from logdb.log.sealed import sidecar_paths
 from logdb.meta import WriteTransaction
@@ -73,7 +74,7 @@ class LogStarts:
 
         try:
             topic_file.replace(io, log.directory, topic_file.describe(topic, name.partition, start_offset))
-            point = log.save_active_indexes()  # producer state must not depend on deleted batches
+            point = checkpointing.save_active_indexes(log)  # producer state must not depend on deleted batches
             self._entries.change(lambda: [self._checkpoints.entry_at(log, point, grown=True)._replace(start_offset=start_offset)], delete)
             log.checkpoint_done(point, ())
         except LogdbError:

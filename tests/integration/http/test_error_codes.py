@@ -193,6 +193,7 @@ ASKS = {
     "RecordTooLarge": lambda s: append(s, encode_batch([b"x" * 9_000])),
     "InvalidTimestamp": lambda s: append(s, encode_batch([b"x"], base_timestamp=4 * 10**12), "strict"),
     "InvalidBatch": lambda s: append(s, b"no batch" * 20),
+    "CorruptBatch": lambda s: append(s, bytes(encode_batch([b"x"]))[:-1] + b"\xff"),
     "OffsetOutOfRange": lambda s: s.call(LOG.format("t", 0) + "batches?offset=999999"),
     "LogTruncated": an_epoch_that_was_lost,
     "UnexpectedOffset": lambda s: append(s, encode_batch([b"x"]), query="?expected_offset=0"),

@@ -16,7 +16,7 @@ KINDS = [kind for kind in vars(errors).values() if inspect.isclass(kind) and iss
 def made(kind):
     """One of these, with values that tell its fields apart."""
     arguments, options = [], {}
-    for at, one in enumerate(inspect.signature(kind.__init__).parameters.values() if "__init__" in vars(kind) else ()):
+    for at, one in enumerate(inspect.signature(kind.__init__).parameters.values() if kind.__init__ is not LogdbError.__init__ else ()):
         if one.name == "self":
             continue
         value = at if one.annotation is int else (f"a-{at}", f"b-{at}") if "tuple" in str(one.annotation) else f"text-{at}"

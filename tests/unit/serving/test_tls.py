@@ -35,10 +35,10 @@ def authority(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def listening(certificate, *, timeout_ms=60_000):
+async def listening(certificate, *, timeout_ms=60_000, protocol=Echo):
     """The slots of a door, and its port."""
     slots = ConnectionSlots(100)
-    pending = PendingHandshakes(certificate, slots, Echo, timeout_ms=timeout_ms, answer_without_tls=b"TLS, please")
+    pending = PendingHandshakes(certificate, slots, protocol, timeout_ms=timeout_ms, answer_without_tls=b"TLS, please")
     server = await asyncio.get_running_loop().create_server(pending.begin, "127.0.0.1", 0)
     try:
         yield slots, server.sockets[0].getsockname()[1]
@@ -97,6 +97,30 @@ def test_a_client_is_told_why_its_handshake_failed(authority):
             context.set_ciphers("ECDHE-ECDSA-AES256-SHA384:AES128-SHA:ECDHE-RSA-AES256-SHA")  # none of the door's
             with pytest.raises(ssl.SSLError, match=r"(?i)alert handshake failure"):
                 await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            await freed(slots)
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_the_door_closes_at_once_has_its_slot_until_its_end(authority):
+    files, closed = authority.server(), []
+
+    class Closing(Echo):
+        def connection_made(self, transport):
+            transport.write(bytes(16 << 20))  # more than the client's socket takes
+            transport.close()
+            closed.append(self)
+
+    async def story():
+        async with listening(Certificate(files.cert, files.key), protocol=Closing) as (slots, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority.context(), server_hostname="127.0.0.1")
+            while not closed:
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert slots.count == 1
+            await reader.read(1)
+            writer.transport.abort()
             await freed(slots)
 
     asyncio.run(story())

@@ -1,0 +1,182 @@
+"""resources.py: what a request has of the resources that all requests share, and when it gives them back."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from logdb.access.principals import ANONYMOUS, Principal
+from logdb.model import TopicPartition
+from logdb.serving.limits import Limits
+from logdb.serving.resources import DoorResources, RequestResources, owner_of
+from logdb.serving.shares import NoRoom, Shares
+
+ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
+
+
+class Door:
+    """As much of a door as requests need here."""
+
+    def __init__(self) -> None:
+        self.requests, self.memory, self.threads = (Shares(4, what) for what in ("requests", "bytes", "threads"))
+        self.executor = ThreadPoolExecutor(4)
+
+
+def of(door: Door, principal: Principal = ANN, host: str = "10.0.0.7") -> RequestResources:
+    session = cast(Any, SimpleNamespace(principal=principal, host=host, give_up=lambda: None))
+    request = RequestResources(cast(Any, door), owner_of(session))
+    request.session = session
+    return request
+
+
+def run(story: Callable[[Door], Coroutine[Any, Any, None]]) -> None:
+    door = Door()
+    try:
+        asyncio.run(story(door))
+    finally:
+        door.executor.shutdown()
+    assert [shares.taken for shares in (door.requests, door.memory, door.threads)] == [0, 0, 0]
+
+
+def test_what_is_shared_is_counted_for_principals_or_for_addresses_where_nobody_says_who_they_are() -> None:
+    def owner(principal: Principal, host: str) -> Any:
+        return owner_of(cast(Any, SimpleNamespace(principal=principal, host=host)))
+
+    assert owner(ANN, "10.0.0.7") == owner(ANN, "10.0.0.8") != owner(BEN, "10.0.0.7")
+    assert owner(ANONYMOUS, "10.0.0.7") != owner(ANONYMOUS, "10.0.0.8")
+    assert owner(ANONYMOUS, "2001:db8::1") == owner(ANONYMOUS, "2001:db8::2") != owner(ANONYMOUS, "2001:db8:1::1")
+
+
+def test_a_principal_has_half_of_the_slots_and_another_finds_one() -> None:
+    async def story(door: Door) -> None:
+        requests = [of(door) for _ in range(3)]
+        for request in requests[:2]:
+            request.take_slot()
+        with pytest.raises(NoRoom, match="no room for 1 requests: 2 of 4 are taken, 2 of them by you"):
+            requests[2].take_slot()
+        other = of(door, BEN)
+        other.take_slot()
+        for request in (*requests, other):
+            request.end()
+
+    run(story)
+
+
+def test_a_request_that_waits_has_no_slot_however_deep_it_waits() -> None:
+    async def story(door: Door) -> None:
+        request = of(door)
+        request.take_slot()
+        with request.waiting():
+            assert door.requests.taken == 0
+            with request.waiting():
+                assert door.requests.taken == 0
+            assert door.requests.taken == 0
+        assert door.requests.taken == 1
+        request.end()
+        with of(door).waiting():
+            assert door.requests.taken == 0, "it had none"
+
+    run(story)
+
+
+def test_a_thread_is_not_free_before_it_is_done_whatever_becomes_of_the_request() -> None:
+    async def story(door: Door) -> None:
+        began, go_on = threading.Semaphore(0), threading.Event()
+
+        def work() -> None:
+            began.release()
+            go_on.wait(30)
+
+        tasks = [asyncio.ensure_future(of(door).call(work)) for _ in range(3)]
+        await asyncio.to_thread(lambda: (began.acquire(timeout=30), began.acquire(timeout=30)))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert door.threads.taken == 2, "the third had none yet"
+        assert await of(door, BEN).call(lambda: "done") == "done"
+        go_on.set()
+        while door.threads.taken:
+            await asyncio.sleep(0)
+
+    run(story)
+
+
+def test_memory_is_kept_down_to_what_is_held() -> None:
+    async def story(door: Door) -> None:
+        request = of(door)
+        for size_bytes in (2, 1, 2, 0):
+            await request.keep_memory(size_bytes)
+            assert door.memory.taken == size_bytes
+        await request.take_memory(2)
+        request.end()
+
+    run(story)
+
+
+def drained(story: Callable[[DoorResources, RequestResources], Coroutine[Any, Any, None]], **session: Any) -> None:
+    """Run a story with a whole door, of which it is the only request."""
+
+    async def main() -> None:
+        access = SimpleNamespace(waits=lambda: SimpleNamespace(release=lambda: None), appends_at_once=lambda *_: True)
+        door = DoorResources(cast(Any, access), Limits(), "logdb-test")
+        door.begin_waits()
+        request = RequestResources(door, ANN)
+        request.session = cast(Any, SimpleNamespace(**session))
+        try:
+            await asyncio.wait_for(story(door, request), 60)
+        finally:
+            door.executor.shutdown()
+
+    asyncio.run(main())
+
+
+def test_draining_ends_what_waits_for_other_clients() -> None:
+    async def story(door: DoorResources, request: RequestResources) -> None:
+        request.take_slot()
+        waiting = asyncio.create_task(request.outcome(Future()))
+        await asyncio.sleep(0)
+        assert door.requests.taken == 0
+        door.end_waits()
+        with pytest.raises(NoRoom, match="the server is draining"):
+            await waiting
+        with pytest.raises(NoRoom, match="the server is draining"):
+            await request.outcome(Future())
+        done: Future[str] = Future()
+        done.set_result("done")
+        with pytest.raises(NoRoom):
+            await request.outcome(done)
+        request.end()
+        assert not door._pending
+
+    drained(story)
+
+
+def test_draining_ends_a_delay_by_quotas() -> None:
+    async def story(door: DoorResources, request: RequestResources) -> None:
+        held = asyncio.create_task(request.hold_back())
+        await asyncio.sleep(0)
+        assert not held.done()
+        door.end_waits()
+        assert await held == 60_000
+
+    drained(story, take_throttle_ms=lambda: 60_000)
+
+
+def test_a_small_append_is_made_on_the_loop_unless_a_thread_appends_to_the_same_partition() -> None:
+    async def story(door: DoorResources, _request: RequestResources) -> None:
+        where, go_on = TopicPartition("t", 0), threading.Event()
+        assert door.appends_at_once(where, None, 64 << 10)
+        assert not door.appends_at_once(where, None, (64 << 10) + 1)
+        appending = asyncio.create_task(door.append_in_thread(where, lambda: go_on.wait(30)))
+        await asyncio.sleep(0)
+        assert not door.appends_at_once(where, None, 1)
+        assert door.appends_at_once(TopicPartition("t", 1), None, 1)
+        go_on.set()
+        assert await appending
+        assert door.appends_at_once(where, None, 1) and not door.appending
+
+    drained(story)
