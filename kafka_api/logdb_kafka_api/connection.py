@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
     ``_room``, ``_size`` ``_begin``, ``_grow``    while a frame is received whose end has not come; ``_filled`` of it has
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
+    ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
     ``_since_s``         each step of a request   while the client has to do something; see ``is_too_slow``
     ==================== ======================== ==============================================================
 
@@ -96,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner: Owner | None = None  # of the memory of the frame that is received
         self._since_s = self._loop.time()
         self._is_new, self._is_busy = True, False
+        self._unsent: list[Buffer] = []
         self.exchange: Exchange | None = None
         self.is_raw = self.is_ending = False
 
@@ -144,9 +146,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._door.scratch if self._room is None else memoryview(self._room)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing():
+            return
         if self._room is None:
             data = self._door.scratch[:nbytes]
             self._parse(memoryview(self._rest + data) if self._rest else data)
+            self._send_at_once()
             return
         self._filled += nbytes
         if self._filled - self._progress >= _PROGRESS_BYTES:
@@ -176,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = bytes(data[begin:position])
             if key != _PRODUCE or not self._answered_at_once(frame):
                 self._put(_Frame(frame, None))
+            elif self._is_closing():
+                return
             left = len(data) - position
         self._rest = bytes(data[position:])
         if left:
@@ -229,12 +236,15 @@ class Connection(asyncio.BufferedProtocol):
     def _is_full(self) -> bool:
         return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX
 
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
     def _pause(self) -> None:
         if self._transport is not None:
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._transport is not None and self._reserving is None and not self._is_full() and not self._transport.is_closing():
+        if self._transport is not None and self._reserving is None and not self._is_full() and not self._is_closing():
             self._transport.resume_reading()
 
     def _give_back(self, frame: _Frame) -> None:
@@ -274,9 +284,14 @@ class Connection(asyncio.BufferedProtocol):
         if parts is None:
             return False
         self._is_new, self._since_s = False, self._loop.time()
-        if parts:
-            transport.write(b"".join(parts))
+        self._unsent += parts
         return True
+
+    def _send_at_once(self) -> None:
+        """Send the answers to the requests that have come together, together."""
+        if self._unsent and self._transport is not None:
+            self._transport.write(b"".join(self._unsent))
+            self._unsent = []
 
     async def _answer(self, transport: asyncio.Transport, frame: _Frame) -> None:
         self._is_busy = True
@@ -355,6 +370,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         logger.info("%s: %s; the connection is closed", self.host, reason)
+        self._send_at_once()
         if self._transport is not None:
             self._transport.close()
 

@@ -9,6 +9,9 @@ import time
 import pytest
 
 import logdb.testing
+from logdb.codec import compression
+from logdb.codec.batch import HEADER_SIZE_BYTES as HEADER_BYTES
+from logdb.codec.batch import seal
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
@@ -187,6 +190,40 @@ def test_what_is_no_batch_is_refused_and_the_connection_stays(broker, wire, topi
     assert produce(wire, records, topic=topic)["error_code"] == code
     assert produce(wire, BATCH, topic=topic)["base_offset"] == 0
     assert broker.database.log(topic).end_offset == 2
+
+
+@pytest.mark.parametrize("codec", [1, 4])
+def test_a_compressed_bomb_is_refused_within_its_bounds(broker, topic, codec):
+    """A hundred MiB of zeroes in a batch of some kilobytes, which is whole but for that."""
+    stream = compression.compress(codec, bytes(100 << 20))
+    head = encode_batch([Rec(b"k", b"v")])[:HEADER_BYTES]
+    bomb = bytearray(head + stream)
+    bomb[8:12] = struct.pack(">i", len(bomb) - 12)
+    seal(bomb, codec, 1_700_000_000_000)
+    assert len(bomb) < 200_000
+    with Wire(broker.bootstrap_servers) as wire:
+        assert produce(wire, bytes(bomb), topic=topic)["error_code"] == Code.INVALID_RECORD
+        assert produce(wire, BATCH, topic=topic)["error_code"] == Code.NONE
+
+
+def test_a_client_that_reads_no_answers_is_read_no_further(broker, wire, topic):
+    """Its requests wait in its own buffers; others are served."""
+    request = frame("Metadata", 9, 1, topics=[{"name": topic}] * 300)
+    wire.socket.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        for _ in range(5_000):
+            wire.socket.sendall(request)
+    with Wire(broker.bootstrap_servers) as other:
+        assert other.ask("ApiVersions", 0)["error_code"] == Code.NONE
+
+
+def test_a_request_for_very_many_partitions_is_answered_or_refused(broker, wire, topic):
+    asked = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 2**31 - 1, "current_leader_epoch": -1} for n in range(3_000)]
+    answer = wire.ask("Fetch", 11, max_wait_ms=0, min_bytes=2**31 - 1, max_bytes=2**31 - 1, topics=[{"topic": topic, "partitions": asked}])
+    codes = [one["error_code"] for one in answer["responses"][0]["partitions"]]
+    assert codes == [0] + [Code.UNKNOWN_TOPIC_OR_PARTITION] * 2_999
+    wire.send("Metadata", 1, topics=[{"name": "x"}] * 120_000)
+    assert wire.is_closed()
 
 
 def test_a_batch_that_is_too_large_is_refused(broker, wire, topic):
