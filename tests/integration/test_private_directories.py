@@ -9,11 +9,12 @@ import threading
 import pytest
 
 import logdb
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.access_control import AccessControl
-from logdb.access.security import FileCredentialStore
+from logdb.access.security import DocumentCredentialStore
 from logdb.errors import LogdbError
 from logdb.io import IO
+from logdb.store.security_file import SecurityFile
 from support.builders import until
 from support.faulty_io import FaultyIO
 from support.security import secure
@@ -74,7 +75,7 @@ def test_so_does_a_change_beside_a_process_that_has_it_open(tmp_path):
         thread = threading.Thread(target=append)
         thread.start()
         until(lambda: len(appended) > 5, "some segments")
-        FileCredentialStore(IO(), str(tmp_path / "db")).add_user("alice", {}, super_user=True)
+        DocumentCredentialStore(SecurityFile(IO(), str(tmp_path / "db")), IO().clock_ms).add_user("alice", {}, super_user=True)
         count = len(appended)
         until(lambda: len(appended) > count + 5, "and some more")
         stop.set()
@@ -112,7 +113,7 @@ def test_what_cannot_be_closed_is_said(tmp_path, caplog):
         AccessControl(db._session).close()
         assert "may be read by others on this machine" in caplog.text
         with pytest.raises(LogdbError):
-            security_file.change(Strange(), db.path, lambda content: (content, None))
+            security_document.change(SecurityFile(Strange(), db.path), lambda content: (content, None))
 
 
 # ---------------------------------------------------------------- copies
@@ -160,5 +161,5 @@ def test_a_failure_to_close_leaves_no_security_file(tmp_path):
     fill(tmp_path / "db")
     io.chmod = lambda path, mode: (_ for _ in ()).throw(PermissionError(1, "somebody else's"))
     with pytest.raises(LogdbError):
-        security_file.change(io, str(tmp_path / "db"), lambda content: (content, None))
+        security_document.change(SecurityFile(io, str(tmp_path / "db")), lambda content: (content, None))
     assert not os.path.exists(tmp_path / "db" / "security.json")

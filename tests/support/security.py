@@ -1,11 +1,12 @@
 """Users, tokens and ACLs for tests of whatever stands before a broker."""
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.acls import Acl
 from logdb.access.credentials import MECHANISMS, scram_credential
 from logdb.access.principals import Principal
-from logdb.access.security_file import Security
+from logdb.access.security_document import Security
 from logdb.io import IO
+from logdb.store.security_file import SecurityFile
 
 
 def acl(text: str) -> Acl:
@@ -36,4 +37,4 @@ def secure(directory, *acls: str, users=None, super_users=(), tokens=(), quotas=
         acls=tuple(map(acl, acls)),
         quotas=quotas or {},
     )
-    security_file.change(IO(), str(directory), lambda _: (content, None))
+    security_document.change(SecurityFile(IO(), str(directory)), lambda _: (content, None))

@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.acls import Acl
 from logdb.access.credentials import is_password, token_hash
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quota
-from logdb.access.security_file import Token
+from logdb.access.security_document import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import high_watermark, producer_snapshot, recovery_point
 from logdb.log.producers import Batch, Producer, ProducerStates
@@ -145,8 +145,8 @@ def test_the_mark_of_a_snapshot_is_what_the_page_says() -> None:
 
 
 def test_the_security_file_is_what_the_page_says() -> None:
-    content = security_file.decode(text("security.json").encode(), "security.json")
-    assert security_file.encode(content) == text("security.json").encode()
+    content = security_document.decode(text("security.json").encode(), "security.json")
+    assert security_document.encode(content) == text("security.json").encode()
     assert is_password("SCRAM-SHA-256", content.users["alice"]["SCRAM-SHA-256"], "pencil")
     assert content.tokens == (Token("ci", Principal("User", "alice"), token_hash("logdb_example"), 1_764_000_000_000, None),)
     assert content.acls == (Acl(Principal("User", "alice"), "*", "Read", "Allow", "Topic", "Prefixed", "ord"),)

@@ -8,7 +8,7 @@
 
 A damaged and a removed file are logged.
 
-A change by ``security_file.change`` is in effect when the call returns; a file that was replaced otherwise, after ``LOOK_MS``.
+A change by ``security_document.change`` is in effect when the call returns; a file that was replaced otherwise, after ``LOOK_MS``.
 
 Threading: any number of threads.  ``authenticate_password`` hashes, and waits for other logins: call it off an event loop, in a few
 threads of its own, so that a flood of passwords delays only logins.
@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable
 from typing import Literal
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.acls import Authorizer
 from logdb.access.audit import Audit
 from logdb.access.authentication import Authentication, AuthenticationOff, Credential, Identity
@@ -26,7 +26,7 @@ from logdb.access.credentials import Mechanism, ScramCredential
 from logdb.access.partition_limits import PartitionLimits, Partitions
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quotas
-from logdb.access.security_file import Security
+from logdb.access.security_document import Security
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
 from logdb.broker.broker import Broker
@@ -36,6 +36,7 @@ from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
 from logdb.requests.resources import Operation, ResourceType
 from logdb.store.directories import is_private, make_private
+from logdb.store.protocols import SecurityDocument
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class AccessControl:
             CorruptionError, UnsupportedFormat, ReadFailed: The file cannot be read.
         """
         self._broker, self._super_users, self._required = broker, frozenset(super_users), authentication
-        self._file = security_file.Watched(broker.io, broker.directory, self._take)
+        self._file = broker.security.follow(self._take)
         self._authentication = Authentication(broker.io)
         self._audit = Audit(broker.io.monotonic_ms)
         self._authorizer: Authorizer | None = None  # None: authentication is off
@@ -97,6 +98,11 @@ class AccessControl:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @property
+    def security(self) -> SecurityDocument:
+        """Users, tokens, ACLs and quotas of the database."""
+        return self._broker.security
 
     @property
     def database_id(self) -> str:
@@ -127,11 +133,12 @@ class AccessControl:
 
     # ------------------------------------------------------------ the file
 
-    def _take(self, content: Security | None) -> None:
-        """Take over what the file holds now."""
+    def _take(self, data: bytes | None) -> None:
+        """Take over the document; raises CorruptionError, UnsupportedFormat."""
+        content = None if data is None else security_document.decode(data, self._broker.security.name)
         self._trouble = ""
         if content is None and self._authorizer is not None:
-            logger.error("%s was removed; what was read before still counts", self._file.path)
+            logger.error("%s was removed; what was read before still counts", self._broker.security.name)
             return
         if content is None and not self._required:
             return

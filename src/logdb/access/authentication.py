@@ -31,7 +31,7 @@ from logdb.access.credentials import (
     token_hash,
 )
 from logdb.access.principals import Principal
-from logdb.access.security_file import Security, Token
+from logdb.access.security_document import Security, Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
 from logdb.threads import renewed

@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.acls import Acl, AclFilter
 from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quota
-from logdb.access.security_file import Security, Token
+from logdb.access.security_document import Security, Token
 from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
-from logdb.io import IO
+from logdb.store.protocols import SecurityDocument
 
 R = TypeVar("R")
 
@@ -60,7 +60,7 @@ class TokenInfo(NamedTuple):
 class CredentialStore(Protocol):
     """Users, tokens, ACLs and quotas, in a file or behind a server.
 
-    Behind a server, each call raises NotAuthorized or SecurityDisabled, too; each change raises what ``security_file.change`` does.
+    Behind a server, each call raises NotAuthorized or SecurityDisabled, too; each change raises what ``security_document.change`` does.
     """
 
     def users(self) -> Users:
@@ -124,30 +124,30 @@ class CredentialStore(Protocol):
         """Delete the ACLs that at least one filter selects; returns them."""
 
 
-class FileCredentialStore:
-    """The credential store of a directory; a server may run on it meanwhile.
+class DocumentCredentialStore:
+    """The credential store of a database's document; a server may run on it meanwhile.
 
     Threading: any number of threads, and of processes.
     """
 
-    def __init__(self, io: IO, directory: str, vet: Callable[[Security], object] = lambda _: None) -> None:
-        """Of the database in ``directory``; ``vet`` gets the content before each change, and may raise."""
-        self._io, self._directory, self._vet = io, directory, vet
+    def __init__(self, document: SecurityDocument, clock_ms: Callable[[], int], vet: Callable[[Security], object] = lambda _: None) -> None:
+        """``vet`` gets the content before each change, and may raise."""
+        self._document, self._clock_ms, self._vet = document, clock_ms, vet
 
     def _content(self) -> Security:
-        return security_file.load(self._io, self._directory) or Security()
+        return security_document.load(self._document) or Security()
 
     def _change(self, change: "Callable[[Security], tuple[Security, R]]") -> R:
         def vetted(content: Security) -> tuple[Security, R]:
             self._vet(content)
             return change(content)
 
-        return security_file.change(self._io, self._directory, vetted)
+        return security_document.change(self._document, vetted)
 
     # ------------------------------------------------------------ users
 
     def users(self) -> Users:
-        found = security_file.load(self._io, self._directory)
+        found = security_document.load(self._document)
         content = found or Security()
         others = (one.name for one in (*content.super_users, *content.quotas) if one is not None)
         names = sorted({*content.users, *others})
@@ -223,7 +223,7 @@ class FileCredentialStore:
             raise InvalidSecurity("of a token its SHA-256 is wanted, as 64 hexadecimal digits")
         if expires_in_ms is not None and not 0 <= expires_in_ms <= _EXPIRES_IN_MS_MAX:
             raise InvalidSecurity(f"a token that expires in {expires_in_ms} ms: allowed is a hundred years at most, or never")
-        now_ms = self._io.clock_ms()
+        now_ms = self._clock_ms()
         wanted = Token(name, Principal("User", owner), sha256, now_ms, None if expires_in_ms is None else now_ms + expires_in_ms)
 
         def change(content: Security) -> tuple[Security, TokenInfo]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logdb.access.acls import Acl, AclFilter
 from logdb.access.principals import Principal
-from logdb.access.security import Credentials, FileCredentialStore, TokenInfo, Users
-from logdb.access.security_file import Security
+from logdb.access.security import Credentials, DocumentCredentialStore, TokenInfo, Users
+from logdb.access.security_document import Security
 from logdb.errors import NotAuthorized, SecurityDisabled
 from logdb.requests.request import Request
 
@@ -37,12 +37,12 @@ class SecurityChanges:
 
     # ------------------------------------------------------------ what every change goes through
 
-    def _reading(self) -> FileCredentialStore:
-        return FileCredentialStore(self._session.io, self._access.directory)
+    def _reading(self) -> DocumentCredentialStore:
+        return DocumentCredentialStore(self._access.security, self._session.io.clock_ms)
 
     def _changing(
         self, users: Iterable[str] = (), *, tokens: Collection[str] = (), super_user: bool = False, first: bool = False
-    ) -> FileCredentialStore:
+    ) -> DocumentCredentialStore:
         """The store that makes a change.
 
         Args:
@@ -63,7 +63,7 @@ class SecurityChanges:
                 if super_user or one in content.super_users or self._access.is_super_user(one):
                     self._refuse(one)
 
-        return FileCredentialStore(self._session.io, self._access.directory, vet)
+        return DocumentCredentialStore(self._access.security, self._session.io.clock_ms, vet)
 
     def _refuse(self, concerned: Principal) -> None:
         self._access.refused(self._session.principal, self._session.host, "Alter", "User", concerned.name)

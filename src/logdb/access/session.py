@@ -20,7 +20,7 @@ from logdb.access.log import AuthorizedLog
 from logdb.access.principals import Principal
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
-from logdb.access.security_file import Token
+from logdb.access.security_document import Token
 from logdb.access.security_requests import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.broker.broker import Broker
 from logdb.broker.metrics import Counts, Gauges, gauges

@@ -77,7 +77,7 @@ from logdb.model import (
 )
 from logdb.requests.session import CHANGE_COUNT_MAX
 from logdb.store.check.report import Copied, Report
-from logdb.store.protocols import Metadata, ReplicaLog, Storage, always
+from logdb.store.protocols import Metadata, ReplicaLog, SecurityDocument, Storage, always
 from logdb.threads import renewed
 
 if TYPE_CHECKING:
@@ -203,6 +203,11 @@ class Broker:
     def database_id(self) -> str:
         """The UUID of the database."""
         return self._metadata.database_id
+
+    @property
+    def security(self) -> SecurityDocument:
+        """Users, tokens, ACLs and quotas of the database."""
+        return self._metadata.security
 
     @property
     def node_id(self) -> int:

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator
 
 import logdb
-from logdb.access.security import FileCredentialStore
+from logdb.access.security import DocumentCredentialStore
 from logdb.cli.output import say
 from logdb.cli.session import Session
 from logdb.client.security_admin import SecurityAdmin
 from logdb.io import IO
 from logdb.store.check.verify import database_names
+from logdb.store.security_file import SecurityFile
 
 
 @contextlib.contextmanager
@@ -30,7 +31,7 @@ def opened(session: Session) -> Iterator[SecurityAdmin]:
         return
     io, path = IO(), session.place
     database_names(io, path)
-    yield SecurityAdmin(FileCredentialStore(io, path))
+    yield SecurityAdmin(DocumentCredentialStore(SecurityFile(io, path), io.clock_ms))
 
 
 @contextlib.contextmanager

@@ -97,10 +97,10 @@ class LocalDatabase(Database):
 
     @property
     def security(self) -> "SecurityAdmin":
-        from logdb.access.security import FileCredentialStore  # few programs need it
+        from logdb.access.security import DocumentCredentialStore  # few programs need it
         from logdb.client.security_admin import SecurityAdmin
 
-        return SecurityAdmin(FileCredentialStore(self._store.io, self.path))
+        return SecurityAdmin(DocumentCredentialStore(self._store.security, self._store.io.clock_ms))
 
     @checked_call
     def verify(self, progress: Progress | None = None) -> Report:

@@ -448,7 +448,9 @@ class Segment(FileHolder):
         if not count:
             return None
         at, last_offset = _position(index, count - 1), _offset(index, count - 1)
-        if not self._is_batch(at, self.base_offset + last_offset):
+        before = (_position(index, count - 2), _offset(index, count - 2)) if count > 1 else (0, -1)
+        rising = at > before[0] and last_offset > before[1]  # an entry that a power cut has zeroed points to the first batch
+        if not rising or not self._is_batch(at, self.base_offset + last_offset):
             return None
         time_slots = range(len(time_index) // TIME_INDEX_ENTRY_SIZE)
         times = bisect_right(time_slots, last_offset, key=lambda slot: _int32(time_index, slot * TIME_INDEX_ENTRY_SIZE + 8))

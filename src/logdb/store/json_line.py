@@ -4,7 +4,7 @@
 
 ``crc`` is the CRC-32C of the same line without the key ``crc``, in every format.  ``topic.json`` (``topic_file``), ``SNAPSHOT``
 (``copy.snapshot_file``) and ``security.json`` are such files.  Of the last one this module has what ``verify`` checks;
-``access.security_file`` has its fields.
+``access.security_document`` has its fields.
 """
 
 import json

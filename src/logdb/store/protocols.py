@@ -6,7 +6,7 @@ log answers ``commit_to`` by its high watermark.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from logdb.io import IO
 from logdb.model import (
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from logdb.log.producers import Producer
     from logdb.meta.reader_writer_lock import ReaderWriterLock
     from logdb.store.check.report import Copied
+
+
+T = TypeVar("T")
 
 
 def always() -> None:
@@ -313,6 +316,52 @@ class PartitionState(NamedTuple):
     in_sync: tuple[int, ...]
 
 
+class Following(Protocol):
+    """One follower of a document."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was a document at the last look."""
+
+    def refresh(self) -> None:
+        """Give the follower the document if there is another one; costs next to nothing if there is none.
+
+        Raises:
+            ReadFailed: The next call tries again.
+            LogdbError: What the follower raises; it is given the next document.
+        """
+
+    def close(self) -> None:
+        """Give it no more documents."""
+
+
+class SecurityDocument(Protocol):
+    """The users, tokens, ACLs and quotas of a database, as the bytes of one document; ``access.security_document`` has their format.
+
+    Attributes:
+        name: Of the document, for messages.
+    """
+
+    name: str
+
+    def read(self) -> bytes | None:
+        """The document; None: authentication is off.  Raises ReadFailed."""
+
+    def follow(self, take: Callable[[bytes | None], None]) -> Following:
+        """Have ``take`` given the document at the first ``refresh``, and each later one; None where there is none."""
+
+    def change(self, edit: "Callable[[bytes | None], tuple[bytes, T]]") -> T:
+        """Change the document by compare-and-set, durably; when this returns, a ``refresh`` finds it, in every process.
+
+        Args:
+            edit: Takes the document; returns the new one, and what ``change`` returns.  It may be called again if another change came
+                first.  If it raises, the document is unchanged.
+
+        Raises:
+            DirectoryLocked, InvalidSecurity, DiskFull, WriteFailed, SyncFailed: The document is unchanged.
+        """
+
+
 class Metadata(Protocol):
     """The topics of a database and where their partitions are; every change is durable when the call returns.
 
@@ -326,6 +375,10 @@ class Metadata(Protocol):
     @property
     def database_id(self) -> str:
         """A UUID that the database has from its begin."""
+
+    @property
+    def security(self) -> SecurityDocument:
+        """Users, tokens, ACLs and quotas."""
 
     def topics(self, *, internal: bool = False) -> list[TopicInfo]:
         """All topics by name with their ids and configs, without their partitions."""

@@ -31,6 +31,7 @@ from logdb.store.cleaner import CLEANER_BYTES_PER_SECOND
 from logdb.store.copy.snapshot_file import SnapshotFile
 from logdb.store.open_logs import OpenLogs, TailLogs
 from logdb.store.protocols import PartitionState, always
+from logdb.store.security_file import SecurityFile
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode, StoreState
 from logdb.store.writer import Writer
@@ -155,6 +156,11 @@ class Store:
     def database_id(self) -> str:
         """The UUID of the database; its snapshots and backups have it, too."""
         return self.catalogue.database_id
+
+    @property
+    def security(self) -> SecurityFile:
+        """Users, tokens, ACLs and quotas."""
+        return SecurityFile(self._state.io, self._state.path)
 
     @property
     def catalogue(self) -> Catalogue:

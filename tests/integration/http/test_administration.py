@@ -97,10 +97,11 @@ def test_tokens_through_a_server(server):
 
 
 def security(server):
-    from logdb.access import security_file
+    from logdb.access import security_document
     from logdb.io import IO
+    from logdb.store.security_file import SecurityFile
 
-    return security_file.load(IO(), server.database.path)
+    return security_document.load(SecurityFile(IO(), server.database.path))
 
 
 def test_acls_through_a_server(server):

@@ -14,7 +14,7 @@ import logdb
 from logdb.access.credentials import new_token, token_hash
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quota
-from logdb.access.security_file import Token
+from logdb.access.security_document import Token
 from logdb.errors import Closed
 from logdb_http_api.door import express
 from logdb_http_api.door.batches import Reading

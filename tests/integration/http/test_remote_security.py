@@ -9,7 +9,7 @@ import pytest
 import logdb
 from logdb.access.credentials import new_token, token_hash
 from logdb.access.principals import Principal
-from logdb.access.security_file import Token
+from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed, InvalidCertificate, NotAuthorized, ServerUnavailable
 from support.certificates import Authority
 from support.security import secure

@@ -11,7 +11,7 @@ import pytest
 import logdb
 from logdb.access.credentials import new_token, token_hash
 from logdb.access.principals import Principal
-from logdb.access.security_file import Token
+from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
 from logdb_http_api.door import sse

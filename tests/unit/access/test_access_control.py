@@ -8,8 +8,10 @@ from logdb.access.access_control import AccessControl
 from logdb.access.credentials import MECHANISMS
 from logdb.access.principals import ANONYMOUS, Principal
 from logdb.access.quotas import Quota
-from logdb.access.security_file import LOOK_MS
+from logdb.access.security import DocumentCredentialStore
 from logdb.errors import AuthenticationFailed, CorruptionError, NotAuthorized
+from logdb.store.security_file import LOOK_MS
+from logdb.store.store import Store
 from support.security import secure
 
 ALICE, HOME = Principal("User", "alice"), "10.0.0.1"
@@ -140,3 +142,46 @@ def test_requests_are_under_a_quota(access, db):
     assert access.session(Principal("User", "bob"), HOME).take_throttle_ms() == 0
     assert access.metrics.counts().requests == 5
     assert access.metrics.counts().throttled_ms == sum(delays)
+
+
+class Document:
+    """The document of metadata that are in no file, as a controller has them."""
+
+    def __init__(self):
+        self.name, self.data, self.is_there = "the controller's", None, False
+
+    def read(self):
+        return self.data
+
+    def change(self, edit):
+        self.data, result = edit(self.data)
+        return result
+
+    def follow(self, take):
+        self._take, self._taken = take, ()
+        return self
+
+    def refresh(self):
+        if self._taken != (self.data,):
+            self._taken, self.is_there = (self.data,), self.data is not None
+            self._take(self.data)
+
+    def close(self):
+        pass
+
+
+def test_metadata_that_are_in_no_file_say_who_may_what(tmp_path, monkeypatch):
+    document = Document()
+    monkeypatch.setattr(Store, "security", document)
+    with logdb.open(tmp_path / "db") as db:
+        access = AccessControl(db._session)
+        assert not access.authentication
+        store = DocumentCredentialStore(document, lambda: 0)
+        store.add_user("alice", {}, super_user=True)
+        assert access.authentication and access.change_count == 1
+        db.security.add_user("bob", "secret")
+        assert [user.name for user in store.users().users] == ["alice", "bob"]
+        document.data = b"damaged"
+        assert access.authentication and access.change_count == 1  # what was read before still counts
+        assert not (tmp_path / "db" / "security.json").exists()
+        access.close()

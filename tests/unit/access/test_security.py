@@ -3,12 +3,14 @@
 import pytest
 
 import logdb
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.acls import AclFilter
 from logdb.access.credentials import token_hash
-from logdb.access.security import FileCredentialStore
+from logdb.access.security import DocumentCredentialStore
 from logdb.errors import CredentialExists, InvalidSecurity
 from logdb.io import IO
+from logdb.store import security_file as store_security_file
+from logdb.store.security_file import SecurityFile
 from support.security import acl, credentials
 
 READ = acl("Allow alice@* Read Topic orders")
@@ -22,7 +24,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def store(directory):
-    return FileCredentialStore(IO(), directory)
+    return DocumentCredentialStore(SecurityFile(IO(), directory), IO().clock_ms)
 
 
 def test_what_is_asked_for_twice_is_there_once(store):
@@ -47,10 +49,10 @@ def test_what_is_asked_for_twice_is_there_once(store):
 def test_another_of_the_same_name_or_hash_is_refused(store, directory, again):
     store.add_user("alice", credentials("secret"))
     store.add_token("ci", "alice", token_hash("x"))
-    before = security_file.load(IO(), directory)
+    before = security_document.load(SecurityFile(IO(), directory))
     with pytest.raises(CredentialExists):
         again(store)
-    assert security_file.load(IO(), directory) == before
+    assert security_document.load(SecurityFile(IO(), directory)) == before
 
 
 @pytest.mark.parametrize(
@@ -98,13 +100,13 @@ def test_what_is_vetted_and_found_wanting_changes_nothing(store, directory):
         raise PermissionError
 
     with pytest.raises(PermissionError):
-        FileCredentialStore(IO(), directory, vet).delete_acls([AclFilter()])
+        DocumentCredentialStore(SecurityFile(IO(), directory), IO().clock_ms, vet).delete_acls([AclFilter()])
     assert store.acls() == [READ]
 
 
 def test_what_no_reader_would_take_is_not_written(store, monkeypatch):
     store.add_acls([READ])
-    monkeypatch.setattr(security_file, "SECURITY_SIZE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(store_security_file, "SECURITY_SIZE_BYTES_MAX", 2_000)
     with pytest.raises(InvalidSecurity, match="allowed are 2000"):
         store.add_acls([READ._replace(name=f"orders-{number}") for number in range(100)])
     assert store.acls() == [READ]

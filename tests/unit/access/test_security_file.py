@@ -8,13 +8,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.principals import Principal
 from logdb.access.quotas import Quota
-from logdb.access.security_file import LOOK_MS, Security, Token, Watched, change, decode, encode, load
+from logdb.access.security_document import Security, Token, decode, encode
 from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadFailed, UnsupportedFormat
 from logdb.io import IO
 from logdb.store import json_line
+from logdb.store import security_file as store_security_file
+from logdb.store.security_file import LOOK_MS, SecurityFile
 from support.clock import StillIO
 from support.faulty_io import FaultyIO
 from support.power_cut import Killed, PowerCutIO
@@ -38,6 +40,18 @@ def io():
 @pytest.fixture
 def directory(tmp_path):
     return str(tmp_path)
+
+
+def load(io, directory):
+    return security_document.load(SecurityFile(io, directory))
+
+
+def change(io, directory, edit):
+    return security_document.change(SecurityFile(io, directory), edit)
+
+
+def follow(io, directory, take):
+    return SecurityFile(io, directory).follow(lambda data: take(None if data is None else decode(data, "security.json")))
 
 
 def put(io, directory, content):
@@ -139,7 +153,7 @@ def test_changes_at_the_same_time_are_all_made(directory):
 
 
 def test_who_holds_the_lock_is_waited_for_and_then_named(io, directory, monkeypatch):
-    monkeypatch.setattr(security_file, "_LOCK_WAIT_S", 0.01)
+    monkeypatch.setattr(store_security_file, "_LOCK_WAIT_S", 0.01)
     fd = io.open(os.path.join(directory, "security.lock"), os.O_RDWR | os.O_CREAT)
     try:
         assert io.lock(fd)
@@ -205,7 +219,7 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one(tmp_path):
 def watched(directory):
     """The file, and what was handed over of it."""
     taken = []
-    watched = Watched(StillIO(), directory, taken.append)
+    watched = follow(StillIO(), directory, taken.append)
     yield watched, taken
     watched.close()
 
@@ -230,7 +244,7 @@ def test_it_is_looked_at_now_and_then(io, directory, watched):
 
 def test_a_change_counts_when_it_returns(io, directory):
     taken = []
-    watched = Watched(io, directory, taken.append)
+    watched = follow(io, directory, taken.append)
     for number in range(20):
         watched.refresh()
         put(io, directory, Security(super_users=frozenset((Principal("User", f"u{number}"),))))
@@ -305,7 +319,7 @@ def test_who_looks_while_another_reads_waits_for_it(io, directory):
         assert go_on.wait(60)
         seen.append("taken")
 
-    watched = Watched(io, directory, take)
+    watched = follow(io, directory, take)
 
     def look():
         watched.refresh()

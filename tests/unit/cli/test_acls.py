@@ -1,14 +1,15 @@
 import pytest
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.io import IO
+from logdb.store.security_file import SecurityFile
 from support.security import acl
 
 pytestmark = pytest.mark.local
 
 
 def kept(command):
-    content = security_file.load(IO(), command.data_dir)
+    content = security_document.load(SecurityFile(IO(), command.data_dir))
     return set(content.acls) if content else set()
 
 

@@ -2,11 +2,12 @@ import os
 
 import pytest
 
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.authentication import Authentication
 from logdb.access.principals import Principal
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.store.security_file import SecurityFile
 from support.clock import StillIO
 
 pytestmark = pytest.mark.local
@@ -15,7 +16,7 @@ DAY_MS = 86_400_000
 
 
 def kept(command):
-    return security_file.load(IO(), command.data_dir)
+    return security_document.load(SecurityFile(IO(), command.data_dir))
 
 
 def test_a_token_is_printed_once_and_is_its_owner(logdb_command):

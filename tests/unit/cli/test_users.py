@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 import logdb
-from logdb.access import security_file
+from logdb.access import security_document
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import is_password
 from logdb.access.principals import Principal
@@ -13,12 +13,13 @@ from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.store.security_file import SecurityFile
 
 pytestmark = pytest.mark.local
 
 
 def kept(command):
-    return security_file.load(IO(), command.data_dir)
+    return security_document.load(SecurityFile(IO(), command.data_dir))
 
 
 def add(command, name="alice", *args, password="secret", **options):

@@ -207,3 +207,24 @@ def test_remove(segment, tmp_path):
     segment.seal()
     segment.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_an_entry_that_a_power_cut_has_zeroed_is_not_taken_for_the_first_batch(io, tmp_path, kept):
+    """The first batch has one record: a zeroed entry says what is true of it."""
+    segment = Segment(io, str(tmp_path), 100, writable=True, index_interval_bytes=200)
+    segment.create(0)
+    segment.append(memoryview(encode_batch([b"x" * 50], base_offset=100)), 101)
+    at = 101
+    for _ in range(8):
+        segment.append(memoryview(encode_batch([b"x" * 50] * 5, base_offset=at)), at + 5)
+        at += 5
+    segment.save_indexes()
+    with open(tmp_path / INDEXES[0], "r+b") as file:
+        file.seek(8 * kept)
+        file.write(bytes(8))
+        file.truncate()
+    again = Segment(io, str(tmp_path), 100, writable=True, index_interval_bytes=200)
+    again.size_bytes = segment.size_bytes
+    again.resume(segment.size_bytes, segment.next_offset)
+    assert again.scanner.index == segment.scanner.index
