@@ -1,5 +1,7 @@
-"""Frames that are random, and frames that were whole until one was changed: an error of the frame, in bounded time and memory; and a door that answers
-them, or closes the connection, and goes on."""
+"""Frames that are random, and frames that were whole until one was changed.
+
+The codec answers by an error of the frame, in bounded time and memory; a door answers, or closes the connection.
+"""
 
 import contextlib
 import logging
