@@ -34,7 +34,7 @@ from logdb_kafka_api.limits import KafkaLimits
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 64 << 10  # what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
 
@@ -250,6 +250,7 @@ class KafkaDoor(DoorResources):
             values = await handler(call)
             delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
+            await call.finish(sum(map(len, parts)))
         except BaseException:
             call.end()
             raise

@@ -15,6 +15,7 @@ _NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
 _CODEC_MASK, _ZSTD = 7, 4
+_AT_ONCE_COUNT_MAX = 100  # appends; more of them would hold up other connections
 
 
 class Append(NamedTuple):
@@ -25,12 +26,12 @@ class Append(NamedTuple):
 
 
 def waits(door: DoorResources, values: Values) -> bool:
-    """Whether a request waits for a disk, for a thread that is at a larger append, or for a coordinator."""
+    """Whether a request waits for a disk, for a thread that is at a larger append, or for a coordinator, or takes long."""
     if values["transactional_id"] is not None:
         return True
     appends = _appends(values)
     size_bytes = sum(len(one.records) for one in appends)
-    return not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
+    return len(appends) > _AT_ONCE_COUNT_MAX or not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
 
 
 async def produce(call: Call) -> Values | None:
