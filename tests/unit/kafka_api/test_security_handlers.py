@@ -231,3 +231,10 @@ def test_quotas_of_users(access, ask, version):
 def test_a_quota_that_is_refused(ask, entry):
     assert ask("AlterClientQuotas", entries=[entry])["entries"][0]["error_code"] == 42
     assert ask("DescribeClientQuotas")["entries"] == []
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_quotas_are_for_those_that_may_alter_the_cluster(access, validate_only):
+    entries = [quota("alice", ("producer_byte_rate", 1000.0)), quota("alice", ("no_such_rate", 1.0))]
+    answer = asked_by(access, "alice")("AlterClientQuotas", entries=entries, validate_only=validate_only)
+    assert [one["error_code"] for one in answer["entries"]] == [31, 31]
