@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.access.attempts import network
 from logdb.access.authentication import Identity
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Buffer
+from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner

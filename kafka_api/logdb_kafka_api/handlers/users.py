@@ -7,11 +7,10 @@ and ``consumer_byte_rate`` are the quotas of bytes; Kafka has none that counts r
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from logdb.access.credentials import Mechanism, ScramCredential, credential_of_salted
-from logdb.access.quotas import Quota
-from logdb.access.security import Users
+from logdb.access.credentials import credential_of_salted
 from logdb.errors import InvalidSecurity, LogdbError, UnknownCredential
 from logdb.requests.resources import CLUSTER
+from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 

@@ -9,8 +9,8 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import salted_password
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.handlers import HANDLERS
 from support.security import acl, secure
