@@ -34,7 +34,7 @@ from logdb_kafka_api.limits import KafkaLimits
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH_BYTES = 64 << 10  # what comes in one read is queued, however full the queue is
+_SCRATCH_BYTES = 256 << 10  # what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
 

@@ -80,7 +80,7 @@ def test_requests_wait_for_their_turn_in_the_buffers_of_the_client(door, silent)
     with pytest.raises(TimeoutError):
         silent.sendall((struct.pack(">ihh", 40_000, 18, 3) + bytes(39_996)) * 500)
     (connection,) = door.connections
-    assert 40_000 <= connection._queued_bytes < 200_000
+    assert 40_000 <= connection._queued_bytes < 400_000  # one read, and what was there
 
 
 @pytest.mark.parametrize(("count", "waits"), [(1, False), (100, False), (101, True)])
