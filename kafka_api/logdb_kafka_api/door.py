@@ -18,7 +18,7 @@ from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
-from logdb.model import Buffer
+from logdb.model import PARTITION_COUNT_MAX, Buffer
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins
@@ -85,6 +85,8 @@ class KafkaDoor(DoorResources):
             ValueError: An address, or a number, is invalid.
         """
         super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
+        if num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
+            raise ValueError(f"num_partitions={num_partitions!r}: allowed are 1 to {PARTITION_COUNT_MAX}")
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
         self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
         self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca)
@@ -132,7 +134,8 @@ class KafkaDoor(DoorResources):
                     self._none_left.clear()
                     await self._none_left.wait()
         except TimeoutError:
-            logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
+            if self.connections:
+                logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
         finally:
             self._sweeping.cancel()
             self._listener.abort_handshakes()
@@ -247,6 +250,6 @@ class KafkaDoor(DoorResources):
 
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    if not host or not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
+        raise ValueError(f"kafka_advertised={address!r}: wanted is host:port, the port in [1, 65535]")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from logdb.errors import LogdbError, NotAuthorized
-from logdb.model import INTERNAL_TOPICS, TopicInfo
+from logdb.model import INTERNAL_TOPICS, TopicInfo, check_topic_name
 from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values
@@ -83,6 +83,7 @@ def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
             found.append(_unknown(None, Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
             continue
         try:
+            check_topic_name(name)  # for an unknown topic a client waits, for an invalid one it does not
             found.append(_topic(call, call.session.describe_topic(name)))
         except LogdbError as error:
             found.append(_unknown(name, code_of(error)))

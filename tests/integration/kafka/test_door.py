@@ -389,6 +389,12 @@ def test_offsets_by_time(wire, topic, version):
 # ---------------------------------------------------------------- topics
 
 
+def test_a_name_that_no_topic_can_have_is_not_waited_for(wire):
+    names = ["absent", "my topic", "", "n" * 250]
+    answer = wire.ask("Metadata", 12, topics=[{"name": name} for name in names], allow_auto_topic_creation=False)
+    assert [one["error_code"] for one in answer["topics"]] == [Code.UNKNOWN_TOPIC_OR_PARTITION, *[Code.INVALID_TOPIC_EXCEPTION] * 3]
+
+
 def test_metadata_creates_what_it_names(broker, wire):
     answer = wire.ask("Metadata", 12, topics=[{"name": "made"}, {"name": "bad/name"}], allow_auto_topic_creation=True)
     assert [(one["name"], one["error_code"]) for one in answer["topics"]] == [("made", 0), ("bad/name", Code.INVALID_TOPIC_EXCEPTION)]
@@ -472,3 +478,11 @@ def test_the_door_drains(topic):
         threading.Timer(0.2, draining.database.close).start()
         assert not wire.answer("Fetch", 12, asked)["responses"][0]["partitions"][0]["records"]
         assert wire.is_closed()
+
+
+def test_an_end_without_a_wait_warns_of_no_idle_connection(caplog):
+    with logdb.testing.broker() as ending, Wire(ending.bootstrap_servers) as wire:
+        wire.ask("ApiVersions", 0)
+        ending.database.close()
+        assert wire.is_closed()
+    assert caplog.text == ""
