@@ -7,7 +7,7 @@ from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffset
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, coordinator_code_of
-from logdb_kafka_api.handlers.partitions import checked
+from logdb_kafka_api.handlers.partitions import by_topic, checked
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET, _NO_EPOCH = -1, -1
@@ -40,11 +40,6 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
     }
 
 
-def by_topic(topics: Sequence[Values]) -> dict[str, list[int]]:
-    """The partitions that a request names."""
-    return {topic["name"]: [one["partition_index"] for one in topic["partitions"]] for topic in topics}
-
-
 def refusal(error: LogdbError) -> Code:
     """The code for offsets that were not committed: of a group that is refused, metadata are too long."""
     return Code.OFFSET_METADATA_TOO_LARGE if isinstance(error, InvalidGroup) else coordinator_code_of(error)
@@ -67,7 +62,7 @@ def _begin_commit(call: Call) -> "tuple[dict[TopicPartition, Code], Mapping[Topi
     codes = dict.fromkeys(offsets, Code.NONE)
     try:
         call.session.need("Read", "Group", values["group_id"])
-        codes = checked(call.session, "Read", by_topic(values["topics"]))
+        codes = checked(call.session, "Read", offsets)
         offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
         committed = call.session.commit_offsets(
             values["group_id"],
@@ -98,14 +93,13 @@ async def offset_fetch(call: Call) -> Values:
 def _fetched(call: Call, asked: Values) -> Values:
     """The offsets of one group; all of them if no topics are named."""
     group_id, topics = asked["group_id"], asked["topics"]
-    wanted = None if topics is None else {topic["name"]: topic["partition_indexes"] for topic in topics}
+    named = [TopicPartition(topic["name"], one) for topic in topics or () for one in topic["partition_indexes"]]
+    wanted = None if topics is None else by_topic(named)
     answer = {"group_id": group_id, "error_code": Code.NONE}
     try:
         call.session.need("Describe", "Group", group_id)
         codes = {} if wanted is None else {name: _code(call, name) for name in wanted}
-        partitions = (
-            None if wanted is None else [TopicPartition(name, one) for name, ones in wanted.items() for one in ones if not codes[name]]
-        )
+        partitions = None if wanted is None else [one for one in named if not codes[one.topic]]
         try:
             offsets = call.session.fetch_offsets(group_id, partitions, require_stable=call.values["require_stable"])
             code = Code.NONE
@@ -113,10 +107,6 @@ def _fetched(call: Call, asked: Values) -> Values:
             offsets, code = call.session.fetch_offsets(group_id, partitions), Code.UNSTABLE_OFFSET_COMMIT
     except LogdbError as error:
         return {**answer, "error_code": coordinator_code_of(error), "topics": []}
-    if wanted is None:
-        wanted = {}
-        for partition in offsets:
-            wanted.setdefault(partition.topic, []).append(partition.partition)
     return {
         **answer,
         "topics": [
@@ -124,7 +114,7 @@ def _fetched(call: Call, asked: Values) -> Values:
                 "name": name,
                 "partitions": [_offset(one, offsets.get(TopicPartition(name, one)), codes.get(name) or code) for one in partitions],
             }
-            for name, partitions in wanted.items()
+            for name, partitions in (by_topic(offsets) if wanted is None else wanted).items()
         ],
     }
 
@@ -165,9 +155,10 @@ async def offset_delete(call: Call) -> Values:
         await call.call(call.session.delete_offsets, group_id, ())
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
-    codes = await call.call(checked, call.session, "Read", by_topic(topics))
-    for name, partitions in by_topic(topics).items():
-        there = [where for at in partitions if not codes[where := TopicPartition(name, at)]]
+    asked = [TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"]]
+    codes = await call.call(checked, call.session, "Read", asked)
+    for name, partitions in by_topic(one for one in asked if not codes[one]).items():
+        there = [TopicPartition(name, partition) for partition in partitions]
         try:
             await call.call(call.session.delete_offsets, group_id, there)
         except GroupNotEmpty:
