@@ -25,6 +25,7 @@ from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
@@ -47,6 +48,7 @@ class KafkaDoor(DoorResources):
     ================== ============================ ================================================================
     ``connections``    each connection              always: those that have begun and not ended
     ``scratch``        the connection that reads    within one call of the loop
+    ``_unsupported``   ``is_news``                  always: keys of the APIs of which a client asked for an unknown version
     ``_sweeping``      ``watch``, ``_sweep``        always: the earliest time that a connection may have to be cut off
     ================== ============================ ================================================================
 
@@ -97,6 +99,7 @@ class KafkaDoor(DoorResources):
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
+        self._unsupported = set[int]()
         self._sweeping: asyncio.TimerHandle | None = None
         self._listener = Listener(
             address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
@@ -179,6 +182,13 @@ class KafkaDoor(DoorResources):
                 connection.abort()
             else:
                 self.watch(connection)
+
+    def is_news(self, error: UnsupportedApi) -> bool:
+        """Whether this is the first request for an unknown version of an API: the later ones fill no log."""
+        is_news = error.key in APIS and error.key not in self._unsupported
+        if is_news:
+            self._unsupported.add(error.key)
+        return is_news
 
     def address_for(self, connection: Connection) -> tuple[str, int]:
         """Where the client of a connection is told to connect to."""

@@ -76,6 +76,7 @@ def test_a_database_in_the_process_makes_no_requests_and_needs_no_msgspec(tmp_pa
     done = subprocess.run([sys.executable, "-c", EMBEDDED, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("b'v' Empty True\n", "")
 
+
 WITHOUT_HTTP = "import sys\nfor name in ('aiohttp', 're2', 'msgspec'):\n    sys.modules[name] = None\n"
 
 

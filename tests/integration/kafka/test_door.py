@@ -75,6 +75,16 @@ def test_an_unknown_api_or_version_closes_the_connection(wire, key, version, cap
     assert f"API {key} in version {version}" in caplog.text
 
 
+def test_the_first_client_that_is_too_old_is_told_of(caplog):
+    with logdb.testing.broker() as running:
+        for key in (1, 1, 9999):
+            with Wire(running.bootstrap_servers) as old:
+                old.socket.sendall(struct.pack(">ihhih", 10, key, 3, 7, -1))
+                assert old.is_closed()
+    warned = [record.getMessage() for record in caplog.records]
+    assert warned == ["127.0.0.1: unsupported: API 1 in version 3; Fetch has 4 to 12; the connection is closed"]
+
+
 # ---------------------------------------------------------------- frames
 
 
