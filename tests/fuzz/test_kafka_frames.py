@@ -1,5 +1,7 @@
-"""Frames that are random, and frames that were whole until one was changed: an error of the frame, in bounded time and memory; and a door that answers
-them, or closes the connection, and goes on."""
+"""Random frames, and whole frames that were changed: an error of the frame, in bounded time and memory.
+
+The door answers them, or closes the connection, and goes on.
+"""
 
 import contextlib
 import logging

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logdb.access.partition_limits import PartitionLimits
-from logdb.access.principals import Principal
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import LocalOnly, missing_package
 from logdb.model import check_config
+from logdb.requests.principals import Principal
 
 try:
     from logdb.access.access_control import AccessControl
