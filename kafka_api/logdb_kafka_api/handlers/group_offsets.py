@@ -1,6 +1,6 @@
 """Committed offsets of consumer groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
@@ -10,7 +10,7 @@ from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import checked
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
-_NO_OFFSET, _NO_EPOCH = -1, -1
+_NO_OFFSET = -1
 
 
 def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -40,11 +40,6 @@ def told(topics: Sequence[Values], codes: Mapping[TopicPartition, Code]) -> Valu
     }
 
 
-def by_topic(topics: Sequence[Values]) -> dict[str, list[int]]:
-    """The partitions that a request names."""
-    return {topic["name"]: [one["partition_index"] for one in topic["partitions"]] for topic in topics}
-
-
 def refusal(error: LogdbError) -> Code:
     """The code for offsets that were not committed: of a group that is refused, metadata are too long."""
     return Code.OFFSET_METADATA_TOO_LARGE if isinstance(error, InvalidGroup) else coordinator_code_of(error)
@@ -67,7 +62,7 @@ def _begin_commit(call: Call) -> "tuple[dict[TopicPartition, Code], Mapping[Topi
     codes = dict.fromkeys(offsets, Code.NONE)
     try:
         call.session.need("Read", "Group", values["group_id"])
-        codes = checked(call.session, "Read", by_topic(values["topics"]))
+        codes = checked(call.session, "Read", offsets)
         offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
         committed = call.session.commit_offsets(
             values["group_id"],
@@ -98,14 +93,12 @@ async def offset_fetch(call: Call) -> Values:
 def _fetched(call: Call, asked: Values) -> Values:
     """The offsets of one group; all of them if no topics are named."""
     group_id, topics = asked["group_id"], asked["topics"]
-    wanted = None if topics is None else {topic["name"]: topic["partition_indexes"] for topic in topics}
+    wanted = None if topics is None else [(topic["name"], topic["partition_indexes"]) for topic in topics]
     answer = {"group_id": group_id, "error_code": Code.NONE}
     try:
         call.session.need("Describe", "Group", group_id)
-        codes = {} if wanted is None else {name: _code(call, name) for name in wanted}
-        partitions = (
-            None if wanted is None else [TopicPartition(name, one) for name, ones in wanted.items() for one in ones if not codes[name]]
-        )
+        codes = {name: _code(call, name) for name in dict(wanted or ())}
+        partitions = None if wanted is None else [TopicPartition(name, one) for name, ones in wanted for one in ones if not codes[name]]
         try:
             offsets = call.session.fetch_offsets(group_id, partitions, require_stable=call.values["require_stable"])
             code = Code.NONE
@@ -114,9 +107,7 @@ def _fetched(call: Call, asked: Values) -> Values:
     except LogdbError as error:
         return {**answer, "error_code": coordinator_code_of(error), "topics": []}
     if wanted is None:
-        wanted = {}
-        for partition in offsets:
-            wanted.setdefault(partition.topic, []).append(partition.partition)
+        wanted = list(_by_topic(offsets).items())
     return {
         **answer,
         "topics": [
@@ -124,9 +115,16 @@ def _fetched(call: Call, asked: Values) -> Values:
                 "name": name,
                 "partitions": [_offset(one, offsets.get(TopicPartition(name, one)), codes.get(name) or code) for one in partitions],
             }
-            for name, partitions in wanted.items()
+            for name, partitions in wanted
         ],
     }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for where in partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    return topics
 
 
 def _code(call: Call, topic: str) -> Code:
@@ -165,8 +163,9 @@ async def offset_delete(call: Call) -> Values:
         await call.call(call.session.delete_offsets, group_id, ())
     except LogdbError as error:
         return {"error_code": coordinator_code_of(error)}
-    codes = await call.call(checked, call.session, "Read", by_topic(topics))
-    for name, partitions in by_topic(topics).items():
+    asked = [TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"]]
+    codes = await call.call(checked, call.session, "Read", asked)
+    for name, partitions in _by_topic(codes).items():
         there = [where for at in partitions if not codes[where := TopicPartition(name, at)]]
         try:
             await call.call(call.session.delete_offsets, group_id, there)

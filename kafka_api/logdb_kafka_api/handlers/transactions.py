@@ -66,11 +66,11 @@ async def add_partitions_to_txn(call: Call) -> Values:
 
 def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     values, session = call.values, call.session
-    topics = {topic["name"]: topic["partitions"] for topic in values["topics"]}
-    codes = {TopicPartition(topic, partition): Code.NONE for topic, partitions in topics.items() for partition in partitions}
+    asked = [TopicPartition(topic["name"], one) for topic in values["topics"] for one in topic["partitions"]]
+    codes = dict.fromkeys(asked, Code.NONE)
     try:
         session.need("Write", "TransactionalId", values["transactional_id"])
-        codes = checked(session, "Write", topics)
+        codes = checked(session, "Write", asked)
         if any(codes.values()):
             return {partition: code or Code.OPERATION_NOT_ATTEMPTED for partition, code in codes.items()}
         session.add_partitions(values["transactional_id"], _producer(values), codes)
@@ -101,7 +101,7 @@ def _commit_offsets(call: Call) -> dict[TopicPartition, Code]:
     try:
         session.need("Write", "TransactionalId", values["transactional_id"])
         session.need("Read", "Group", values["group_id"])
-        codes = checked(session, "Read", group_offsets.by_topic(values["topics"]))
+        codes = checked(session, "Read", offsets)
         offsets = {partition: offset for partition, offset in offsets.items() if not codes[partition]}
         session.commit_transaction_offsets(
             values["transactional_id"],

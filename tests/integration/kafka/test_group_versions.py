@@ -207,3 +207,18 @@ def test_offsets_are_deleted(wire, served, group):
     answer = wire.ask("OffsetDelete", 0, group_id=group, topics=topics)
     assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [0, 3]
     assert served.db._session.fetch_offsets(group) == {}
+
+
+def test_a_topic_may_be_named_twice(wire, served, group):
+    def named(**fields):
+        return [{"name": "t", "partitions": [{"partition_index": at, **fields}]} for at in (0, 1)]
+
+    def codes(answer):
+        return [one["error_code"] for topic in answer["topics"] for one in topic["partitions"]]
+
+    assert codes(wire.ask("OffsetCommit", 6, group_id=group, topics=named(committed_offset=5, committed_metadata=""))) == [0, 0]
+    asked = [{"name": "t", "partition_indexes": [at]} for at in (0, 1)]
+    (found,) = wire.ask("OffsetFetch", 8, groups=[{"group_id": group, "topics": asked}])["groups"]
+    assert [one["committed_offset"] for topic in found["topics"] for one in topic["partitions"]] == [5, 5]
+    assert codes(wire.ask("OffsetDelete", 0, group_id=group, topics=named())) == [0, 0]
+    assert served.db._session.fetch_offsets(group) == {}
