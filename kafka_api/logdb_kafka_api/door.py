@@ -203,9 +203,10 @@ class KafkaDoor(DoorResources):
         except UnsupportedApi:
             return None
         request = frames.read_request(header, frame, position)
-        if produce.waits(self, request):
+        appends = produce.appends_of(request)
+        if produce.waits(self, request["transactional_id"], appends):
             return None
-        values = produce.append(self._call(connection, identity, header, request))
+        values = produce.append(self._call(connection, identity, header, request), appends)
         return () if values is None else frames.encode_response(header, values)
 
     def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
