@@ -74,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
     ``_rest``            ``_parse``               the begin of a frame, shorter than its size and key
     ``_frames``          ``_put``, ``_run``       always: requests that were received and not begun
     ``_unsent``          ``_answered_at_once``    within one call of ``buffer_updated``: answers that are sent at its end
-    ``_since_s``         each step of a request   while the client has to do something; see ``is_too_slow``
+    ``_since_s``         each step of a request   while the client has to do something; see ``deadline_s``
     ==================== ======================== ==============================================================
 
     Threading: the event loop of the door.
@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._running: asyncio.Task[None] | None = None
         self._reserving: asyncio.Task[None] | None = None
         self._owner: Owner | None = None  # of the memory of the frame that is received
-        self._since_s = self._loop.time()
+        self._began_s = self._since_s = self._loop.time()
         self._is_new, self._is_busy = True, False
         self._unsent: list[Buffer] = []
         self.exchange: Exchange | None = None
@@ -112,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._door.connections.add(self)
+        self._door.watch(self)
         try:
             self.identity = self.identity or self._door.certified(transport)
         except AuthenticationFailed as error:
@@ -134,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
-        self._since_s = self._loop.time()
+        self._begin_wait()
 
     def resume_writing(self) -> None:
         writable, self._writable = self._writable, None
@@ -186,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             left = len(data) - position
         self._rest = bytes(data[position:])
         if left:
-            self._since_s = self._loop.time()
+            self._begin_wait()
 
     def _size_max(self, key: int) -> int:
         if self._door.identity_of(self) is None:
@@ -195,9 +196,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, size: int, begun: memoryview) -> None:
         """Receive the rest of a frame."""
-        self._size, self._filled, self._progress, self._since_s = size, len(begun), 0, self._loop.time()
+        self._size, self._filled, self._progress = size, len(begun), 0
         if size <= SMALL_BYTES:
             self._receive(size, begun)
+            self._begin_wait()
             return
         identity = self._door.identity_of(self)
         owner: Owner = network(self.host) if identity is None or identity.principal == ANONYMOUS else identity.principal
@@ -205,6 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._door.memory.take_now(size, owner)
             self._owner = owner
             self._receive(min(size, max(_STEP_BYTES, len(begun))), begun)
+            self._begin_wait()
         else:
             self._pause()
             self._reserving = self._loop.create_task(self._reserve(owner, bytes(begun)))
@@ -218,8 +221,9 @@ class Connection(asyncio.BufferedProtocol):
             with contextlib.suppress(NoRoom):  # the client waits for its answer for as long as it likes
                 await self._door.memory.take(self._size, owner)
                 self._owner = owner
-        self._reserving, self._since_s = None, self._loop.time()
+        self._reserving = None
         self._receive(min(self._size, max(_STEP_BYTES, len(begun))), begun)
+        self._begin_wait()
         self._resume()
 
     def _grow(self, room: bytearray) -> None:
@@ -283,7 +287,8 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if parts is None:
             return False
-        self._is_new, self._since_s = False, self._loop.time()
+        self._is_new = False
+        self._begin_wait()
         self._unsent += parts
         return True
 
@@ -308,8 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer.throttle_ms:
             await self._door.pause(answer.throttle_ms)
         self._is_busy, self._is_new = False, self._is_new and self._door.identity_of(self) is None
-        if not self._is_new:
-            self._since_s = self._loop.time()
+        self._begin_wait()
         self._resume()
 
     async def _raw_answer(self, token: bytes) -> Answer:
@@ -357,16 +361,21 @@ class Connection(asyncio.BufferedProtocol):
         host, port = self._transport.get_extra_info("sockname")[:2]
         return str(host), int(port)
 
-    def is_too_slow(self, now_s: float, limits: "Limits") -> bool:
-        """Whether the client keeps to none of the times for what it sends, or reads."""
-        waited_ms = (now_s - self._since_s) * 1000
+    def _begin_wait(self) -> None:
+        """From now on the client has to do something: to send a request or its rest, or to read."""
+        self._since_s = self._loop.time()
+        self._door.watch(self)
+
+    def deadline_s(self, limits: "Limits") -> float | None:
+        """Until when, in the loop's time, the client has to do what is waited for; None: the door is at work for it."""
         if self._writable is not None:
-            return waited_ms > limits.write_timeout_ms
+            return self._since_s + limits.write_timeout_ms / 1000
         if self._is_busy or self._reserving is not None:
-            return False
+            return None
         if self._is_new:
-            return waited_ms > limits.header_timeout_ms
-        return waited_ms > (limits.body_timeout_ms if self._rest or self._room is not None else limits.keep_alive_ms)
+            return self._began_s + limits.header_timeout_ms / 1000
+        is_begun = self._rest or self._room is not None
+        return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
 
     def _refuse(self, reason: str) -> None:
         logger.info("%s: %s; the connection is closed", self.host, reason)

@@ -35,7 +35,7 @@ from logdb_kafka_api.limits import KafkaLimits
 logger = logging.getLogger(__name__)
 
 _SCRATCH_BYTES = 256 << 10
-_SWEEPS_PER_TIMEOUT = 4
+_SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _NOBODY = Identity(ANONYMOUS, None)  # before authentication
 
 
@@ -47,6 +47,7 @@ class KafkaDoor(DoorResources):
     ================== ============================ ================================================================
     ``connections``    each connection              always: those that have begun and not ended
     ``scratch``        the connection that reads    within one call of the loop
+    ``_sweeping``      ``watch``, ``_sweep``        always: the earliest time that a connection may have to be cut off
     ================== ============================ ================================================================
 
     Threading: the event loop of the server; ``reload`` any thread.
@@ -94,6 +95,7 @@ class KafkaDoor(DoorResources):
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
+        self._sweeping: asyncio.TimerHandle | None = None
         self._listener = Listener(
             address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
         )
@@ -116,9 +118,7 @@ class KafkaDoor(DoorResources):
             OSError: The address cannot be listened at.
         """
         self.begin_waits()
-        address = await self._listener.open()
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-        return (address,)
+        return (await self._listener.open(),)
 
     async def drain(self, timeout_ms: int) -> None:
         """Take nothing new, answer what is under way, then close; what waits for records is answered at once."""
@@ -134,7 +134,8 @@ class KafkaDoor(DoorResources):
         except TimeoutError:
             logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
         finally:
-            self._sweeping.cancel()
+            if self._sweeping is not None:
+                self._sweeping.cancel()
             self._listener.abort_handshakes()
             for connection in list(self.connections):
                 connection.abort()
@@ -154,17 +155,27 @@ class KafkaDoor(DoorResources):
         if not self.connections:
             self._none_left.set()
 
-    async def _sweep(self) -> None:
-        """Cut off connections that are too slow, or silent."""
-        loop, limits = asyncio.get_running_loop(), self.limits
-        shortest_ms = min(limits.header_timeout_ms, limits.body_timeout_ms, limits.write_timeout_ms, limits.keep_alive_ms)
-        while True:
-            await asyncio.sleep(shortest_ms / _SWEEPS_PER_TIMEOUT / 1000)
-            now_s = loop.time()
-            for connection in list(self.connections):
-                if connection.is_too_slow(now_s, limits):
-                    logger.info("%s: silent for too long; the connection is closed", connection.host)
-                    connection.abort()
+    def watch(self, connection: Connection) -> None:
+        """Look at the connections again when the time of this one is over, if not before: an idle door wakes for nothing else."""
+        deadline_s = connection.deadline_s(self.limits)
+        if deadline_s is None:
+            return
+        due_s = deadline_s + self.limits.header_timeout_ms / _SWEEPS_PER_TIMEOUT / 1000
+        if self._sweeping is None or due_s < self._sweeping.when():
+            if self._sweeping is not None:
+                self._sweeping.cancel()
+            self._sweeping = asyncio.get_running_loop().call_at(due_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Cut off the connections whose time is over."""
+        self._sweeping, now_s = None, asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            deadline_s = connection.deadline_s(self.limits)
+            if deadline_s is not None and deadline_s <= now_s:
+                logger.info("%s: silent for too long; the connection is closed", connection.host)
+                connection.abort()
+            else:
+                self.watch(connection)
 
     def address_for(self, connection: Connection) -> tuple[str, int]:
         """Where the client of a connection is told to connect to."""

@@ -1,11 +1,17 @@
-"""Frames that are random, and frames that were whole until one was changed: an error of the frame, in bounded time and memory."""
+"""Frames that are random, and frames that were whole until one was changed.
+
+The codec answers by an error of the frame, in bounded time and memory; a door answers, or closes the connection.
+"""
 
 import contextlib
+import logging
 import os
 import random
+import socket
 import struct
 import time
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +20,10 @@ from logdb.codec.schema import Array, Message, Struct, Type
 from logdb.errors import InvalidMessage
 from logdb_kafka_api.apis import APIS, Api
 from logdb_kafka_api.frames import ELEMENTS_MAX, UnsupportedApi, encode_response, read_header, read_request
+from support.kafka_door import kafka_door
 
 SCALE = int(os.environ.get("LOGDB_TEST_SCALE", "1"))
-FRAMES = 150 * SCALE
+FRAMES, DOOR_FRAMES = 150 * SCALE, 10 * SCALE
 LENGTHS = [
     b"\x7f\xff\xff\xff",
     b"\xff\xff\xff\xff",
@@ -118,3 +125,33 @@ def test_a_large_frame_takes_little_more_than_its_bytes(fill: bytes) -> None:
             tracemalloc.stop()
             assert peak_bytes < 8 * size_bytes + 600 * ELEMENTS_MAX
             assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_a_door_answers_or_closes(address, caplog, api: Api) -> None:
+    """What a handler did not expect would be an error in the log."""
+    rng, connection = random.Random(api.key), None
+    for _ in range(DOOR_FRAMES):
+        frame = whole(api, rng.choice(api.request.versions), rng)
+        frame = changed(frame, rng) if rng.random() < 0.6 else frame
+        connection = connection or socket.create_connection(address, timeout=0.25)
+        try:
+            connection.sendall(struct.pack(">i", len(frame)) + frame)
+            is_open = bool(connection.recv(1 << 16))
+        except (TimeoutError, ConnectionError):  # it waits for other members or for records, or is closed
+            is_open = False
+        if not is_open:
+            connection.close()
+            connection = None
+    if connection is not None:
+        connection.close()
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[tuple[str, int]]:
+    with kafka_door(tmp_path_factory.mktemp("kafka") / "db", drain_ms=0) as served:
+        served.db.create_topic("a")
+        served.db.create_topic("ab")
+        host, _, port = served.address.rpartition(":")
+        yield host, int(port)

@@ -1,13 +1,13 @@
 """Committed offsets of consumer groups."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, coordinator_code_of
-from logdb_kafka_api.handlers.partitions import checked
+from logdb_kafka_api.handlers.partitions import by_topic, checked
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
 _NO_OFFSET = -1
@@ -93,12 +93,13 @@ async def offset_fetch(call: Call) -> Values:
 def _fetched(call: Call, asked: Values) -> Values:
     """The offsets of one group; all of them if no topics are named."""
     group_id, topics = asked["group_id"], asked["topics"]
-    wanted = None if topics is None else [(topic["name"], topic["partition_indexes"]) for topic in topics]
+    named = [TopicPartition(topic["name"], one) for topic in topics or () for one in topic["partition_indexes"]]
+    wanted = None if topics is None else by_topic(named)
     answer = {"group_id": group_id, "error_code": Code.NONE}
     try:
         call.session.need("Describe", "Group", group_id)
-        codes = {name: _code(call, name) for name in dict(wanted or ())}
-        partitions = None if wanted is None else [TopicPartition(name, one) for name, ones in wanted for one in ones if not codes[name]]
+        codes = {} if wanted is None else {name: _code(call, name) for name in wanted}
+        partitions = None if wanted is None else [one for one in named if not codes[one.topic]]
         try:
             offsets = call.session.fetch_offsets(group_id, partitions, require_stable=call.values["require_stable"])
             code = Code.NONE
@@ -106,8 +107,6 @@ def _fetched(call: Call, asked: Values) -> Values:
             offsets, code = call.session.fetch_offsets(group_id, partitions), Code.UNSTABLE_OFFSET_COMMIT
     except LogdbError as error:
         return {**answer, "error_code": coordinator_code_of(error), "topics": []}
-    if wanted is None:
-        wanted = list(_by_topic(offsets).items())
     return {
         **answer,
         "topics": [
@@ -115,16 +114,9 @@ def _fetched(call: Call, asked: Values) -> Values:
                 "name": name,
                 "partitions": [_offset(one, offsets.get(TopicPartition(name, one)), codes.get(name) or code) for one in partitions],
             }
-            for name, partitions in wanted
+            for name, partitions in (by_topic(offsets) if wanted is None else wanted).items()
         ],
     }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for where in partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
-    return topics
 
 
 def _code(call: Call, topic: str) -> Code:
@@ -165,8 +157,8 @@ async def offset_delete(call: Call) -> Values:
         return {"error_code": coordinator_code_of(error)}
     asked = [TopicPartition(topic["name"], one["partition_index"]) for topic in topics for one in topic["partitions"]]
     codes = await call.call(checked, call.session, "Read", asked)
-    for name, partitions in _by_topic(codes).items():
-        there = [where for at in partitions if not codes[where := TopicPartition(name, at)]]
+    for name, partitions in by_topic(one for one in asked if not codes[one]).items():
+        there = [TopicPartition(name, partition) for partition in partitions]
         try:
             await call.call(call.session.delete_offsets, group_id, there)
         except GroupNotEmpty:

@@ -33,7 +33,7 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
         match asked["timestamp"]:
             case -1:
                 offset, timestamp_ms = log.readable_end_offset(isolation_level), _NONE
-            case -2:
+            case -2 | -4:  # -4: of what lies on this machine, which is all of it (KIP-405)
                 offset, timestamp_ms = log.start_offset, _NONE
             case -3:
                 offset, timestamp_ms = log.latest_record() or (_NONE, _NONE)

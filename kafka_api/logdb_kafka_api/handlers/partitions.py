@@ -9,21 +9,25 @@ from logdb.requests.resources import Operation
 from logdb_kafka_api.errors import Code, code_of
 
 
-def checked(session: AuthorizedSession, operation: Operation, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Code]:
+def by_topic(asked: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions by their topic, which a request may name twice."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in asked:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def checked(session: AuthorizedSession, operation: Operation, asked: Iterable[TopicPartition]) -> dict[TopicPartition, Code]:
     """The code of each partition: NONE where the request may go on with it."""
-    topics: dict[str, tuple[Code, int]] = {}
     found: dict[TopicPartition, Code] = {}
-    for where in partitions:
-        if where.topic not in topics:
-            topics[where.topic] = _partition_count(session, operation, where.topic)
-        code, count = topics[where.topic]
-        found[where] = code if code or 0 <= where.partition < count else Code.UNKNOWN_TOPIC_OR_PARTITION
+    for topic, partitions in by_topic(asked).items():
+        code, count = Code.NONE, 0
+        try:
+            session.need(operation, "Topic", topic)
+            count = session.partition_count(topic)
+        except LogdbError as error:
+            code = code_of(error)
+        for partition in partitions:
+            there = code if code or 0 <= partition < count else Code.UNKNOWN_TOPIC_OR_PARTITION
+            found[TopicPartition(topic, partition)] = there
     return found
-
-
-def _partition_count(session: AuthorizedSession, operation: Operation, topic: str) -> tuple[Code, int]:
-    try:
-        session.need(operation, "Topic", topic)
-        return Code.NONE, session.partition_count(topic)
-    except LogdbError as error:
-        return code_of(error), 0

@@ -10,7 +10,7 @@ from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers import group_offsets
-from logdb_kafka_api.handlers.partitions import checked
+from logdb_kafka_api.handlers.partitions import by_topic, checked
 
 _FIRST_OF_FENCED = {"init": 4, "add": 2, "end": 2}  # versions whose clients know PRODUCER_FENCED
 _FIRST_OF_EPOCH = 5  # version of EndTxn whose answer has the epoch to go on with
@@ -66,7 +66,7 @@ async def add_partitions_to_txn(call: Call) -> Values:
 
 def _add_partitions(call: Call) -> dict[TopicPartition, Code]:
     values, session = call.values, call.session
-    asked = [TopicPartition(topic["name"], one) for topic in values["topics"] for one in topic["partitions"]]
+    asked = [TopicPartition(topic["name"], partition) for topic in values["topics"] for partition in topic["partitions"]]
     codes = dict.fromkeys(asked, Code.NONE)
     try:
         session.need("Write", "TransactionalId", values["transactional_id"])
@@ -170,9 +170,6 @@ def _described(call: Call, transactional_id: str) -> Values:
         return {"error_code": Code.TRANSACTIONAL_ID_NOT_FOUND, "transactional_id": transactional_id}
     except LogdbError as error:
         return {"error_code": code_of(error), "transactional_id": transactional_id}
-    topics: dict[str, list[int]] = {}
-    for partition in info.partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
     return {
         "error_code": Code.NONE,
         "transactional_id": transactional_id,
@@ -180,7 +177,7 @@ def _described(call: Call, transactional_id: str) -> Values:
         "transaction_timeout_ms": info.timeout_ms,
         "transaction_start_time_ms": info.start_ms,
         **info.producer._asdict(),
-        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in by_topic(info.partitions).items()],
     }
 
 

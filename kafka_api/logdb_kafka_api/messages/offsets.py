@@ -4,7 +4,7 @@ from logdb.codec.schema import INT8, INT16, INT32, INT64, STRING, Field, Message
 
 LIST_OFFSETS_REQUEST = Message(
     "ListOffsetsRequest",
-    "1-7",
+    "1-8",
     "6+",
     Field("replica_id", INT32),
     Field("isolation_level", INT8, "2+"),
@@ -25,7 +25,7 @@ LIST_OFFSETS_REQUEST = Message(
 )
 LIST_OFFSETS_RESPONSE = Message(
     "ListOffsetsResponse",
-    "1-7",
+    "1-8",
     "6+",
     Field("throttle_time_ms", INT32, "2+"),
     Field(

@@ -1,5 +1,6 @@
 """The Kafka door, asked frame by frame: what each API answers, and what bad input gets."""
 
+import asyncio
 import itertools
 import socket
 import struct
@@ -8,11 +9,14 @@ import time
 
 import pytest
 
+import logdb
 import logdb.testing
+from logdb.access.access_control import AccessControl
 from logdb.codec import compression
 from logdb.codec.batch import HEADER_SIZE_BYTES as HEADER_BYTES
 from logdb.codec.batch import seal
 from logdb_kafka_api.apis import APIS
+from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
 from logdb_kafka_api.handlers import HANDLERS
 from support.batches import Rec, encode_batch
@@ -118,6 +122,34 @@ def test_a_silent_connection_is_closed(wire, begun):
     began_s = time.monotonic()
     assert wire.is_closed()
     assert time.monotonic() - began_s < 5
+
+
+def test_an_idle_door_wakes_for_nothing_but_the_end_of_its_connections(tmp_path):
+    """In a long while there is one timer: the one that would close the idle connection."""
+
+    async def run():
+        with logdb.open(tmp_path / "db") as db:
+            access = AccessControl(db._session)
+            door = KafkaDoor(access, "127.0.0.1:0")
+            (address,) = await door.open()
+            timers = lambda: [one for one in asyncio.get_running_loop()._scheduled if not one.cancelled()]
+            assert timers() == []
+            wire = await asyncio.to_thread(Wire, address)
+            await asyncio.to_thread(wire.ask, "ApiVersions", 0)
+            assert timers() == [door._sweeping]
+            door._sweeping.cancel()
+            door._sweep()  # as the timer would
+            assert [one.when() - time.monotonic() > 500 for one in timers()] == [True]
+            wire.socket.close()
+            while door.connections:
+                await asyncio.sleep(0.01)
+            door._sweeping.cancel()
+            door._sweep()
+            assert timers() == []
+            await door.drain(1_000)
+            access.close()
+
+    asyncio.run(run())
 
 
 def test_an_address_has_only_so_many_connections(broker):

@@ -209,16 +209,19 @@ def test_offsets_are_deleted(wire, served, group):
     assert served.db._session.fetch_offsets(group) == {}
 
 
-def test_a_topic_may_be_named_twice(wire, served, group):
-    def named(**fields):
-        return [{"name": "t", "partitions": [{"partition_index": at, **fields}]} for at in (0, 1)]
-
-    def codes(answer):
-        return [one["error_code"] for topic in answer["topics"] for one in topic["partitions"]]
-
-    assert codes(wire.ask("OffsetCommit", 6, group_id=group, topics=named(committed_offset=5, committed_metadata=""))) == [0, 0]
+def test_a_topic_that_is_named_twice(wire, served, group):
+    topics = [{"name": "t", "partitions": [{"partition_index": at, "committed_offset": 5 + at, "committed_metadata": ""}]} for at in (0, 1)]
+    answer = wire.ask("OffsetCommit", 8, group_id=group, topics=topics)
+    assert [one["partitions"][0]["error_code"] for one in answer["topics"]] == [0, 0]
     asked = [{"name": "t", "partition_indexes": [at]} for at in (0, 1)]
     (found,) = wire.ask("OffsetFetch", 8, groups=[{"group_id": group, "topics": asked}])["groups"]
-    assert [one["committed_offset"] for topic in found["topics"] for one in topic["partitions"]] == [5, 5]
-    assert codes(wire.ask("OffsetDelete", 0, group_id=group, topics=named())) == [0, 0]
-    assert served.db._session.fetch_offsets(group) == {}
+    assert [one["committed_offset"] for topic in found["topics"] for one in topic["partitions"]] == [5, 6]
+    producer = served.db._session.init_producer_id(group)._asdict()
+    parts = [{"name": "t", "partitions": [at]} for at in (0, 1)]
+    added = wire.ask("AddPartitionsToTxn", 3, transactional_id=group, **producer, topics=parts)["results_by_topic"]
+    assert [one["results_by_partition"][0]["partition_error_code"] for one in added] == [0, 0]
+    answer = wire.ask("TxnOffsetCommit", 3, transactional_id=group, **producer, group_id=group, topics=topics)
+    assert [one["partitions"][0]["error_code"] for one in answer["topics"]] == [0, 0]
+    assert wire.ask("EndTxn", 3, transactional_id=group, **producer, committed=True)["error_code"] == 0
+    answer = wire.ask("OffsetDelete", 0, group_id=group, topics=topics)
+    assert [one["partitions"][0]["error_code"] for one in answer["topics"]] == [0, 0]

@@ -105,6 +105,26 @@ def test_it_waits_for_enough_of_any_partition(db):
     run(db, story)
 
 
+def test_the_end_of_a_log_in_use_is_read_on_the_loop(db):
+    fill(db, 500)
+
+    async def story(request):
+        submitted, submit = [], request.door.executor.submit
+        request.door.executor.submit = lambda function: submitted.append(function) or submit(function)
+        read = PartitionRead(Wanted("t", 0, 1))
+        fetching = asyncio.create_task(fetch(request, [read], **bounds(wait_ms=60_000)))
+        while not request.door.waits._bells:
+            await asyncio.sleep(0)
+        db.log("t").append(bytes(500))
+        db.log("t").flush(sync=False)
+        await fetching
+        assert (read.next_offset, len(submitted)) == (2, 0)
+        await fetch(request, [PartitionRead(Wanted("t", 0, 0))], **bounds())
+        assert len(submitted) == 1, "what lies before the end may be on the disk alone"
+
+    run(db, story)
+
+
 def test_an_error_of_one_partition_is_kept_and_ends_the_fetch_at_once(db):
     async def story(request):
         reads = [PartitionRead(Wanted("nosuch", 0, 0)), PartitionRead(Wanted("t", 0, 0))]

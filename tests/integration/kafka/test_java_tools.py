@@ -1,0 +1,85 @@
+"""Kafka's own command-line tools on the Kafka door: Java's clients, in the versions that they choose.
+
+Skipped, with the reason, where Java or Maven are missing.
+"""
+
+import re
+import subprocess
+
+import pytest
+
+from benches.peers.kafka.jars import TOOLS
+from support.kafka_door import kafka_door
+
+pytestmark = pytest.mark.foreign
+TOOL = "org.apache.kafka.tools."
+GROUPS = "consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    if (reason := TOOLS.missing()) is not None:
+        pytest.skip(reason)
+    with kafka_door(tmp_path_factory.mktemp("kafka") / "db") as served:
+        yield served
+
+
+@pytest.fixture
+def run(served):
+    """Run a tool; what it prints."""
+
+    def run(name, *arguments):
+        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{TOOLS.directory}/*", TOOL + name, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_transactional_producer_gets_an_epoch_for_each_transaction(served, run):
+    served.db.create_topic("transactions", partitions=2)
+    properties = ["--command-property", f"bootstrap.servers={served.address}", "transactional.id=perf", "acks=all"]
+    run(
+        "ProducerPerformance",
+        *("--topic", "transactions", "--num-records", "1000", "--record-size", "100", "--throughput", "1000"),
+        *("--transaction-duration-ms", "200", *properties),
+    )
+    info = served.db._session.describe_transaction("perf")
+    assert info.state == "CompleteCommit"
+    assert info.producer.producer_epoch > 2  # KIP-890: one for each
+    logs = [served.db.log("transactions", partition) for partition in range(2)]
+    assert sum(len(list(log.read(0, isolation_level="read_committed"))) for log in logs) == 1000
+    assert re.search(r"perf\s+0\s+\d+\s+CompleteCommit", run("TransactionsCommand", "--bootstrap-server", served.address, "list"))
+    asked = "describe-producers", "--topic", "transactions", "--partition", "0"
+    assert str(info.producer.producer_id) in run("TransactionsCommand", "--bootstrap-server", served.address, *asked)
+
+
+def test_groups(served, run):
+    served.db.create_topic("grouped")
+    served.db.log("grouped").append_many([b"%d" % number for number in range(10)])
+    where = "--bootstrap-server", served.address
+    limits = "--from-beginning", "--max-messages", "10", "--timeout-ms", "20000"
+    read = run("consumer.ConsoleConsumer", *where, "--topic", "grouped", "--group", "g", *limits)
+    assert read.split() == [str(number) for number in range(10)]
+    assert re.search(r"g +grouped +0 +10 +10 +0", run(GROUPS, *where, "--describe", "--group", "g"))
+    assert re.search(r"g +Empty", run(GROUPS, *where, "--list", "--state"))
+    run(GROUPS, *where, "--group", "g", "--reset-offsets", "--to-offset", "4", "--topic", "grouped", "--execute")
+    assert served.db._session.fetch_offsets("g")["grouped", 0].offset == 4
+    run(GROUPS, *where, "--group", "g", "--delete-offsets", "--topic", "grouped")
+    assert served.db._session.fetch_offsets("g") == {}
+
+
+def test_topics(served, run):
+    where = "--bootstrap-server", served.address
+    run("TopicCommand", *where, "--create", "--topic", "made", "--partitions", "2", "--config", "retention.ms=5000")
+    assert served.db.describe_topic("made").config["retention.ms"] == 5000
+    run("TopicCommand", *where, "--alter", "--topic", "made", "--partitions", "3")
+    described = run("TopicCommand", *where, "--describe", "--topic", "made")
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1\s+Configs: .*retention.ms=5000", described)
+    served.db.log("made").append_many([b"a", b"b"])
+    assert run("GetOffsetShell", *where, "--topic", "made").split() == ["made:0:2", "made:1:0", "made:2:0"]
+    assert '"partition":"made-2"' in run("LogDirsCommand", *where, "--describe", "--topic-list", "made")
+    assert run("ClusterTool", "cluster-id", *where).strip().endswith(served.db._session.database_id)
+    run("TopicCommand", *where, "--delete", "--topic", "made")
+    assert "made" not in [info.name for info in served.db.topics()]
