@@ -3,7 +3,7 @@
 Threading: the event loop of the door; ``call`` and ``change`` call functions elsewhere.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logdb.serving.resources import RequestResources, owner_of
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 Values: TypeAlias = dict[str, Any]
 Handler: TypeAlias = "Callable[[Call], Awaitable[Values | None]]"
 """Answers a request with the values of its response; None: the client wants no answer."""
+
+
+def each_once(asked: Iterable[Any], *fields: str) -> list[Any]:
+    """What a request names, without repetitions: an answer that has each once is as large as what there is, not as the request.
+
+    ``fields``: those of a struct that name it; none: what is asked is a name itself.
+    """
+    return list({tuple(one[field] for field in fields) if fields else one: one for one in asked}.values())
 
 
 class Call(RequestResources):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.access.attempts import network
 from logdb.access.authentication import Identity
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Buffer
+from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlot, host_of
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
@@ -80,8 +80,9 @@ class Connection(asyncio.BufferedProtocol):
     Threading: the event loop of the door.
     """
 
-    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None, identity: Identity | None = None) -> None:
-        self._door, self._slot, self.identity = door, slot, identity
+    def __init__(self, door: "KafkaDoor", slot: ConnectionSlot | None = None) -> None:
+        self._door, self._slot = door, slot
+        self.identity: Identity | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.host = ""
@@ -114,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._door.connections.add(self)
         self._door.watch(self)
         try:
-            self.identity = self.identity or self._door.certified(transport)
+            self.identity = self._door.certified(transport)
         except AuthenticationFailed as error:
             self._refuse(str(error))
             return
@@ -218,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _reserve(self, owner: Owner, begun: bytes) -> None:
         while self._owner is None:
-            with contextlib.suppress(NoRoom):  # the client waits for its answer for as long as it likes
+            with contextlib.suppress(NoRoom):  # a client of Kafka has its own timeout
                 await self._door.memory.take(self._size, owner)
                 self._owner = owner
         self._reserving = None
@@ -362,12 +363,12 @@ class Connection(asyncio.BufferedProtocol):
         return str(host), int(port)
 
     def _begin_wait(self) -> None:
-        """From now on the client has to do something: to send a request or its rest, or to read."""
+        """The client's time begins: to send a request or its rest, or to read."""
         self._since_s = self._loop.time()
         self._door.watch(self)
 
     def deadline_s(self, limits: "Limits") -> float | None:
-        """Until when, in the loop's time, the client has to do what is waited for; None: the door is at work for it."""
+        """The time of the loop until which the client has to send or read; None: the door works on its request."""
         if self._writable is not None:
             return self._since_s + limits.write_timeout_ms / 1000
         if self._is_busy or self._reserving is not None:

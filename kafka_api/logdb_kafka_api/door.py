@@ -16,9 +16,9 @@ from typing import Any
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
 from logdb.model import Buffer
+from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.listener import Listener
 from logdb.serving.logins import UNASKED, Logins

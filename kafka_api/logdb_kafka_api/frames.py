@@ -23,7 +23,7 @@ from logdb.model import Buffer
 from logdb_kafka_api.apis import API_VERSIONS, APIS, Api
 
 ELEMENTS_MAX = 100_000
-"""The elements of all arrays of one request."""
+"""The elements of all arrays of one request, and its unknown tagged fields."""
 
 _HEADER = struct.Struct(">hhih")  # up to the length of the client id, which is an int16 in flexible versions, too
 _NO_TAGGED_FIELDS = b"\0"
@@ -74,7 +74,7 @@ def read_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if frame[position : position + 1] == _NO_TAGGED_FIELDS:
             position += 1
         else:
-            _, position = _TAGGED_FIELDS.decode(frame, 2, position)
+            _, position = _TAGGED_FIELDS.decode(frame, 2, position, elements_max=ELEMENTS_MAX)
     return RequestHeader(api, version, correlation_id, client_id), position
 
 
@@ -92,7 +92,7 @@ def read_request(header: RequestHeader, frame: Buffer, position: int) -> dict[st
     Bytes behind the message are ignored, as a Kafka ignores them: librdkafka writes an int32 for the null array of Metadata 9 to 12.
 
     Raises:
-        InvalidMessage: The bytes are no such message, or its arrays have more than ``ELEMENTS_MAX`` elements.
+        InvalidMessage: The bytes are no such message, or it has more than ``ELEMENTS_MAX`` elements and unknown tagged fields.
     """
     return header.api.request.decode(frame, header.version, position, elements_max=ELEMENTS_MAX)[0]
 

@@ -16,8 +16,9 @@ from typing import Protocol
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.credentials import MECHANISMS as SCRAM_MECHANISMS
-from logdb.access.credentials import Mechanism, ScramCredential, server_signature
+from logdb.access.credentials import server_signature
 from logdb.errors import AuthenticationFailed
+from logdb.requests.users import Mechanism, ScramCredential
 from logdb.serving.logins import Logins
 
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)

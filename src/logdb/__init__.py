@@ -38,7 +38,6 @@ from logdb.store.check.report import Checked, Copied, Problem, Report
 
 if TYPE_CHECKING:
     from logdb import aio, serde
-    from logdb.access.security import Users
     from logdb.client.administration import GroupOffset
     from logdb.client.consumer.assignors import Assignor
     from logdb.client.consumer.config import ConsumerConfig
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from logdb.client.watching import Watch
     from logdb.codec import SendFuture
     from logdb.coordinator.events import GroupInfo, GroupSummary, MemberInfo, TransactionInfo
+    from logdb.requests.users import Users
     from logdb.serving.server import Server
     from logdb.store.sidecars import MadeSidecars
     from logdb.store.tiers import LogRange, ParquetFile, TopicTiers

@@ -1,6 +1,6 @@
-"""Frames that are random, and frames that were whole until one was changed.
+"""Random frames, and whole frames that were changed: an error of the frame, in bounded time and memory.
 
-The codec answers by an error of the frame, in bounded time and memory; a door answers, or closes the connection.
+The door answers them, or closes the connection, and goes on.
 """
 
 import contextlib

@@ -3,8 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.access.acls import OPERATIONS, Acl, Authorizer
-from logdb.access.principals import Principal
+from logdb.access.acls import Authorizer
+from logdb.requests.acls import Acl
+from logdb.requests.principals import Principal
+from logdb.requests.resources import OPERATIONS
 
 NAMES = ["*", "a", "ab", "abc", "b", "a*", "**"]
 PRINCIPALS = [Principal("User", name) for name in ("*", "alice", "bob")] + [Principal("Robot", "alice")]

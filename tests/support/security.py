@@ -1,11 +1,11 @@
 """Users, tokens and ACLs for tests of whatever stands before a broker."""
 
 from logdb.access import security_document
-from logdb.access.acls import Acl
 from logdb.access.credentials import MECHANISMS, scram_credential
-from logdb.access.principals import Principal
 from logdb.access.security_document import Security
 from logdb.io import IO
+from logdb.requests.acls import Acl
+from logdb.requests.principals import Principal
 from logdb.store.security_file import SecurityFile
 
 

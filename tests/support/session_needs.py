@@ -1,7 +1,7 @@
 """Every call of a session and of a log, and what it needs: what tests of access control, and of doors, go through."""
 
-from logdb.access.acls import AclFilter
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
+from logdb.requests.acls import AclFilter
 from logdb.requests.records import AbortedTransactions, EpochAt, OffsetForTimestamp, OpenTransactions, ReadBatches
 from support.produced import batch
 

@@ -4,10 +4,7 @@ import re
 from pathlib import Path
 
 from logdb.access import security_document
-from logdb.access.acls import Acl
 from logdb.access.credentials import is_password, token_hash
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
 from logdb.access.security_document import Token
 from logdb.codec import RecordIterator, Status, check, crc32c
 from logdb.log import high_watermark, producer_snapshot, recovery_point
@@ -15,6 +12,9 @@ from logdb.log.producers import Batch, Producer, ProducerStates
 from logdb.log.recovery_point import Point, Slot
 from logdb.meta import entries
 from logdb.model import AbortedTransaction
+from logdb.requests.acls import Acl
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb.segment import transaction_index
 from logdb.store import topic_file
 from logdb.store.check import segment_rewrite

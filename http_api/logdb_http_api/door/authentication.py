@@ -26,8 +26,8 @@ from logdb.access.access_control import AccessControl
 from logdb.access.attempts import is_loopback
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
+from logdb.requests.principals import ANONYMOUS
 from logdb.requests.resources import CLUSTER
 from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.shares import NoRoom

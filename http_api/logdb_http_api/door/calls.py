@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from logdb.access.security import CredentialStore
-from logdb.access.security_requests import SECURITY_REQUESTS
 from logdb.client.database import Database
 from logdb.requests import groups, topics, transactions
 from logdb.requests.groups import JoinGroup, LeaveGroup
 from logdb.requests.request import REQUESTS
 from logdb.requests.request import Request as SessionRequest
+from logdb.requests.security import SECURITY_REQUESTS
 from logdb.requests.session import Session
 from logdb.requests.topics import AlterTopic, CreateTopic, DeleteTopic, Wait
+from logdb.requests.users import CredentialStore
 from logdb_http_api.door.request import Request, encoded
 from logdb_http_api.door.routing import Routes
 from logdb_http_api.door.schemas import Body

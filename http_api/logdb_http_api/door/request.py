@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from logdb.access.principals import Principal
 from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb.model import DURABILITY_LEVELS, Buffer, Durability
 from logdb.requests import coding
+from logdb.requests.principals import Principal
 from logdb.requests.request import Request as SessionRequest
 from logdb.serving.listener import host_and_port
 from logdb.serving.resources import RequestResources, owner_of

@@ -5,7 +5,6 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from logdb.access.security_requests import SubmittedCredentialStore
 from logdb.client.addresses import path_of
 from logdb.client.database import Database
 from logdb.client.opening import StrPath
@@ -13,6 +12,7 @@ from logdb.client.security_admin import SecurityAdmin
 from logdb.client.table.view import TopicViews
 from logdb.errors import InvalidCertificate, LocalOnly
 from logdb.log.isolation import IsolationLevel
+from logdb.requests.security import SubmittedCredentialStore
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.store.sidecars import MadeSidecars
 from logdb.store.state import Mode

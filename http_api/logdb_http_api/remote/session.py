@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from logdb import codec
-from logdb.access.security_requests import DeleteUsers, RevokeTokens
 from logdb.client.consumer.subscription import CHECK_INTERVAL_MS_MAX
 from logdb.errors import (
     InvalidTransactionState,
@@ -31,6 +30,7 @@ from logdb.model import SERVED_TOPIC_DEFAULTS, Buffer, Changes, Durability, Expi
 from logdb.pools import Pool
 from logdb.requests import coding, groups, topics, transactions
 from logdb.requests.request import Request
+from logdb.requests.security import DeleteUsers, RevokeTokens
 from logdb.requests.session import Session
 from logdb.store.check.report import Copied, Progress, Report
 from logdb.threads import started

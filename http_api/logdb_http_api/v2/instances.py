@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from logdb.access.principals import Principal
 from logdb.access.session import AuthorizedSession
 from logdb.aio.consuming import Consumer as AsyncConsumer
 from logdb.aio.mirror import Deadline, Threads, Wake
@@ -23,6 +22,7 @@ from logdb.client.consumer.config import ConsumerConfig
 from logdb.client.consumer.consumer import Consumer
 from logdb.codec import Record
 from logdb.errors import Closed, LogdbError, NotAssigned, ReadOnly
+from logdb.requests.principals import Principal
 from logdb.serving.resources import owner_of
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits

@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from logdb.access.acls import Acl, AclFilter, spelled
-from logdb.access.principals import Principal
 from logdb.errors import InvalidSecurity
+from logdb.requests.acls import Acl, AclFilter, spelled
+from logdb.requests.principals import Principal
 from logdb.requests.resources import OPERATIONS
 from logdb_http_api.door.request import Request, answer
 from logdb_http_api.door.routing import Routes

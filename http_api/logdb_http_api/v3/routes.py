@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from logdb.access.acls import spelled
 from logdb.errors import InvalidPartitions, UnknownPartition
 from logdb.model import TOPIC_CONFIGS, ConfigValue, PartitionInfo, TopicInfo
+from logdb.requests.acls import spelled
 from logdb.requests.resources import OPERATIONS
 from logdb_http_api.door.request import Request, answer, no_content
 from logdb_http_api.door.routing import Routes

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from logdb.access.acls import Acl, AclFilter, PatternType, Permission
-from logdb.access.principals import Principal
 from logdb.errors import InvalidSecurity, LogdbError
+from logdb.requests.acls import Acl, AclFilter, PatternType, Permission
+from logdb.requests.principals import Principal
 from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of

@@ -7,7 +7,7 @@ from logdb.access.session import AuthorizedSession
 from logdb.errors import InvalidConfig, LogdbError
 from logdb.model import TOPIC_CONFIGS, ConfigValue
 from logdb.requests.resources import CLUSTER
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 
 _TOPIC, _BROKER = 2, 4  # types of resources
@@ -80,7 +80,11 @@ def _of_broker(call: Call) -> list[_Config]:
 
 
 async def describe_configs(call: Call) -> Values:
-    return {"results": await call.call(lambda: [_described(call, one) for one in call.values["resources"]])}
+    return {
+        "results": await call.call(
+            lambda: [_described(call, one) for one in each_once(call.values["resources"], "resource_type", "resource_name")]
+        )
+    }
 
 
 def _described(call: Call, resource: Values) -> Values:

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 from logdb.errors import GroupNotEmpty, InvalidGroup, LogdbError, UnstableOffsets
 from logdb.model import OffsetAndMetadata, TopicPartition
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import by_topic, checked
 
@@ -83,7 +83,7 @@ async def offset_fetch(call: Call) -> Values:
     """The offsets of one group, or from version 8 on of several."""
     values = call.values
     if call.version >= _FIRST_OF_GROUPS:
-        return {"groups": await call.call(lambda: [_fetched(call, one) for one in values["groups"]])}
+        return {"groups": await call.call(lambda: [_fetched(call, one) for one in each_once(values["groups"], "group_id")])}
     found = await call.call(_fetched, call, values)
     if found["error_code"] and call.version < _FIRST_OF_ERROR:
         return {"topics": _each(values["topics"], found["error_code"])}

@@ -5,7 +5,7 @@ from typing import Any
 
 from logdb.coordinator.events import GroupInfo, JoinResult, MemberInfo
 from logdb.errors import InvalidGroup, LogdbError, MemberIdRequired, UnknownGroup
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.rights import operations
 
@@ -144,7 +144,7 @@ async def list_groups(call: Call) -> Values:
 
 
 async def describe_groups(call: Call) -> Values:
-    return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in call.values["groups"]])}
+    return {"groups": await call.call(lambda: [_described(call, group_id) for group_id in each_once(call.values["groups"])])}
 
 
 def _described(call: Call, group_id: str) -> Values:

@@ -10,7 +10,7 @@ from logdb.errors import LogdbError, NotAuthorized
 from logdb.model import INTERNAL_TOPICS, TopicInfo
 from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.apis import API_VERSIONS, APIS
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of
 from logdb_kafka_api.handlers.rights import operations
 
@@ -57,7 +57,7 @@ async def metadata(call: Call) -> Values:
     if wanted is None or (call.version == 0 and not wanted):
         found = await call.call(lambda: [_topic(call, info) for info in call.session.topics(internal=True)])
     else:
-        found = await call.call(_named, call, wanted)
+        found = await call.call(_named, call, each_once(wanted, "name", "topic_id"))
         if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
             found = [await _created(call, one) for one in found]
     host, port = call.door.address_for(call.connection)
@@ -145,7 +145,7 @@ async def find_coordinator(call: Call) -> Values:
     """This node coordinates every group and every transactional id."""
     kind = call.values["key_type"]
     if call.version >= 4:
-        keys = call.values["coordinator_keys"]
+        keys = each_once(call.values["coordinator_keys"])
         return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in keys])}
     return _coordinator(call, kind, call.values["key"])
 

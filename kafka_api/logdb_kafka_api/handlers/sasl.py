@@ -1,7 +1,7 @@
 """The authentication of a connection."""
 
-from logdb.access.credentials import ScramCredential
 from logdb.errors import AuthenticationFailed
+from logdb.requests.users import ScramCredential
 from logdb.serving.shares import NoRoom
 from logdb_kafka_api import sasl
 from logdb_kafka_api.call import Call, Values

@@ -7,7 +7,7 @@ epoch stays.
 
 from logdb.errors import InvalidProducer, LogdbError, ProducerFenced
 from logdb.model import ProducerIdAndEpoch, TopicPartition
-from logdb_kafka_api.call import Call, Values
+from logdb_kafka_api.call import Call, Values, each_once
 from logdb_kafka_api.errors import Code, code_of, coordinator_code_of
 from logdb_kafka_api.handlers import group_offsets
 from logdb_kafka_api.handlers.partitions import by_topic, checked
@@ -159,7 +159,7 @@ async def list_transactions(call: Call) -> Values:
 
 
 async def describe_transactions(call: Call) -> Values:
-    names = call.values["transactional_ids"]
+    names = each_once(call.values["transactional_ids"])
     return {"transaction_states": await call.call(lambda: [_described(call, name) for name in names])}
 
 
@@ -183,12 +183,12 @@ def _described(call: Call, transactional_id: str) -> Values:
 
 async def describe_producers(call: Call) -> Values:
     """The producers that have appended to each partition lately."""
+    wanted: dict[str, dict[int, None]] = {}  # each once
+    for topic in call.values["topics"]:
+        wanted.setdefault(topic["name"], {}).update(dict.fromkeys(topic["partition_indexes"]))
     return {
         "topics": await call.call(
-            lambda: [
-                {"name": topic["name"], "partitions": [_producers(call, topic["name"], one) for one in topic["partition_indexes"]]}
-                for topic in call.values["topics"]
-            ]
+            lambda: [{"name": topic, "partitions": [_producers(call, topic, one) for one in asked]} for topic, asked in wanted.items()]
         )
     }
 

@@ -7,10 +7,10 @@ and ``consumer_byte_rate`` are the quotas of bytes; Kafka has none that counts r
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from logdb.access.credentials import Mechanism, ScramCredential, credential_of_salted
-from logdb.access.quotas import Quota
-from logdb.access.security import Users
+from logdb.access.credentials import credential_of_salted
 from logdb.errors import InvalidSecurity, LogdbError, UnknownCredential
+from logdb.requests.resources import CLUSTER
+from logdb.requests.users import Mechanism, Quota, ScramCredential, Users
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
@@ -154,6 +154,7 @@ async def alter_client_quotas(call: Call) -> Values:
 def _altered_quota(call: Call, entry: Values) -> Values:
     answer = {"entity": entry["entity"], "error_code": Code.NONE, "error_message": None}
     try:
+        call.session.need("Alter", "Cluster", CLUSTER)
         user, quota = _change_of_quota(entry)
         if not call.values["validate_only"]:
             call.session.security.alter_user(user, quota=quota)

@@ -22,9 +22,7 @@ from logdb.access import security_document
 from logdb.access.acls import Authorizer
 from logdb.access.audit import Audit
 from logdb.access.authentication import Authentication, AuthenticationOff, Credential, Identity
-from logdb.access.credentials import Mechanism, ScramCredential
 from logdb.access.partition_limits import PartitionLimits, Partitions
-from logdb.access.principals import Principal
 from logdb.access.quotas import Quotas
 from logdb.access.security_document import Security
 from logdb.access.session import AuthorizedSession
@@ -34,7 +32,9 @@ from logdb.broker.metrics import Metrics
 from logdb.broker.watch import Signals
 from logdb.errors import AuthenticationFailed, LogdbError
 from logdb.model import Durability
+from logdb.requests.principals import Principal
 from logdb.requests.resources import Operation, ResourceType
+from logdb.requests.users import Mechanism, ScramCredential
 from logdb.store.directories import is_private, make_private
 from logdb.store.protocols import SecurityDocument
 

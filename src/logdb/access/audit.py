@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from logdb.access.principals import Principal
+from logdb.requests.principals import Principal
 from logdb.threads import renewed
 
 logger = logging.getLogger("logdb.audit")

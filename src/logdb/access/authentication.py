@@ -19,21 +19,12 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from logdb.access.attempts import Attempts
-from logdb.access.credentials import (
-    ITERATION_COUNT,
-    MECHANISMS,
-    SALT_SIZE_BYTES,
-    Mechanism,
-    ScramCredential,
-    is_password,
-    is_proof,
-    salted_password,
-    token_hash,
-)
-from logdb.access.principals import Principal
+from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, SALT_SIZE_BYTES, is_password, is_proof, salted_password, token_hash
 from logdb.access.security_document import Security, Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.requests.principals import Principal
+from logdb.requests.users import Mechanism, ScramCredential
 from logdb.threads import renewed
 
 REMEMBERED_MS = 60_000

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from logdb.access.principals import Principal
 from logdb.errors import AuthenticationFailed
+from logdb.requests.principals import Principal
 
 PrincipalRule: TypeAlias = Literal["cn", "dn"]
 

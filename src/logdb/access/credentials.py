@@ -16,24 +16,14 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
 
-Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+from logdb.requests.users import Mechanism, ScramCredential
 
 MECHANISMS: Mapping[Mechanism, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""
 ITERATION_COUNT, ITERATION_COUNT_MIN, ITERATION_COUNT_MAX = 8_192, 4_096, 1_000_000
 TOKEN_PREFIX = "logdb_"  # noqa: S105 -- scanners for leaked secrets find tokens by it
 SALT_SIZE_BYTES, _TOKEN_SIZE_BYTES = 24, 32
-
-
-class ScramCredential(NamedTuple):
-    """What a server stores of one password for one mechanism."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
 
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from logdb.access.principals import Principal
 from logdb.errors import InvalidPartitions
+from logdb.requests.principals import Principal
 from logdb.threads import renewed
 
 Counts: TypeAlias = Callable[[], Mapping[str, int]]

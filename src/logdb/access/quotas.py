@@ -10,34 +10,16 @@ Source: Kafka's client quotas (KIP-13, KIP-124), which throttle in the same way.
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
-from logdb.access.principals import Principal
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb.threads import renewed
 
 Resource: TypeAlias = Literal["produce", "fetch", "request"]
 
 DELAY_MS_MAX = 30_000
 _PRINCIPAL_COUNT_MAX = 10_000
-
-
-class Quota(NamedTuple):
-    """What one principal may do in a second; None: unlimited."""
-
-    produce_bytes: int | None = None
-    fetch_bytes: int | None = None
-    requests: int | None = None
-
-    def check(self) -> "Quota":
-        """Return the quota if it is valid.
-
-        Raises:
-            ValueError: A rate is not at least 1 a second.
-        """
-        for name, rate in zip(self._fields, self, strict=True):
-            if rate is not None and (type(rate) is not int or rate < 1):
-                raise ValueError(f"quota {name}={rate!r} a second: allowed are whole numbers from 1 on, or none")
-        return self
 
 
 _NO_QUOTA = Quota()

@@ -8,120 +8,22 @@ addition of what exists already, exactly so, succeeds: it is a repeated request.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 from logdb.access import security_document
-from logdb.access.acls import Acl, AclFilter
-from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS
 from logdb.access.security_document import Security, Token
 from logdb.errors import CredentialExists, InvalidSecurity, UnknownCredential
+from logdb.requests.acls import Acl, AclFilter
+from logdb.requests.principals import Principal
+from logdb.requests.users import Credentials, Quota, TokenInfo, UserInfo, Users
 from logdb.store.protocols import SecurityDocument
 
 R = TypeVar("R")
 
-Credentials = Mapping[Mechanism, ScramCredential]
 _NAME_LENGTH_MAX = 249
 _EXPIRES_IN_MS_MAX = 100 * 365 * 86_400_000
 _SALT_SIZE_BYTES_MIN, _SALT_SIZE_BYTES_MAX = 8, 64
-
-
-class UserInfo(NamedTuple):
-    """A user, or another principal that has a quota or is a super user; ``mechanisms`` are those of the password, if it has one."""
-
-    name: str
-    mechanisms: tuple[Mechanism, ...]
-    super_user: bool
-    quota: Quota | None
-
-
-class Users(NamedTuple):
-    """All users by name; ``default_quota`` applies to users without one of their own."""
-
-    authentication: bool
-    users: tuple[UserInfo, ...]
-    default_quota: Quota | None
-
-
-class TokenInfo(NamedTuple):
-    """One token, without its secret; times are ms since 1970, ``expires_ms`` None: never."""
-
-    name: str
-    owner: Principal
-    created_ms: int
-    expires_ms: int | None
-
-    @classmethod
-    def of(cls, token: Token) -> "TokenInfo":
-        return cls(token.name, token.owner, token.created_ms, token.expires_ms)
-
-
-class CredentialStore(Protocol):
-    """Users, tokens, ACLs and quotas, in a file or behind a server.
-
-    Behind a server, each call raises NotAuthorized or SecurityDisabled, too; each change raises what ``security_document.change`` does.
-    """
-
-    def users(self) -> Users:
-        """All users, and the other principals that have a quota or are super users."""
-
-    def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
-        """Add a user.
-
-        Args:
-            name: 1 to 249 printable characters without a colon.
-            credentials: Of the password; none: the user authenticates by a certificate or a token.
-            super_user: ACLs do not bind it.
-
-        Raises:
-            CredentialExists, InvalidSecurity: Nothing was changed.
-        """
-
-    def set_password(self, name: str, credentials: Mapping[Mechanism, ScramCredential]) -> None:
-        """Set another password; raises UnknownCredential, InvalidSecurity."""
-
-    def alter_user(self, name: str | None, *, quota: Mapping[str, int | None] | None = None, super_user: bool | None = None) -> None:
-        """Change quotas, or who is a super user.
-
-        Args:
-            name: A user, or another principal; None: the default quota.
-            quota: Rates by the names of ``Quota``, None: unlimited; a name that is absent keeps its rate.
-            super_user: None: unchanged.
-
-        Raises:
-            InvalidSecurity: Nothing was changed.
-        """
-
-    def delete_users(self, names: Sequence[str]) -> None:
-        """Delete users with their tokens and quotas; ACLs stay.  Raises UnknownCredential."""
-
-    def tokens(self) -> list[TokenInfo]:
-        """All tokens, by name."""
-
-    def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
-        """Add a token.
-
-        Args:
-            owner: The user that it authenticates; a password is not needed.
-            sha256: Of the token, hexadecimal; see ``credentials.token_hash``.
-            expires_in_ms: 0 to a hundred years; None: until it is revoked.
-
-        Raises:
-            CredentialExists, InvalidSecurity: Nothing was changed.
-        """
-
-    def revoke_tokens(self, names: Sequence[str]) -> None:
-        """Revoke tokens.  Raises UnknownCredential."""
-
-    def acls(self, filters: Sequence[AclFilter] = ()) -> list[Acl]:
-        """The ACLs that at least one filter selects; without filters, all."""
-
-    def add_acls(self, acls: Sequence[Acl]) -> None:
-        """Add ACLs.  Raises InvalidSecurity: none was added."""
-
-    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete the ACLs that at least one filter selects; returns them."""
 
 
 class DocumentCredentialStore:
@@ -214,7 +116,7 @@ class DocumentCredentialStore:
     # ------------------------------------------------------------ tokens
 
     def tokens(self) -> list[TokenInfo]:
-        return [TokenInfo.of(token) for token in self._content().tokens]
+        return [_told(token) for token in self._content().tokens]
 
     def add_token(self, name: str, owner: str, sha256: str, *, expires_in_ms: int | None = None) -> TokenInfo:
         _check_name("token", name)
@@ -229,10 +131,10 @@ class DocumentCredentialStore:
         def change(content: Security) -> tuple[Security, TokenInfo]:
             for token in content.tokens:
                 if token[:3] == wanted[:3]:
-                    return content, TokenInfo.of(token)
+                    return content, _told(token)
                 if name == token.name or sha256 == token.sha256:
                     raise CredentialExists("token", token.name)
-            return content._replace(tokens=(*content.tokens, wanted)), TokenInfo.of(wanted)
+            return content._replace(tokens=(*content.tokens, wanted)), _told(wanted)
 
         return self._change(change)
 
@@ -267,6 +169,10 @@ class DocumentCredentialStore:
             return content._replace(acls=tuple(acl for acl in content.acls if acl in left)), gone
 
         return self._change(change)
+
+
+def _told(token: Token) -> TokenInfo:
+    return TokenInfo(token.name, token.owner, token.created_ms, token.expires_ms)
 
 
 def _described(content: Security, name: str) -> UserInfo:

@@ -10,12 +10,13 @@ Source: Kafka's ``KafkaApis`` for ACLs and SCRAM credentials; KIP-554.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from logdb.access.acls import Acl, AclFilter
-from logdb.access.principals import Principal
-from logdb.access.security import Credentials, DocumentCredentialStore, TokenInfo, Users
+from logdb.access.security import DocumentCredentialStore
 from logdb.access.security_document import Security
 from logdb.errors import NotAuthorized, SecurityDisabled
+from logdb.requests.acls import Acl, AclFilter
+from logdb.requests.principals import Principal
 from logdb.requests.request import Request
+from logdb.requests.users import Credentials, TokenInfo, Users
 
 if TYPE_CHECKING:
     from logdb.access.access_control import AccessControl

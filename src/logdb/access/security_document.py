@@ -8,11 +8,11 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from logdb.access.acls import Acl
-from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS, Mechanism, ScramCredential
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.access.credentials import ITERATION_COUNT_MAX, ITERATION_COUNT_MIN, MECHANISMS
 from logdb.errors import CorruptionError
+from logdb.requests.acls import Acl
+from logdb.requests.principals import Principal
+from logdb.requests.users import Mechanism, Quota, ScramCredential
 from logdb.store import json_line
 from logdb.store.protocols import SecurityDocument
 

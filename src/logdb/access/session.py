@@ -14,23 +14,23 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from logdb.access.acls import ANY
 from logdb.access.authentication import ClientCertificate, Credential
 from logdb.access.log import AuthorizedLog
-from logdb.access.principals import Principal
 from logdb.access.quotas import Resource
 from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
-from logdb.access.security_requests import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.broker.broker import Broker
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.errors import AuthenticationFailed, Closed, NotAuthorized, UnknownTopic
 from logdb.io import IO
 from logdb.model import INTERNAL_TOPICS, Buffer, ConfigValue, Durability, ExpiredRecords, TopicInfo
+from logdb.requests.acls import ANY
 from logdb.requests.groups import JoinGroup
+from logdb.requests.principals import Principal
 from logdb.requests.records import OF_LOGS, Log, Produce, ReadBatches
 from logdb.requests.request import Request
 from logdb.requests.resources import AS_GOOD, CLUSTER, Operation, ResourceType, Right
+from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import Session
 from logdb.requests.topics import (
     AlterTopic,

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
-from logdb.access.acls import ANY, Acl, AclFilter, PatternType, Permission, spelled
-from logdb.access.principals import Principal
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.params import TOPIC
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.client.security_admin import only
+from logdb.requests.acls import ANY, Acl, AclFilter, PatternType, Permission, spelled
+from logdb.requests.principals import Principal
 from logdb.requests.resources import CLUSTER, Operation, ResourceType
 
 ACTIONS = "logdb.actions"

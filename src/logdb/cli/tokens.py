@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from logdb.access.security import TokenInfo
 from logdb.cli import secured
 from logdb.cli.output import emit, say, table
 from logdb.cli.session import Session, common, pass_session
@@ -16,6 +15,7 @@ from logdb.cli.units import DURATION
 from logdb.cli.users import USER
 from logdb.errors import CredentialExists
 from logdb.io import IO
+from logdb.requests.users import TokenInfo
 
 _EXPIRY = "90d"
 

@@ -12,14 +12,13 @@ from typing import Any
 import click
 
 from logdb.access.credentials import ITERATION_COUNT, ITERATION_COUNT_MAX, ITERATION_COUNT_MIN
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
-from logdb.access.security import UserInfo, Users
 from logdb.cli import secured
 from logdb.cli.output import counted, emit, say, table
 from logdb.cli.session import Function, Session, common, pass_session
 from logdb.cli.units import Kind
 from logdb.errors import CredentialExists
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota, UserInfo, Users
 
 
 class UserName(Kind):

@@ -5,10 +5,10 @@ Passwords are hashed here, before they reach the store of credentials: a file, o
 
 from collections.abc import Mapping, Sequence
 
-from logdb.access.acls import Acl, AclFilter
 from logdb.access.credentials import ITERATION_COUNT, MECHANISMS, new_token, scram_credential, token_hash
-from logdb.access.security import Credentials, CredentialStore, TokenInfo, Users
 from logdb.errors import InsecureConnection, InvalidSecurity
+from logdb.requests.acls import Acl, AclFilter
+from logdb.requests.users import Credentials, CredentialStore, TokenInfo, Users
 
 TOKEN_EXPIRES_IN_MS = 90 * 86_400_000
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from logdb.access.access_control import AccessControl
 from logdb.access.partition_limits import PartitionLimits
-from logdb.access.principals import Principal
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
 from logdb.errors import LocalOnly
 from logdb.model import check_config
+from logdb.requests.principals import Principal
 from logdb.serving.server import DRAIN_MS, Server
 
 HTTP = "127.0.0.1:8080"

@@ -440,7 +440,11 @@ def _read_tagged(reader: Reader, tagged: _Tagged, values: dict[str, Any]) -> Non
         last = tag
         begin = reader.position
         field = Reader(reader.take(reader.uvarint()), elements_max=reader.elements_left)
-        if tag in tagged:  # newer writers may have others
+        if tag not in tagged:  # newer writers may have others
+            reader.elements_left -= 1
+            if reader.elements_left < 0:
+                raise InvalidMessage(begin, f"too many elements: the tagged field {tag} where none is allowed")
+        else:
             name, _, _, read_field = tagged[tag]
             values[name] = read_field(field)
             reader.elements_left = field.elements_left
@@ -492,7 +496,8 @@ class Message:
         """The message at ``position`` of ``data``, and the position after it.
 
         Args:
-            elements_max: Limit of the elements of all arrays together: an element may take a byte here, and 200 times that in memory.
+            elements_max: Limit of the elements of all arrays, and of unknown tagged fields: an element may take a byte here, and 200 times
+                that in memory.
 
         Raises:
             InvalidMessage: An unknown version, invalid bytes, or more elements.

@@ -5,10 +5,11 @@
     transactions.py   producers and transactions
     groups.py         groups and their offsets
     records.py        the records of a partition
+    security.py       users, tokens, ACLs and quotas
     coding.py         requests and answers as JSON
     session.py        the same requests as methods: what applications and clients call
-
-Users, tokens, ACLs and quotas have theirs in ``access.security_requests``.
+    principals.py, acls.py, users.py, resources.py
+                      what their fields are made of
 
 The modules of requests are imported when one is first made: they need msgspec, and a database in the process makes none.
 """
@@ -17,9 +18,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logdb.requests import groups, records, topics, transactions
+    from logdb.requests import groups, records, security, topics, transactions
 
-__all__ = ["groups", "records", "topics", "transactions"]
+__all__ = ["groups", "records", "security", "topics", "transactions"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,10 +16,10 @@ from logdb.access.access_control import AccessControl
 from logdb.access.attempts import machine
 from logdb.access.authentication import AuthenticationOff, ClientCertificate, Identity
 from logdb.access.certificates import PrincipalRule, expires_ms, principal_of
-from logdb.access.credentials import Mechanism, ScramCredential
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import AuthenticationFailed
 from logdb.pools import Pool
+from logdb.requests.principals import ANONYMOUS
+from logdb.requests.users import Mechanism, ScramCredential
 from logdb.serving.shares import NoRoom
 
 UNASKED = Identity(ANONYMOUS, AuthenticationOff())

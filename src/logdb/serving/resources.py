@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from logdb.access.access_control import AccessControl
 from logdb.access.attempts import network
-from logdb.access.principals import ANONYMOUS
 from logdb.access.session import AuthorizedSession
 from logdb.broker.async_waiting import Waits
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Durability, TopicPartition
 from logdb.pools import Pool
+from logdb.requests.principals import ANONYMOUS
 from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner, Shares
 

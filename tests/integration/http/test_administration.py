@@ -7,9 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import logdb
-from logdb.access.acls import Acl, AclFilter
 from logdb.access.credentials import token_hash
-from logdb.access.principals import Principal
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.errors import (
@@ -22,6 +20,8 @@ from logdb.errors import (
     SecurityDisabled,
     UnknownCredential,
 )
+from logdb.requests.acls import Acl, AclFilter
+from logdb.requests.principals import Principal
 from support.certificates import Authority
 from support.proxy import proxied
 from support.security import secure

@@ -15,12 +15,12 @@ import pytest
 
 import logdb
 from logdb import errors
-from logdb.access.acls import Acl
-from logdb.access.principals import Principal
 from logdb.coordinator.consumer_protocol import Subscription
 from logdb.errors import LogdbError
 from logdb.io import IO
 from logdb.requests import coding
+from logdb.requests.acls import Acl
+from logdb.requests.principals import Principal
 from logdb.store.copy.backup_file import BackupReader
 from logdb_http_api.errors import code_of
 from support.batches import encode_batch

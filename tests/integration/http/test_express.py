@@ -12,10 +12,10 @@ import pytest
 
 import logdb
 from logdb.access.credentials import new_token, token_hash
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
 from logdb.access.security_document import Token
 from logdb.errors import Closed
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb_http_api.door import express
 from logdb_http_api.door.batches import Reading
 from logdb_http_api.door.door import HttpDoor

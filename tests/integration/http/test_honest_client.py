@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import logdb
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from support.builders import until
 from support.security import secure
 from support.server_process import ServerProcess, server_process

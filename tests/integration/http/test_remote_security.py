@@ -8,9 +8,9 @@ import pytest
 
 import logdb
 from logdb.access.credentials import new_token, token_hash
-from logdb.access.principals import Principal
 from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed, InvalidCertificate, NotAuthorized, ServerUnavailable
+from logdb.requests.principals import Principal
 from support.certificates import Authority
 from support.security import secure
 from support.serving import served

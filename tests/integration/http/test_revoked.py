@@ -10,10 +10,10 @@ import pytest
 
 import logdb
 from logdb.access.credentials import new_token, token_hash
-from logdb.access.principals import Principal
 from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.requests.principals import Principal
 from logdb_http_api.door import sse
 from support.batches import Rec, encode_batch
 from support.builders import until

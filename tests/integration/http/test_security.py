@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives import serialization
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import is_password, new_token, token_hash
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
 from logdb.access.security_document import Token
 from logdb.errors import AuthenticationFailed, InsecureAddress, InvalidCertificate, LogdbError, NotAuthorized, ServerUnavailable
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from support.builders import until
 from support.certificates import Authority
 from support.security import secure

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from support.exchanges import curl
 from support.security import secure
 from support.serving import Served, served

@@ -185,3 +185,23 @@ def test_the_cluster(admin, served, wire):
     answer = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=True)
     assert answer["cluster_authorized_operations"] & 1 << 8
     assert wire.ask("DescribeCluster", 1, endpoint_type=2)["error_code"] == 115
+
+
+def test_what_is_named_many_times_is_described_once(wire):
+    """The answer to a small request is as large as what there is."""
+    group = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1}
+    offset = {"partition_index": 0, "committed_offset": 1}
+    wire.ask("OffsetCommit", 8, **group, topics=[{"name": "t", "partitions": [offset]}])
+    many, resource = 1_000, {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    asked = [
+        ("Metadata", 9, "topics", {"topics": [{"name": "t"}] * many}),
+        ("DescribeConfigs", 4, "results", {"resources": [resource] * many}),
+        ("DescribeGroups", 5, "groups", {"groups": ["g"] * many}),
+        ("OffsetFetch", 8, "groups", {"groups": [{"group_id": "g", "topics": None}] * many}),
+        ("DescribeProducers", 0, "topics", {"topics": [{"name": "t", "partition_indexes": [0, 0]}] * many}),
+        ("DescribeTransactions", 0, "transaction_states", {"transactional_ids": ["x"] * many}),
+        ("FindCoordinator", 4, "coordinators", {"coordinator_keys": ["g"] * many}),
+    ]
+    for name, version, key, values in asked:
+        (once,) = wire.ask(name, version, **values)[key]
+        assert name != "DescribeProducers" or len(once["partitions"]) == 1

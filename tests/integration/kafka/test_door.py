@@ -240,7 +240,7 @@ def test_a_compressed_bomb_is_refused_within_its_bounds(broker, topic, codec):
 
 def test_a_client_that_reads_no_answers_is_read_no_further(broker, wire, topic):
     """Its requests wait in its own buffers; others are served."""
-    request = frame("Metadata", 9, 1, topics=[{"name": topic}] * 300)
+    request = frame("Metadata", 9, 1, topics=[{"name": f"{topic}-{n}"} for n in range(300)])
     wire.socket.settimeout(0.5)
     with pytest.raises(TimeoutError):
         for _ in range(5_000):

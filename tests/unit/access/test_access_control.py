@@ -6,10 +6,10 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import MECHANISMS
-from logdb.access.principals import ANONYMOUS, Principal
-from logdb.access.quotas import Quota
 from logdb.access.security import DocumentCredentialStore
 from logdb.errors import AuthenticationFailed, CorruptionError, NotAuthorized
+from logdb.requests.principals import ANONYMOUS, Principal
+from logdb.requests.users import Quota
 from logdb.store.security_file import LOOK_MS
 from logdb.store.store import Store
 from support.security import secure

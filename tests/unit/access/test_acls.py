@@ -1,7 +1,9 @@
 import pytest
 
-from logdb.access.acls import CLUSTER, OPERATIONS, AclFilter, Authorizer
-from logdb.access.principals import Principal
+from logdb.access.acls import Authorizer
+from logdb.requests.acls import AclFilter
+from logdb.requests.principals import Principal
+from logdb.requests.resources import CLUSTER, OPERATIONS
 from support.security import acl
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")

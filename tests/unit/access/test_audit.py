@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from logdb.access.audit import LINE_COUNT_MAX, Audit
-from logdb.access.principals import Principal
+from logdb.requests.principals import Principal
 from support.clock import StillIO
 
 EVE, HOST = Principal("User", "eve"), "10.0.0.7"

@@ -6,9 +6,9 @@ import pytest
 from logdb.access import authentication as module
 from logdb.access.authentication import REMEMBERED_MS, Authentication, ClientCertificate
 from logdb.access.credentials import MECHANISMS, is_proof, new_token, scram_credential, token_hash
-from logdb.access.principals import Principal
 from logdb.access.security_document import Security, Token
 from logdb.errors import AuthenticationFailed
+from logdb.requests.principals import Principal
 from support.clock import StillIO
 from support.security import credentials
 

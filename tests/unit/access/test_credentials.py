@@ -4,7 +4,8 @@ import uuid
 import pytest
 
 from logdb.access import credentials
-from logdb.access.credentials import MECHANISMS, ScramCredential, is_password, is_proof, scram_credential, server_signature
+from logdb.access.credentials import MECHANISMS, is_password, is_proof, scram_credential, server_signature
+from logdb.requests.users import ScramCredential
 from support.security import credentials as kept
 
 MECHANISM = pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -3,8 +3,8 @@
 import pytest
 
 from logdb.access.partition_limits import PartitionLimits, Partitions
-from logdb.access.principals import Principal
 from logdb.errors import InvalidPartitions
+from logdb.requests.principals import Principal
 
 ANN, BEN = Principal("User", "ann"), Principal("User", "ben")
 

@@ -1,7 +1,8 @@
 import pytest
 
-from logdb.access.principals import Principal
-from logdb.access.quotas import DELAY_MS_MAX, Quota, Quotas
+from logdb.access.quotas import DELAY_MS_MAX, Quotas
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from support.clock import StillIO
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")

@@ -4,11 +4,11 @@ import pytest
 
 import logdb
 from logdb.access import security_document
-from logdb.access.acls import AclFilter
 from logdb.access.credentials import token_hash
 from logdb.access.security import DocumentCredentialStore
 from logdb.errors import CredentialExists, InvalidSecurity
 from logdb.io import IO
+from logdb.requests.acls import AclFilter
 from logdb.store import security_file as store_security_file
 from logdb.store.security_file import SecurityFile
 from support.security import acl, credentials

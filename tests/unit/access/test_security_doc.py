@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from logdb.access import security_requests  # noqa: F401 -- so that REQUESTS has them
-from logdb.requests import groups, records, topics, transactions  # noqa: F401 -- the same
+from logdb.requests import (  # noqa: F401 -- the same
+    groups,
+    records,
+    security,
+    topics,
+    transactions,
+)
 from logdb.requests.request import REQUESTS
 from logdb.requests.resources import AS_GOOD, OPERATIONS
 

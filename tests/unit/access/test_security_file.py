@@ -9,11 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from logdb.access import security_document
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
 from logdb.access.security_document import Security, Token, decode, encode
 from logdb.errors import CorruptionError, DirectoryLocked, DiskFull, ReadFailed, UnsupportedFormat
 from logdb.io import IO
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb.store import json_line
 from logdb.store import security_file as store_security_file
 from logdb.store.security_file import LOOK_MS, SecurityFile

@@ -9,12 +9,11 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.authentication import AuthenticationOff, ClientCertificate
-from logdb.access.principals import ANONYMOUS, Principal
-from logdb.access.quotas import Quota
-from logdb.access.security import CredentialStore
 from logdb.errors import AuthenticationFailed, InvalidTopic, InvalidTransactionState, LogdbError, NotAuthorized, UnknownTopic
 from logdb.model import OffsetAndMetadata, TopicPartition
+from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.requests.session import PartitionLog, Session
+from logdb.requests.users import CredentialStore, Quota
 from logdb.store.housekeeping import Housekeeping
 from support.produced import batch
 from support.security import secure

@@ -4,9 +4,9 @@ import pytest
 
 from logdb.access import security_document
 from logdb.access.authentication import Authentication
-from logdb.access.principals import Principal
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.requests.principals import Principal
 from logdb.store.security_file import SecurityFile
 from support.clock import StillIO
 

@@ -7,12 +7,12 @@ import logdb
 from logdb.access import security_document
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import is_password
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
 from logdb.cli.app import cli
 from logdb.cli.session import Session
 from logdb.errors import AuthenticationFailed
 from logdb.io import IO
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb.store.security_file import SecurityFile
 
 pytestmark = pytest.mark.local

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from logdb.codec.schema import INT32, RECORDS, Array, Field, Message, Scattered, Struct
+from logdb.codec.schema import INT32, RECORDS, Array, Field, Message, Scattered, Struct, write_uvarint
 from logdb.errors import InvalidMessage
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import ELEMENTS_MAX, RequestHeader, UnsupportedApi, encode_response, read_header, read_request
@@ -71,6 +71,24 @@ def test_arrays_of_a_request_are_bounded_together() -> None:
         else:
             with pytest.raises(InvalidMessage, match="are allowed"):
                 read_request(*call)
+
+
+@pytest.mark.parametrize("is_of_header", [True, False])
+def test_tagged_fields_of_a_request_are_bounded(is_of_header: bool) -> None:
+    """Each takes three bytes here, and as long as an element."""
+    begin = struct.pack(">hhih", 18, 3, 7, -1) + (b"" if is_of_header else b"\0\x01\x01")
+    for count in (1_000, ELEMENTS_MAX + 1):
+        fields = bytearray()
+        write_uvarint(fields, count)
+        for tag in range(count):
+            write_uvarint(fields, tag)
+            fields.append(0)
+        frame = begin + fields + (b"\x01\x01\0" if is_of_header else b"")
+        if count < ELEMENTS_MAX:
+            assert read_request(*_header_and_frame(frame))["client_software_name"] == ""
+        else:
+            with pytest.raises(InvalidMessage, match="too many elements"):
+                read_request(*_header_and_frame(frame))
 
 
 def test_batches_of_a_response_are_not_copied() -> None:

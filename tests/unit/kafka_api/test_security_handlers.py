@@ -9,8 +9,8 @@ import pytest
 import logdb
 from logdb.access.access_control import AccessControl
 from logdb.access.credentials import salted_password
-from logdb.access.principals import Principal
-from logdb.access.quotas import Quota
+from logdb.requests.principals import Principal
+from logdb.requests.users import Quota
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.handlers import HANDLERS
 from support.security import acl, secure
@@ -231,3 +231,10 @@ def test_quotas_of_users(access, ask, version):
 def test_a_quota_that_is_refused(ask, entry):
     assert ask("AlterClientQuotas", entries=[entry])["entries"][0]["error_code"] == 42
     assert ask("DescribeClientQuotas")["entries"] == []
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_quotas_are_for_those_that_may_alter_the_cluster(access, validate_only):
+    entries = [quota("alice", ("producer_byte_rate", 1000.0)), quota("alice", ("no_such_rate", 1.0))]
+    answer = asked_by(access, "alice")("AlterClientQuotas", entries=entries, validate_only=validate_only)
+    assert [one["error_code"] for one in answer["entries"]] == [31, 31]

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.access.security import CredentialStore
 from logdb.access.security_changes import SecurityChanges
-from logdb.access.security_requests import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.broker.broker import Broker
 from logdb.coordinator import events
 from logdb.log import isolation
@@ -22,7 +20,9 @@ from logdb.model import OffsetAndMetadata, TopicPartition
 from logdb.requests import coding, groups, records, topics, transactions
 from logdb.requests.request import REQUESTS, Request
 from logdb.requests.resources import AS_GOOD, OPERATIONS
+from logdb.requests.security import SECURITY_REQUESTS, SubmittedCredentialStore
 from logdb.requests.session import PartitionLog, Session
+from logdb.requests.users import CredentialStore
 from logdb.store.check import report
 from logdb_http_api.door.calls import CALLS
 from support.session_needs import CALLS as USES

@@ -7,8 +7,8 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.access.principals import ANONYMOUS
 from logdb.errors import UnknownTopic
+from logdb.requests.principals import ANONYMOUS
 from logdb.serving.fetch import PartitionRead, Wanted, fetch
 from logdb.serving.limits import Limits
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from logdb.access.authentication import ClientCertificate, Identity
-from logdb.access.principals import Principal
 from logdb.errors import AuthenticationFailed
+from logdb.requests.principals import Principal
 from logdb.serving.logins import Logins
 from logdb.serving.shares import NoRoom
 

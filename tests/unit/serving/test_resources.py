@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from logdb.access.principals import ANONYMOUS, Principal
 from logdb.model import TopicPartition
+from logdb.requests.principals import ANONYMOUS, Principal
 from logdb.serving.limits import Limits
 from logdb.serving.resources import DoorResources, RequestResources, owner_of
 from logdb.serving.shares import NoRoom, Shares

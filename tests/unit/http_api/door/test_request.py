@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from logdb.access.principals import Principal
+from logdb.requests.principals import Principal
 from logdb.serving.shares import Shares
 from logdb_http_api.door.request import Request
 

@@ -10,10 +10,10 @@ import pytest
 
 import logdb
 from logdb.access.access_control import AccessControl
-from logdb.access.principals import ANONYMOUS, Principal
-from logdb.access.quotas import Quota
 from logdb.client.consumer.config import ConsumerConfig
 from logdb.io import IO
+from logdb.requests.principals import ANONYMOUS, Principal
+from logdb.requests.users import Quota
 from logdb.serving.shares import Shares
 from logdb_http_api.door.limits import HttpLimits
 from logdb_http_api.errors import ApiError

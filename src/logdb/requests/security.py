@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from logdb.access import security
-from logdb.access.acls import Acl, AclFilter
-from logdb.access.credentials import Mechanism, ScramCredential
-from logdb.access.security import CredentialStore, TokenInfo
+from logdb.requests import users
+from logdb.requests.acls import Acl, AclFilter
 from logdb.requests.request import Request, cluster
+from logdb.requests.users import CredentialStore, Mechanism, ScramCredential, TokenInfo
 
 A = TypeVar("A")
 
 _ALTER = (cluster("Alter"),)
 
 
-class Users(Request[security.Users], frozen=True):
+class Users(Request[users.Users], frozen=True):
     needs = _ALTER
 
 
@@ -100,7 +99,7 @@ class SubmittedCredentialStore(CredentialStore):
     def __init__(self, session: _Submits) -> None:
         self._session = session
 
-    def users(self) -> security.Users:
+    def users(self) -> users.Users:
         return self._session.submit(Users())
 
     def add_user(self, name: str, credentials: Mapping[Mechanism, ScramCredential], *, super_user: bool = False) -> None:
