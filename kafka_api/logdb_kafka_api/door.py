@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _SCRATCH_BYTES = 256 << 10
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
-_NOBODY = Identity(ANONYMOUS, None)  # before authentication
+_UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
 
 class KafkaDoor(DoorResources):
@@ -242,7 +242,7 @@ class KafkaDoor(DoorResources):
         handler = HANDLERS.get(key)
         if handler is None:
             raise UnsupportedApi(key, header.version, None)
-        identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
+        identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
         call = self._call(connection, identity, header, frames.read_request(header, frame, position))

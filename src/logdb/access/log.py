@@ -104,7 +104,7 @@ class AuthorizedLog:
 
         Raises:
             NotAuthorized: It may not.
-            InvalidTopic: Nobody may: the topic is one that logdb keeps groups and transactions in.
+            InvalidTopic: logdb alone appends to the topic: it keeps groups and transactions in it.
         """
         self._session.authorize(Produce(self.topic, self.partition))
         if self.topic in INTERNAL_TOPICS:

@@ -250,7 +250,7 @@ class RequestResources:
     async def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        """As ``Session.wait``; the caller has found out that the principal may read the partitions.
+        """As ``Session.wait``; the caller has authorized the principal to read the partitions.
 
         Raises:
             AuthenticationFailed: The credential of the client is no longer valid.
