@@ -239,16 +239,13 @@ class KafkaDoor(DoorResources):
                 raise
             return Answer(frames.encode_response(error.header, unsupported_version()))
         key = header.api.key
-        handler = HANDLERS.get(key)
-        if handler is None:
-            raise UnsupportedApi(key, header.version, None)
         identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
         call = self._call(connection, identity, header, frames.read_request(header, frame, position))
         try:
             await call.begin()
-            values = await handler(call)
+            values = await HANDLERS[key](call)
             delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
         except BaseException:

@@ -34,7 +34,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
 
 
 class AuthorizedLog:
-    """``requests.session.PartitionLog`` for the principal of a session."""
+    """``store.protocols.PartitionLog`` for the principal of a session."""
 
     def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
         self.topic, self.partition = log.topic, log.partition
