@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SCRATCH_BYTES = 256 << 10
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
-_NOBODY = Identity(ANONYMOUS, None)  # before authentication
+_UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
 
 class KafkaDoor(DoorResources):
@@ -227,9 +227,10 @@ class KafkaDoor(DoorResources):
         except UnsupportedApi:
             return None
         request = frames.read_request(header, frame, position)
-        if produce.waits(self, request):
+        appends = produce.appends_of(request)
+        if produce.waits(self, request["transactional_id"], appends):
             return None
-        values = produce.append(self._call(connection, identity, header, request))
+        values = produce.append(self._call(connection, identity, header, request), appends)
         return () if values is None else frames.encode_response(header, values)
 
     def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
@@ -251,16 +252,13 @@ class KafkaDoor(DoorResources):
                 raise
             return Answer(frames.encode_response(error.header, unsupported_version()))
         key = header.api.key
-        handler = HANDLERS.get(key)
-        if handler is None:
-            raise UnsupportedApi(key, header.version, None)
-        identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
+        identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
         call = self._call(connection, identity, header, frames.read_request(header, frame, position))
         try:
             await call.begin()
-            values = await handler(call)
+            values = await HANDLERS[key](call)
             delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
         except BaseException:

@@ -55,7 +55,7 @@ async def metadata(call: Call) -> Values:
     """All topics, or those that are named; one that does not exist may be created."""
     wanted = call.values["topics"]
     if wanted is None or (call.version == 0 and not wanted):
-        found = [_topic(call, info) for info in await call.call(call.session.topics, internal=True)]
+        found = await call.call(lambda: [_topic(call, info) for info in call.session.topics(internal=True)])
     else:
         found = await call.call(_named, call, each_once(wanted, "name", "topic_id"))
         if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
@@ -146,7 +146,8 @@ async def find_coordinator(call: Call) -> Values:
     """This node coordinates every group and every transactional id."""
     kind = call.values["key_type"]
     if call.version >= 4:
-        return {"coordinators": [{"key": key, **_coordinator(call, kind, key)} for key in each_once(call.values["coordinator_keys"])]}
+        keys = each_once(call.values["coordinator_keys"])
+        return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in keys])}
     return _coordinator(call, kind, call.values["key"])
 
 

@@ -59,6 +59,7 @@ def test_what_is_advertised_is_what_is_handled(wire, version):
     assert {one["api_key"]: (one["min_version"], one["max_version"]) for one in answer["api_keys"]} == {
         key: (APIS[key].request.versions[0], APIS[key].request.versions[-1]) for key in HANDLERS
     }
+    assert HANDLERS.keys() == APIS.keys()
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire):
