@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logdb.serving.resources import RequestResources, owner_of
+from logdb_kafka_api.limits import SMALL_BYTES
 
 if TYPE_CHECKING:
     from logdb.access.session import AuthorizedSession
@@ -50,3 +51,13 @@ class Call(RequestResources):
         """Be one of the requests in progress, once there is room for one more."""
         await self.door.requests.take(1, self.owner)
         self._slot_count = 1
+
+    async def finish(self, size_bytes: int) -> None:
+        """An answer of that size is sent next, as fast as the client reads: count its memory, and let go of the request's.
+
+        Raises:
+            NoRoom: There is no memory.
+        """
+        self.values = {}
+        if size_bytes > max(self._taken_bytes, SMALL_BYTES):
+            await self.keep_memory(size_bytes)

@@ -26,6 +26,7 @@ from logdb.serving.limits import Limits
 from logdb.serving.shares import NoRoom, Owner
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.frames import UnsupportedApi
+from logdb_kafka_api.limits import SMALL_BYTES
 from logdb_kafka_api.sasl import Exchange
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SMALL_BYTES = 64 << 10
-"""A frame up to here takes no share of the memory; before authentication none is longer."""
 _SIZE_AND_KEY = struct.Struct(">ih")
 _SIZE = struct.Struct(">i")
 _STEP_BYTES = 1 << 20
@@ -90,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._size = self._filled = self._progress = 0
         self._rest = b""
         self._frames: deque[_Frame] = deque()
-        self._queued_bytes = 0
+        self._queued_bytes = self._small_bytes = 0  # of queued requests, and of those of them that are not counted elsewhere
         self._woken: asyncio.Future[None] | None = None  # of the task, which waits for a frame
         self._writable: asyncio.Future[None] | None = None  # while no more fits into the buffer to the client
         self._running: asyncio.Task[None] | None = None
@@ -232,14 +231,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put(self, frame: _Frame) -> None:
         self._frames.append(frame)
-        self._queued_bytes += len(frame.data)
+        self._count(frame, 1)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if self._is_full():
             self._pause()
 
     def _is_full(self) -> bool:
-        return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX
+        return len(self._frames) >= _QUEUED_COUNT_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX or self._small_bytes >= SMALL_BYTES
+
+    def _count(self, frame: _Frame, sign: int) -> None:
+        self._queued_bytes += sign * len(frame.data)
+        if frame.owner is None:
+            self._small_bytes += sign * len(frame.data)
 
     def _is_closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
@@ -307,7 +311,8 @@ class Connection(asyncio.BufferedProtocol):
             answer = await (self._raw_answer(bytes(frame.data)) if self.is_raw else self._door.answer(self, frame.data))
         finally:
             self._give_back(frame)
-            self._queued_bytes -= len(frame.data)
+            self._count(frame, -1)
+        del frame  # its memory is not this one's any more while the client reads the answer
         try:
             await self._send(transport, answer.parts)
         finally:

@@ -35,7 +35,7 @@ from logdb_kafka_api.limits import KafkaLimits
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 64 << 10  # what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
 _UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
@@ -261,6 +261,7 @@ class KafkaDoor(DoorResources):
             values = await HANDLERS[key](call)
             delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
+            await call.finish(sum(map(len, parts)))
         except BaseException:
             call.end()
             raise

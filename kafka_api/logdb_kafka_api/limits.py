@@ -4,6 +4,12 @@ from dataclasses import dataclass
 
 from logdb.serving.limits import Limits
 
+SMALL_BYTES = 64 << 10
+"""Up to here a frame, an answer, or the requests that wait for their turn take no share of the memory.
+
+Before authentication no frame is longer.
+"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KafkaLimits(Limits):

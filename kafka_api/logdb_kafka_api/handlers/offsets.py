@@ -6,7 +6,8 @@ from logdb.log.isolation import ISOLATION_LEVELS, IsolationLevel
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
-_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_LATEST = -1
+_ENDS = (_LATEST, -2, -4)  # offsets that need no record: latest, earliest, earliest local
 _NONE = -1
 
 
@@ -41,8 +42,8 @@ def _list(session: AuthorizedSession, topic: str, asked: Values, isolation_level
                 return {"partition_index": partition, "error_code": Code.UNSUPPORTED_VERSION}
             case timestamp_ms:
                 offset, timestamp_ms = log.record_since(timestamp_ms) or (_NONE, _NONE)
-                if offset >= log.readable_end_offset(isolation_level):
-                    offset, timestamp_ms = _NONE, _NONE
+        if asked["timestamp"] not in _ENDS and offset >= log.readable_end_offset(isolation_level):
+            offset, timestamp_ms = _NONE, _NONE
         leader_epoch = log.epoch_at(max(offset - (asked["timestamp"] == _LATEST), 0)) if offset >= 0 else _NONE
     except LogdbError as error:
         return {"partition_index": partition, "error_code": code_of(error)}

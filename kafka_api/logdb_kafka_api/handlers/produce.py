@@ -14,6 +14,7 @@ _NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
 _CODEC_MASK, _ZSTD = 7, 4
+_LOG_APPEND_TIME = 8
 
 
 class Append(NamedTuple):
@@ -95,9 +96,9 @@ def _append(session: AuthorizedSession, one: Append, transactional_id: str | Non
 
 
 def _refusal(records: memoryview, version: int) -> Code | None:
-    """Why the format of the first batch does not fit the version of the request; None: it does.
+    """Why the first batch is none that a client may send in that version; None: it is one.
 
-    Source: Kafka's ``ProduceRequest.validateRecords``.
+    Source: Kafka's ``ProduceRequest.validateRecords`` and ``LogValidator.validateTimestamp``.
     """
     if version < _FIRST_OF_V2:
         return Code.UNSUPPORTED_VERSION
@@ -105,6 +106,8 @@ def _refusal(records: memoryview, version: int) -> Code | None:
         return Code.INVALID_RECORD
     if version < _FIRST_OF_ZSTD and records[_ATTRIBUTES_AT] & _CODEC_MASK == _ZSTD:
         return Code.UNSUPPORTED_COMPRESSION_TYPE
+    if records[_ATTRIBUTES_AT] & _LOG_APPEND_TIME:
+        return Code.INVALID_TIMESTAMP
     return None
 
 

@@ -9,7 +9,7 @@ reader that misses a file goes on with a later view.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
@@ -374,20 +374,25 @@ class ReadableLog:
 
     def record_since(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record that is as old as ``timestamp_ms`` or younger; None if there is none."""
+        return self._sought(reading.record_since, timestamp_ms)
+
+    def _sought(self, seek: "Callable[[LogView, int, int], tuple[int, int] | None]", timestamp_ms: int) -> tuple[int, int] | None:
         self._readable_end(self.start_offset)
         self.catch_up()
         while True:
             view = self.view
             try:
-                return reading.record_since(view, view.limit(False), timestamp_ms)
+                return seek(view, view.limit(False), timestamp_ms)
             except FileMissing:
                 if not self._replaced(view):
                     raise
 
     def latest_record(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record with the largest timestamp; None if there is no record."""
+        """Offset and timestamp of the first record with the largest timestamp, or of a transaction's marker; None if there is neither."""
         timestamp_ms = max((segment.max_timestamp for segment in self.catch_up().segments), default=-1)
-        return self.record_since(timestamp_ms) if timestamp_ms >= 0 else None
+        if timestamp_ms < 0:
+            return None
+        return self.record_since(timestamp_ms) or self._sought(reading.batch_since, timestamp_ms)
 
     def append_time_ms(self, offset: int) -> int:
         """When the batch at ``offset`` was appended, in ms since 1970; -1 unless the log gives records that time (LogAppendTime)."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from logdb.codec import find_timestamp
+from logdb.codec import convert, find_timestamp
 from logdb.errors import CorruptionError
 from logdb.log.epochs import LeaderEpochs
 from logdb.log.replay import aborted_of
@@ -96,6 +96,25 @@ def record_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int
         for chunk in read_chunks(view.segments[slot:], offset, limit, view.epochs.entries or None):
             if found := find_timestamp(chunk, offset, timestamp_ms):
                 return found if found[0] < limit else None
+    return None
+
+
+def batch_since(view: LogView, limit: int, timestamp_ms: int) -> tuple[int, int] | None:
+    """Last offset and timestamp of the first batch below ``limit`` as old as that or younger, whatever it holds: also a marker."""
+    segment = next((one for one in view.segments if one.max_timestamp >= timestamp_ms), None)
+    if segment is None:
+        return None
+    try:
+        offset = max(segment.offset_before_timestamp(timestamp_ms), view.start_offset)
+    except FileNotFoundError:
+        raise FileMissing(segment.path, view.start_offset) from None
+    while offset < limit:
+        found, offset, _ = batches(view, offset, limit, 1, None)
+        for _, batch in convert.headers(found):
+            if batch.max_timestamp >= timestamp_ms:
+                return batch.last_offset, batch.max_timestamp
+        if not found:
+            return None
     return None
 
 

@@ -313,6 +313,12 @@ def test_a_topic_with_the_logs_time_answers_it(broker, wire, topic):
     assert [record.timestamp_ms for record in broker.database.log(topic).read(0)] == [answer["log_append_time_ms"]] * 2
 
 
+def test_the_time_of_appending_is_the_logs_to_give(wire, topic):
+    """A reader would take the largest timestamp for that of each record."""
+    answer = produce(wire, encode_batch([Rec(None, b"v")], attributes=8), topic=topic)
+    assert (answer["error_code"], answer["base_offset"]) == (Code.INVALID_TIMESTAMP, -1)
+
+
 def test_zstd_needs_version_7(wire, topic):
     assert produce(wire, changed(BATCH, 22, 4), topic=topic, version=6)["error_code"] == Code.UNSUPPORTED_COMPRESSION_TYPE
 

@@ -1,11 +1,14 @@
 """Transactional producers of real clients on the Kafka door, and transactions of raw requests in each version."""
 
+import time
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logdb_kafka_api.apis import APIS
+from support.batches import Rec, encode_batch
 from support.kafka_door import kafka_door, kafka_python
-from support.kafka_wire import KEYS, Wire
+from support.kafka_wire import KEYS, Wire, produce
 
 
 @pytest.fixture
@@ -243,3 +246,27 @@ def test_producers_of_a_partition(served, wire):
     assert (found["last_sequence"], found["current_txn_start_offset"], found["coordinator_epoch"]) == (0, -1, 0)
     assert described(1)["active_producers"] == []
     assert described(9)["error_code"] == 3
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_largest_timestamp_may_be_that_of_a_marker(wire, commit):
+    """As in Kafka; the offset is one that read_committed may see."""
+
+    def latest(isolation_level):
+        asked = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -3, "current_leader_epoch": -1}]}]
+        found = wire.ask("ListOffsets", 7, isolation_level=isolation_level, topics=asked)["topics"][0]["partitions"][0]
+        return found["offset"], found["timestamp"]
+
+    produce(wire, encode_batch([Rec(None, b"a", timestamp_ms=1_700_000_000_000)]))
+    producer = init(wire)
+    batch = encode_batch([Rec(None, b"b", timestamp_ms=1_700_000_000_001)], **producer, base_sequence=0, attributes=16)
+    assert produce(wire, batch, transactional_id="w")["error_code"] == 0
+    assert latest(0) == (1, 1_700_000_000_001)
+    assert latest(1) == (-1, -1)
+    wire.ask(END, 3, transactional_id="w", **producer, committed=commit)
+    until = time.monotonic() + 10
+    while (found := latest(1))[0] < 0 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert found == latest(0)
+    assert found[0] == 2
+    assert found[1] > 1_700_000_000_001

@@ -1,0 +1,90 @@
+"""Memory that clients of the Kafka door can make it hold: by requests that wait, and by answers that they do not read."""
+
+import gc
+import socket
+import struct
+import time
+import tracemalloc
+from types import SimpleNamespace
+
+import pytest
+
+from logdb_kafka_api.door import KafkaDoor
+from logdb_kafka_api.handlers import produce
+from support.batches import Rec, encode_batch
+from support.kafka_door import kafka_door
+from support.kafka_wire import frame
+
+LONG = "t" * 249
+
+
+@pytest.fixture
+def served(tmp_path):
+    with kafka_door(tmp_path / "db") as served:
+        served.db.create_topic(LONG)
+        yield served
+
+
+@pytest.fixture
+def door(served):
+    (found,) = (one for one in gc.get_objects() if isinstance(one, KafkaDoor) and not one.draining)
+    return found
+
+
+@pytest.fixture
+def silent(served):
+    """A client that reads nothing."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = served.address.split(":")
+        client.connect((host, int(port)))
+        yield client
+
+
+def until(condition):
+    end_s = time.monotonic() + 8
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def produce_request(*parts):
+    data = [{"index": 7, "records": part} for part in parts]
+    return frame("Produce", 9, 1, acks=-1, timeout_ms=1, topic_data=[{"name": LONG, "partition_data": data}])
+
+
+def test_a_request_is_let_go_of_while_its_answer_is_sent(door, silent):
+    batch = encode_batch([Rec(None, b"v")])
+    request, large_bytes = produce_request(bytes(30 << 20), *[batch] * 20_000), 30 << 20
+    tracemalloc.start()
+    try:
+        silent.sendall(request)
+        until(lambda: any(one._writable is not None for one in door.connections))
+        until(lambda: tracemalloc.get_traced_memory()[0] < large_bytes)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_memory_of_an_answer_that_is_not_read_is_counted(door, silent):
+    silent.sendall(produce_request(*[encode_batch([Rec(None, b"v")])] * 20_000))
+    until(lambda: any(one._writable is not None for one in door.connections))
+    assert door.memory.taken > 5_000_000
+    silent.close()
+    until(lambda: not door.memory.taken)
+
+
+def test_requests_wait_for_their_turn_in_the_buffers_of_the_client(door, silent):
+    poll = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    silent.sendall(frame("Fetch", 12, 1, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": LONG, "partitions": [poll]}]))
+    silent.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        silent.sendall((struct.pack(">ihh", 40_000, 18, 3) + bytes(39_996)) * 500)
+    (connection,) = door.connections
+    assert 40_000 <= connection._queued_bytes < 200_000
+
+
+@pytest.mark.parametrize(("count", "waits"), [(1, False), (100, False), (101, True)])
+def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, waits):
+    fast = SimpleNamespace(appends_at_once=lambda *_: True)
+    data = [{"index": n, "records": None} for n in range(count)]
+    assert produce.waits(fast, {"transactional_id": None, "topic_data": [{"name": "t", "partition_data": data}]}) == waits
