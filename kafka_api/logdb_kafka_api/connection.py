@@ -271,7 +271,9 @@ class Connection(asyncio.BufferedProtocol):
                     await self._woken
                     continue
                 await self._answer(transport, self._frames.popleft())
-        except (UnsupportedApi, NoRoom, LogdbError) as error:
+        except UnsupportedApi as error:
+            self._refuse(str(error), logging.WARNING if self._door.is_news(error) else logging.INFO)
+        except (NoRoom, LogdbError) as error:
             self._refuse(str(error))
         except ConnectionError as error:
             logger.debug("%s: %s", self.host, error)
@@ -383,8 +385,8 @@ class Connection(asyncio.BufferedProtocol):
         is_begun = self._rest or self._room is not None
         return self._since_s + (limits.body_timeout_ms if is_begun else limits.keep_alive_ms) / 1000
 
-    def _refuse(self, reason: str) -> None:
-        logger.info("%s: %s; the connection is closed", self.host, reason)
+    def _refuse(self, reason: str, level: int = logging.INFO) -> None:
+        logger.log(level, "%s: %s; the connection is closed", self.host, reason)
         self._send_at_once()
         if self._transport is not None:
             self._transport.close()

@@ -17,7 +17,7 @@ from logdb.access.access_control import AccessControl
 from logdb.access.authentication import Identity
 from logdb.access.certificates import PrincipalRule
 from logdb.errors import AuthenticationFailed
-from logdb.model import Buffer
+from logdb.model import PARTITION_COUNT_MAX, Buffer
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.connection_slots import ConnectionSlots
 from logdb.serving.listener import Listener
@@ -25,6 +25,7 @@ from logdb.serving.logins import UNASKED, Logins
 from logdb.serving.resources import DoorResources
 from logdb.serving.tls import Certificate, FilePath
 from logdb_kafka_api import frames
+from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.connection import Answer, Connection
 from logdb_kafka_api.frames import RequestHeader, UnsupportedApi
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SCRATCH_BYTES = 256 << 10  # what comes in one read is queued, however full the queue is
 _SWEEPS_PER_TIMEOUT = 4  # at most: one look serves all connections whose time is over by then
-_NOBODY = Identity(ANONYMOUS, None)  # before authentication
+_UNAUTHENTICATED = Identity(ANONYMOUS, None)  # before authentication
 
 
 class KafkaDoor(DoorResources):
@@ -47,6 +48,7 @@ class KafkaDoor(DoorResources):
     ================== ============================ ================================================================
     ``connections``    each connection              always: those that have begun and not ended
     ``scratch``        the connection that reads    within one call of the loop
+    ``_unsupported``   ``is_news``                  always: keys of the APIs of which a client asked for an unknown version
     ``_sweeping``      ``watch``, ``_sweep``        always: the earliest time that a connection may have to be cut off
     ================== ============================ ================================================================
 
@@ -86,6 +88,8 @@ class KafkaDoor(DoorResources):
             ValueError: An address, or a number, is invalid.
         """
         super().__init__(access, KafkaLimits(**limits), "logdb-kafka")
+        if num_partitions not in range(1, PARTITION_COUNT_MAX + 1):
+            raise ValueError(f"num_partitions={num_partitions!r}: allowed are 1 to {PARTITION_COUNT_MAX}")
         self._client_address = None if kafka_advertised is None else _host_and_port(kafka_advertised)
         self.auto_create_topics, self.num_partitions = auto_create_topics, num_partitions
         self._certificate = Certificate.of_options(tls_cert, tls_key, tls_client_ca)
@@ -95,6 +99,7 @@ class KafkaDoor(DoorResources):
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.advertised = [advertised(key) for key in sorted(HANDLERS)]
         self._none_left = asyncio.Event()
+        self._unsupported = set[int]()
         self._sweeping: asyncio.TimerHandle | None = None
         self._listener = Listener(
             address, self._certificate, self.slots, partial(Connection, self), handshake_timeout_ms=self.limits.header_timeout_ms
@@ -132,7 +137,8 @@ class KafkaDoor(DoorResources):
                     self._none_left.clear()
                     await self._none_left.wait()
         except TimeoutError:
-            logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
+            if self.connections:
+                logger.warning("%d connections are cut off after %d ms", len(self.connections), timeout_ms)
         finally:
             if self._sweeping is not None:
                 self._sweeping.cancel()
@@ -177,6 +183,13 @@ class KafkaDoor(DoorResources):
             else:
                 self.watch(connection)
 
+    def is_news(self, error: UnsupportedApi) -> bool:
+        """Whether this is the first request for an unknown version of an API: the later ones fill no log."""
+        is_news = error.key in APIS and error.key not in self._unsupported
+        if is_news:
+            self._unsupported.add(error.key)
+        return is_news
+
     def address_for(self, connection: Connection) -> tuple[str, int]:
         """Where the client of a connection is told to connect to."""
         return self._client_address or connection.address_here()
@@ -214,9 +227,10 @@ class KafkaDoor(DoorResources):
         except UnsupportedApi:
             return None
         request = frames.read_request(header, frame, position)
-        if produce.waits(self, request):
+        appends = produce.appends_of(request)
+        if produce.waits(self, request["transactional_id"], appends):
             return None
-        values = produce.append(self._call(connection, identity, header, request))
+        values = produce.append(self._call(connection, identity, header, request), appends)
         return () if values is None else frames.encode_response(header, values)
 
     def _call(self, connection: Connection, identity: Identity, header: RequestHeader, values: Values) -> Call:
@@ -238,16 +252,13 @@ class KafkaDoor(DoorResources):
                 raise
             return Answer(frames.encode_response(error.header, unsupported_version()))
         key = header.api.key
-        handler = HANDLERS.get(key)
-        if handler is None:
-            raise UnsupportedApi(key, header.version, None)
-        identity = self.identity_of(connection) or (_NOBODY if key in UNAUTHENTICATED else None)
+        identity = self.identity_of(connection) or (_UNAUTHENTICATED if key in UNAUTHENTICATED else None)
         if identity is None:
             raise AuthenticationFailed(f"{header.api.name} before authentication")
         call = self._call(connection, identity, header, frames.read_request(header, frame, position))
         try:
             await call.begin()
-            values = await handler(call)
+            values = await HANDLERS[key](call)
             delay_ms = call.session.take_throttle_ms()
             parts = () if values is None else frames.encode_response(header, {**values, "throttle_time_ms": delay_ms})
             await call.finish(sum(map(len, parts)))
@@ -259,6 +270,6 @@ class KafkaDoor(DoorResources):
 
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"address {address!r}: wanted is host:port, the port in [0, 65535]")
+    if not host or not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= 65535:
+        raise ValueError(f"kafka_advertised={address!r}: wanted is host:port, the port in [1, 65535]")
     return host.removeprefix("[").removesuffix("]"), int(port)

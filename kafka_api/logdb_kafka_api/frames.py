@@ -48,7 +48,9 @@ class UnsupportedApi(Exception):
     """
 
     def __init__(self, key: int, version: int, header: RequestHeader | None) -> None:
-        super().__init__(f"unsupported: API {key} in version {version}")
+        api = APIS.get(key)
+        known = "there is no such API" if api is None else f"{api.name} has {api.request.versions[0]} to {api.request.versions[-1]}"
+        super().__init__(f"unsupported: API {key} in version {version}; {known}")
         self.key, self.version, self.header = key, version, header
 
 

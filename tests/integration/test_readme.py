@@ -84,6 +84,22 @@ def test_the_session_with_curl(page: str, tmp_path: Path) -> None:
         assert words.encode() in out
 
 
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+def test_the_session_with_kcat(tmp_path: Path) -> None:
+    (commands,) = [block for block in blocks("docs/kafka.md", "sh") if "kcat" in block]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shell = ["bash", "-euo", "pipefail", "-c", commands.replace("9092", str(port))]
+    env = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    with subprocess.Popen(shell, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as session:
+        try:
+            out, err = session.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session.pid, signal.SIGKILL)
+    assert (session.returncode, out) == (0, f"127.0.0.1:{port}\nhello\n".encode()), err
+
+
 def test_every_linked_page_is_there() -> None:
     for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -75,3 +75,31 @@ with logdb.open(sys.argv[1]) as db:
 def test_a_database_in_the_process_makes_no_requests_and_needs_no_msgspec(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", EMBEDDED, str(tmp_path / "db")], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("b'v' Empty True\n", "")
+
+
+WITHOUT_HTTP = "import sys\nfor name in ('aiohttp', 're2', 'msgspec'):\n    sys.modules[name] = None\n"
+
+
+def without_http(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WITHOUT_HTTP + program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+
+def test_the_commands_help_needs_nothing_of_a_server(tmp_path: Path) -> None:
+    done = without_http("import logdb.cli\nsys.argv = ['logdb', '--help']\nlogdb.cli.main()", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "serve " in done.stdout
+
+
+@pytest.mark.parametrize("call", [["serve", "db"], ["serve", "db", "--kafka", "127.0.0.1:0"], ["-b", "127.0.0.1:1", "topics", "list"]])
+def test_a_command_says_in_one_line_what_a_server_needs(call: list[str], tmp_path: Path) -> None:
+    done = without_http(f"import logdb.cli\nsys.argv = ['logdb', *{call}]\nlogdb.cli.main()", tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(r"logdb: a server needs the package 'msgspec': pip install [^\n]*\n", done.stderr)
+    assert asked_for(done.stderr) == set(PROJECT["optional-dependencies"]["http"])
+
+
+@pytest.mark.parametrize("use", ["logdb.serve", "import logdb.testing"])
+def test_a_program_is_told_what_a_server_needs(use: str, tmp_path: Path) -> None:
+    done = without_http(f"import logdb\ntry:\n    {use}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)", tmp_path)
+    assert re.fullmatch(r"msgspec a server needs the package 'msgspec': pip install [^\n]*\n", done.stdout)
+    assert asked_for(done.stdout) == set(PROJECT["optional-dependencies"]["http"])

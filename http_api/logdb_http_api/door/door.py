@@ -159,7 +159,8 @@ class HttpDoor(DoorResources):
                 await self.instances.close()
                 await self._connections.all_closed()
         except TimeoutError:
-            logger.warning("%d connections are cut off after %d ms", len(self._connections.open), timeout_ms)
+            if self._connections.open:
+                logger.warning("%d connections are cut off after %d ms", len(self._connections.open), timeout_ms)
         finally:
             self._listener.abort_handshakes()
             self._connections.abort()

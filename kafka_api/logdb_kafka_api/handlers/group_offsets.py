@@ -10,7 +10,7 @@ from logdb_kafka_api.errors import Code, coordinator_code_of
 from logdb_kafka_api.handlers.partitions import by_topic, checked
 
 _FIRST_OF_ERROR, _FIRST_OF_GROUPS = 2, 8  # versions of OffsetFetch
-_NO_OFFSET, _NO_EPOCH = -1, -1
+_NO_OFFSET = -1
 
 
 def given(topics: Sequence[Values]) -> dict[TopicPartition, OffsetAndMetadata]:

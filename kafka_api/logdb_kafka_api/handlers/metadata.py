@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from logdb.errors import LogdbError, NotAuthorized
-from logdb.model import INTERNAL_TOPICS, TopicInfo
+from logdb.model import INTERNAL_TOPICS, TopicInfo, check_topic_name
 from logdb.requests.resources import Operation, ResourceType
 from logdb_kafka_api.apis import API_VERSIONS, APIS
 from logdb_kafka_api.call import Call, Values, each_once
@@ -55,7 +55,7 @@ async def metadata(call: Call) -> Values:
     """All topics, or those that are named; one that does not exist may be created."""
     wanted = call.values["topics"]
     if wanted is None or (call.version == 0 and not wanted):
-        found = [_topic(call, info) for info in await call.call(call.session.topics, internal=True)]
+        found = await call.call(lambda: [_topic(call, info) for info in call.session.topics(internal=True)])
     else:
         found = await call.call(_named, call, each_once(wanted, "name", "topic_id"))
         if call.door.auto_create_topics and call.values["allow_auto_topic_creation"]:
@@ -83,6 +83,7 @@ def _named(call: Call, wanted: Sequence[Values]) -> list[Values]:
             found.append(_unknown(None, Code.UNKNOWN_TOPIC_ID, one["topic_id"]))
             continue
         try:
+            check_topic_name(name)  # for an unknown topic a client waits, for an invalid one it does not
             found.append(_topic(call, call.session.describe_topic(name)))
         except LogdbError as error:
             found.append(_unknown(name, code_of(error)))
@@ -145,7 +146,8 @@ async def find_coordinator(call: Call) -> Values:
     """This node coordinates every group and every transactional id."""
     kind = call.values["key_type"]
     if call.version >= 4:
-        return {"coordinators": [{"key": key, **_coordinator(call, kind, key)} for key in each_once(call.values["coordinator_keys"])]}
+        keys = each_once(call.values["coordinator_keys"])
+        return {"coordinators": await call.call(lambda: [{"key": key, **_coordinator(call, kind, key)} for key in keys])}
     return _coordinator(call, kind, call.values["key"])
 
 

@@ -71,7 +71,7 @@ async def offset_for_leader_epoch(call: Call) -> Values:
 
 
 def _epoch_end(session: AuthorizedSession, topic: str, asked: Values) -> Values:
-    """Where the epoch ends, or the largest one below it; none where the log knows of no such epoch."""
+    """Where the epoch ends, or the largest one below it; none where the log has no such epoch."""
     current = asked["current_leader_epoch"]
     try:
         end = session.log(topic, asked["partition"]).epoch_end(asked["leader_epoch"], current_epoch=current if current >= 0 else None)

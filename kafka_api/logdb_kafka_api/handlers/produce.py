@@ -1,13 +1,12 @@
 """Produce: the batches of each partition go to the log as they came."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
-from logdb.serving.resources import DoorResources
+from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
 from logdb_kafka_api.call import Call, Values
 from logdb_kafka_api.errors import Code, code_of
 
@@ -16,7 +15,6 @@ _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or m
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
 _CODEC_MASK, _ZSTD = 7, 4
 _LOG_APPEND_TIME = 8
-_AT_ONCE_COUNT_MAX = 100  # appends; more of them would hold up other connections
 
 
 class Append(NamedTuple):
@@ -26,29 +24,39 @@ class Append(NamedTuple):
     records: memoryview
 
 
-def waits(door: DoorResources, values: Values) -> bool:
-    """Whether a request waits for a disk, for a thread that is at a larger append, or for a coordinator, or takes long."""
-    if values["transactional_id"] is not None:
+def appends_of(values: Values) -> Sequence[Append]:
+    """What a request appends, in its order."""
+    return [
+        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
+        for topic in values["topic_data"]
+        for one in topic["partition_data"]
+    ]
+
+
+def waits(door: DoorResources, transactional_id: str | None, appends: Sequence[Append]) -> bool:
+    """Whether appends may wait for a disk, for a thread that is at a larger append, or for a coordinator; or are many."""
+    if transactional_id is not None or len(appends) > ON_LOOP_COUNT_MAX:
         return True
-    appends = _appends(values)
     size_bytes = sum(len(one.records) for one in appends)
-    return len(appends) > _AT_ONCE_COUNT_MAX or not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
+    return not all(door.appends_at_once(one.where, None, size_bytes) for one in appends)
 
 
 async def produce(call: Call) -> Values | None:
     """Append; all partitions in one thread, unless the request waits for nothing."""
-    if not waits(call.door, call.values):
-        return append(call)
-    return await _append_in_thread(call, _appends(call.values), partial(append, call))
+    appends = appends_of(call.values)
+    if not waits(call.door, call.values["transactional_id"], appends):
+        return append(call, appends)
+    with call.door.appending_to([one.where for one in appends]):
+        return await call.call(append, call, appends)
 
 
-def append(call: Call) -> Values | None:
+def append(call: Call, appends: Sequence[Append]) -> Values | None:
     """Append; each partition has an error of its own, and the order is that of the request.
 
     Raises:
         ConnectionError: An append failed whose client wants no answer: it learns of that by the end of its connection.
     """
-    values, appends = call.values, _appends(call.values)
+    values = call.values
     if values["acks"] in _ACKS:
         answers = [_append(call.session, one, values["transactional_id"], call.version) for one in appends]
     else:
@@ -64,27 +72,6 @@ def append(call: Call) -> Values | None:
             {"name": topic["name"], "partition_responses": [next(left) for _ in topic["partition_data"]]} for topic in values["topic_data"]
         ]
     }
-
-
-def _appends(values: Values) -> list[Append]:
-    return [
-        Append(TopicPartition(topic["name"], one["index"]), one["records"] or memoryview(b""))
-        for topic in values["topic_data"]
-        for one in topic["partition_data"]
-    ]
-
-
-async def _append_in_thread(call: Call, appends: Sequence[Append], append: Callable[[], Values | None]) -> Values | None:
-    appending = call.door.appending
-    for one in appends:
-        appending[one.where] += 1
-    try:
-        return await call.call(append)
-    finally:
-        for one in appends:
-            appending[one.where] -= 1
-            if not appending[one.where]:
-                del appending[one.where]
 
 
 def _append(session: AuthorizedSession, one: Append, transactional_id: str | None, version: int) -> Values:

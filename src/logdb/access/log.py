@@ -34,7 +34,7 @@ def _size_bytes(parts: Iterable[Buffer | None]) -> int:
 
 
 class AuthorizedLog:
-    """``requests.session.PartitionLog`` for the principal of a session."""
+    """``store.protocols.PartitionLog`` for the principal of a session."""
 
     def __init__(self, session: "AuthorizedSession", log: ReplicaLog) -> None:
         self.topic, self.partition = log.topic, log.partition
@@ -104,7 +104,7 @@ class AuthorizedLog:
 
         Raises:
             NotAuthorized: It may not.
-            InvalidTopic: Nobody may: the topic is one that logdb keeps groups and transactions in.
+            InvalidTopic: logdb alone appends to the topic: it keeps groups and transactions in it.
         """
         self._session.authorize(Produce(self.topic, self.partition))
         if self.topic in INTERNAL_TOPICS:

@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 
 class SecurityChanges:
-    """``security.CredentialStore`` for one session."""
+    """``requests.users.CredentialStore`` for one session."""
 
     def __init__(self, session: "AuthorizedSession", access: "AccessControl") -> None:
         self._session, self._access = session, access

@@ -66,7 +66,7 @@ class AuthorizedSession(Session):
     The credential of the principal has to stay valid for as long as the request takes, or its calls are refused.
 
         field               changed by                                  trusted
-        principal           nobody
+        principal           nothing
         host, credential    ``go_on_for``: a consumer instance that     by the one request that goes on
                             goes on for another request
         _seen_count         ``_look``: the access control's changes     until the access control changes, or the credential
@@ -229,7 +229,7 @@ class AuthorizedSession(Session):
         """The broker stays open: it is not this session's."""
 
     def give_up(self) -> None:
-        """Whoever asks is gone: what takes long, and is not done, ends and is undone."""
+        """The client is gone: what takes long, and is not done, ends and is undone."""
         self._given_up = True
 
     # ------------------------------------------------------------ requests that doors alone make

@@ -343,16 +343,21 @@ class Broker:
     # ------------------------------------------------------------ producing
 
     def appends_at_once(self, topic: str, partition: int, durability: Durability | None = None) -> bool:
-        """Whether an append at that level, None: the topic's, waits for no disk: the log is open, and the level is below fsync."""
-        if self._store.mode != "a":
-            return False  # the log of a reader takes no append
-        log = self._store.log_in_use(topic, partition)
-        return log is not None and (durability or log.durability) != "fsync" and not log.fsync_only
+        """Whether an append at that level, None: the topic's, waits for no disk: the log is open, and the level is below fsync.
+
+        The first use of a log with a dangling transaction writes markers.
+        """
+        log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None  # the log of a reader takes no append
+        if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
+            return False
+        return (durability or log.durability) != "fsync" and not log.fsync_only
 
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether a log that is in use ends at ``offset``, or before it; False also for one that would have to be opened."""
+        """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
         log = self._store.log_in_use(topic, partition) if self._store.mode == "a" else None
-        return log is not None and offset >= log.end_offset
+        if log is None or ((topic, partition) not in self._dangling.ended and log.open_transactions()):
+            return False
+        return offset >= log.end_offset
 
     def produce(
         self,

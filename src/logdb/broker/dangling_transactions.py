@@ -32,14 +32,14 @@ class DanglingTransactions:
     ================ =============== ========== ===========================================================
     field            changed by      under      to be trusted
     ================ =============== ========== ===========================================================
-    ``_ended``       end             ``_lock``  a log in it has no dangling transaction, and never will
+    ``ended``        end             ``_lock``  a log in it has no dangling transaction, and never will
     ``_all_ended``   end_all         no lock    once True
     ================ =============== ========== ===========================================================
     """
 
     def __init__(self, storage: Storage, peers: TransactionPeers, markers: MarkerWriter) -> None:
         self._storage, self._peers, self._markers = storage, peers, markers
-        self._ended: set[TopicPartition] = set()
+        self.ended: set[TopicPartition] = set()
         self._all_ended = False
         self._lock = renewed(threading.RLock())
         self._thread: threading.Thread | None = None
@@ -47,14 +47,14 @@ class DanglingTransactions:
     def end(self, log: ReplicaLog) -> None:
         """End the dangling transactions of ``log``, once; a damaged log stays as it is, and can be read."""
         name = TopicPartition(log.topic, log.partition)
-        if name in self._ended or log.read_only_reason is not None:
+        if name in self.ended or log.read_only_reason is not None:
             return
         with self._lock:
-            if name in self._ended:
+            if name in self.ended:
                 return
             for left in log.open_transactions():
                 self._end_transaction(name, log, left)
-            self._ended.add(name)
+            self.ended.add(name)
 
     def _end_transaction(self, partition: TopicPartition, log: ReplicaLog, left: OpenTransaction) -> None:
         producer = ProducerIdAndEpoch(left.producer_id, left.producer_epoch)
@@ -87,7 +87,7 @@ class DanglingTransactions:
             self.end(log)
         except (UnknownTopic, UnknownPartition):
             return  # deleted meanwhile
-        if name not in self._ended and log.open_transactions():
+        if name not in self.ended and log.open_transactions():
             raise ReadOnly(f"{name} has a transaction open that cannot be ended: {log.read_only_reason}; run logdb repair")
 
     # ------------------------------------------------------------ after an unclean stop

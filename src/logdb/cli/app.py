@@ -61,7 +61,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 VERBS = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
 
 # The feature that needs a package of an extra.
-_EXTRAS = {"aiohttp": "a server", "pyspark": "Spark"}
+_EXTRAS = {"aiohttp": "a server", "msgspec": "a server", "pyspark": "Spark"}
 
 # kcat's modes, which kcat's users expect as the first argument
 MODES = {

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,10 @@ from logdb.cli.output import emit
 from logdb.cli.params import PAIR
 from logdb.cli.session import DATA_DIR_VARIABLE, Session, checked_directory, here, pass_session
 from logdb.client.local import LocalDatabase
-from logdb.client.serving import HTTP, make_server
 from logdb.errors import InvalidCertificate
-from logdb.serving.server import Server, check_address, options_of
+
+if TYPE_CHECKING:
+    from logdb.serving.server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,9 @@ def serve(session: Session, /, directory: str | None, config: str | None, topic_
 
 
 def _serve(session: Session, directory: str | None, config: str | None, topic_flags: dict[str, str], flags: dict[str, Any]) -> None:
+    from logdb.client.serving import HTTP, make_server  # `logdb --help` needs nothing of the extra
+    from logdb.serving.server import check_address
+
     given, topics = _settled(config, topic_flags, flags)
     path = directory or session.data_dir_given or given.pop("data_dir", None)
     given.pop("data_dir", None)
@@ -99,6 +103,8 @@ def _serve(session: Session, directory: str | None, config: str | None, topic_fl
 
 def _leave_out_idle(doors: Iterable[str], given: dict[str, Any]) -> None:
     """Leave out settings of doors that are not opened: a file may have them all."""
+    from logdb.serving.server import options_of
+
     idle = sorted(given.keys() - options_of(doors) - _OF_THE_SERVER)
     for name in idle:
         del given[name]
@@ -142,7 +148,7 @@ def _settled(config: str | None, topic_flags: dict[str, str], flags: dict[str, A
     return {**file.settings, **variables.settings, **given}, {**file.topic_config, **variables.topic_config, **topic_flags}
 
 
-async def _run(server: Server, *, as_json: bool) -> int:
+async def _run(server: "Server", *, as_json: bool) -> int:
     """Serve until a signal comes; returns the exit code."""
     loop, signals = asyncio.get_running_loop(), asyncio.Queue[int]()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -178,7 +184,7 @@ def _on_signal(loop: asyncio.AbstractEventLoop, number: int, callback: Callable[
     signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback, *args))
 
 
-def _reload(server: Server) -> None:
+def _reload(server: "Server") -> None:
     with contextlib.suppress(InvalidCertificate):  # the door has logged it, and keeps the old certificate
         server.reload()
 

@@ -3,14 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from logdb.access.access_control import AccessControl
 from logdb.access.partition_limits import PartitionLimits
 from logdb.client.database import Database
 from logdb.client.local import LocalDatabase
-from logdb.errors import LocalOnly
+from logdb.errors import LocalOnly, missing_package
 from logdb.model import check_config
 from logdb.requests.principals import Principal
-from logdb.serving.server import DRAIN_MS, Server
+
+try:
+    from logdb.access.access_control import AccessControl
+    from logdb.serving.server import DRAIN_MS, Server
+except ModuleNotFoundError as error:
+    raise missing_package("a server", error.name or "") from error
 
 HTTP = "127.0.0.1:8080"
 """Where a server listens that is not told."""

@@ -183,7 +183,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The member's assignment, as its protocol writes it (``records.Assignment`` for consumers)."""
+    """The member's assignment, as its protocol writes it (``consumer_protocol.Assignment`` for consumers)."""
 
     protocol: str
     assignment: bytes

@@ -191,7 +191,7 @@ class Session(Protocol):
     def init_producer_id(
         self, transactional_id: str | None = None, *, transaction_timeout_ms: int = 60_000, producer: ProducerIdAndEpoch | None = None
     ) -> ProducerIdAndEpoch:
-        """A new producer id; or the one of a transactional id, with an epoch that fences whoever used it before.
+        """A new producer id; or the one of a transactional id, with an epoch that fences its earlier user.
 
         The transaction that the former user left open is aborted, one that was being completed is completed first.
 
@@ -448,7 +448,7 @@ class Session(Protocol):
         """State, producer and partitions of a transactional id.
 
         Raises:
-            InvalidProducer: Nobody has used the id.
+            InvalidProducer: The id is unknown.
         """
         return self.submit(requests.transactions.DescribeTransaction(transactional_id=transactional_id))
 
@@ -457,6 +457,6 @@ class Session(Protocol):
 
         Raises:
             InvalidTransactionState: None is ongoing.
-            InvalidProducer: Nobody has used the id.
+            InvalidProducer: The id is unknown.
         """
         self.submit(requests.transactions.AbortTransaction(transactional_id=transactional_id))

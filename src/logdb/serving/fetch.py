@@ -1,7 +1,7 @@
 """A fetch: whole record batches of some partitions, once there are ``min_bytes`` of them or ``wait_ms`` are over.
 
 A fetch that finds too little waits without a thread for more (``RequestResources.wait``) and reads on where it stopped.  Reads are made in
-threads, but for those at the end of logs: what they find is in the page cache, and a thread would take longer than they do.
+threads, but for those at the end of few logs: what they find is in the page cache, and a thread would take longer than they do.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logdb.errors import LogdbError
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, TopicPartition
-from logdb.serving.resources import DoorResources, RequestResources
+from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
 if TYPE_CHECKING:
     from logdb.access.log import AuthorizedLog
@@ -138,11 +138,11 @@ async def fetch(
     loop, door = asyncio.get_running_loop(), request.door
     until = loop.time() + min(wait_ms, door.limits.wait_ms_max) / 1000
     room_bytes = min(max_bytes, door.memory.total // 2)
-    at_once = _are_at_end(door, reads)
+    on_loop = _is_on_loop(door, reads)
     while True:
-        step_bytes = min(room_bytes, _READ_ON_LOOP_BYTES_MAX) if at_once else room_bytes
+        step_bytes = min(room_bytes, _READ_ON_LOOP_BYTES_MAX) if on_loop else room_bytes
         await request.keep_memory(max(step_bytes, held_bytes(part for read in reads for part in read.parts)))
-        if at_once:
+        if on_loop:
             _read_all(request.session, reads, step_bytes, isolation_level)
         else:
             await request.call(_read_all, request.session, reads, step_bytes, isolation_level)
@@ -151,13 +151,16 @@ async def fetch(
         is_enough = sum(read.size_bytes for read in reads) >= min(min_bytes, room_bytes)
         if is_enough or left_ms <= 0 or door.draining or any(read.is_over for read in reads):
             return
-        at_once = _are_at_end(door, reads)
+        on_loop = _is_on_loop(door, reads)
         await request.wait({read.where: read.next_offset for read in reads}, left_ms, isolation_level=isolation_level)
 
 
-def _are_at_end(door: DoorResources, reads: Iterable[PartitionRead]) -> bool:
-    """Whether all have read what there is: then the next read, now or after a wait, finds nothing, or what was appended a moment ago."""
-    return all(door.is_at_end(read.where, read.next_offset) for read in reads)
+def _is_on_loop(door: DoorResources, reads: Sequence[PartitionRead]) -> bool:
+    """Whether the next read, now or after a wait, may be made on the loop.
+
+    There are few, and all have read what there is: it finds nothing, or what was appended a moment ago.
+    """
+    return len(reads) <= ON_LOOP_COUNT_MAX and all(door.is_at_end(read.where, read.next_offset) for read in reads)
 
 
 def _read_all(session: "AuthorizedSession", reads: Sequence[PartitionRead], room_bytes: int, isolation_level: IsolationLevel) -> None:

@@ -9,7 +9,7 @@ Threading: the event loop of the server.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -29,6 +29,8 @@ R = TypeVar("R")
 
 MEMORY_WAIT_S = 5.0
 """How long a request waits for memory before it is refused."""
+ON_LOOP_COUNT_MAX = 64
+"""Partitions that one request reads or appends to on the loop; more of them hold up all other clients."""
 _THREAD_COUNT = 64  # of which one owner has half
 _CHANGING_COUNT = 2
 _APPENDED_ON_LOOP_BYTES_MAX = 64 << 10  # an append of that size takes less than the way to a thread and back
@@ -43,7 +45,7 @@ class DoorResources:
     memory        bytes of requests and answers                                  RequestResources, the door
     threads       threads of ``executor``                                        RequestResources
     changing      changes of topics                                              RequestResources.change
-    appending     appends in threads, by partition: an append on the loop        append_in_thread
+    appending     appends in threads, by partition: an append on the loop        appending_to
                   would wait for them
     waits         waits for records                                              begin_waits, when the door opens
     draining      no request is to go on waiting                                 end_waits, for good
@@ -100,13 +102,20 @@ class DoorResources:
 
     async def append_in_thread(self, where: TopicPartition, append: Callable[[], R]) -> R:
         """Append off the loop."""
-        self.appending[where] += 1
-        try:
+        with self.appending_to((where,)):
             return await asyncio.get_running_loop().run_in_executor(self.executor, append)
+
+    @contextlib.contextmanager
+    def appending_to(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        """Within the block a thread appends to the partitions."""
+        self.appending.update(partitions)
+        try:
+            yield
         finally:
-            self.appending[where] -= 1
-            if not self.appending[where]:
-                del self.appending[where]
+            for where in partitions:
+                self.appending[where] -= 1
+                if not self.appending[where]:
+                    del self.appending[where]
 
 
 class RequestResources:
@@ -241,7 +250,7 @@ class RequestResources:
     async def wait(
         self, positions: Mapping[TopicPartition, int], timeout_ms: int, *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> bool:
-        """As ``Session.wait``; the caller has found out that the principal may read the partitions.
+        """As ``Session.wait``; the caller has authorized the principal to read the partitions.
 
         Raises:
             AuthenticationFailed: The credential of the client is no longer valid.

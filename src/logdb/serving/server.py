@@ -213,7 +213,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
     """See that an address, ``host:port``, may be served.
 
     Raises:
-        InsecureAddress: Others can reach it, it lacks TLS or authentication, and nobody said that it may be insecure.
+        InsecureAddress: Others can reach it, it lacks TLS or authentication, and ``insecure`` is False.
         ValueError: It is none.
     """
     host, _, port = address.rpartition(":")
@@ -226,7 +226,7 @@ def check_address(address: str, *, tls: bool, authentication: bool, insecure: bo
 
 
 def _address_meant(text: str) -> Sequence[str]:
-    """What somebody may have meant who wrote no ``host:port``."""
+    """Addresses that a text which is no ``host:port`` may mean."""
     rest = text.strip().partition("://")[2].partition("/")[0] or text.strip()
     host, _, port = rest.rpartition(":")
     if port.isdigit() and int(port) > 65535:

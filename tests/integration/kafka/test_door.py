@@ -59,6 +59,7 @@ def test_what_is_advertised_is_what_is_handled(wire, version):
     assert {one["api_key"]: (one["min_version"], one["max_version"]) for one in answer["api_keys"]} == {
         key: (APIS[key].request.versions[0], APIS[key].request.versions[-1]) for key in HANDLERS
     }
+    assert HANDLERS.keys() == APIS.keys()
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire):
@@ -73,6 +74,16 @@ def test_an_unknown_api_or_version_closes_the_connection(wire, key, version, cap
     wire.socket.sendall(struct.pack(">ihhih", 10, key, version, 7, -1))
     assert wire.is_closed()
     assert f"API {key} in version {version}" in caplog.text
+
+
+def test_the_first_client_that_is_too_old_is_told_of(caplog):
+    with logdb.testing.broker() as running:
+        for key in (1, 1, 9999):
+            with Wire(running.bootstrap_servers) as old:
+                old.socket.sendall(struct.pack(">ihhih", 10, key, 3, 7, -1))
+                assert old.is_closed()
+    warned = [record.getMessage() for record in caplog.records]
+    assert warned == ["127.0.0.1: unsupported: API 1 in version 3; Fetch has 4 to 12; the connection is closed"]
 
 
 # ---------------------------------------------------------------- frames
@@ -427,6 +438,12 @@ def test_offsets_by_time(wire, topic, version):
 # ---------------------------------------------------------------- topics
 
 
+def test_a_name_that_no_topic_can_have_is_not_waited_for(wire):
+    names = ["absent", "my topic", "", "n" * 250]
+    answer = wire.ask("Metadata", 12, topics=[{"name": name} for name in names], allow_auto_topic_creation=False)
+    assert [one["error_code"] for one in answer["topics"]] == [Code.UNKNOWN_TOPIC_OR_PARTITION, *[Code.INVALID_TOPIC_EXCEPTION] * 3]
+
+
 def test_metadata_creates_what_it_names(broker, wire):
     answer = wire.ask("Metadata", 12, topics=[{"name": "made"}, {"name": "bad/name"}], allow_auto_topic_creation=True)
     assert [(one["name"], one["error_code"]) for one in answer["topics"]] == [("made", 0), ("bad/name", Code.INVALID_TOPIC_EXCEPTION)]
@@ -510,3 +527,11 @@ def test_the_door_drains(topic):
         threading.Timer(0.2, draining.database.close).start()
         assert not wire.answer("Fetch", 12, asked)["responses"][0]["partitions"][0]["records"]
         assert wire.is_closed()
+
+
+def test_an_end_without_a_wait_warns_of_no_idle_connection(caplog):
+    with logdb.testing.broker() as ending, Wire(ending.bootstrap_servers) as wire:
+        wire.ask("ApiVersions", 0)
+        ending.database.close()
+        assert wire.is_closed()
+    assert caplog.text == ""

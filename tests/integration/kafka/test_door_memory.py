@@ -83,8 +83,9 @@ def test_requests_wait_for_their_turn_in_the_buffers_of_the_client(door, silent)
     assert 40_000 <= connection._queued_bytes < 400_000  # one read, and what was there
 
 
-@pytest.mark.parametrize(("count", "waits"), [(1, False), (100, False), (101, True)])
+@pytest.mark.parametrize(("count", "waits"), [(1, False), (64, False), (65, True)])
 def test_a_request_for_very_many_partitions_is_not_answered_on_the_loop(count, waits):
     fast = SimpleNamespace(appends_at_once=lambda *_: True)
     data = [{"index": n, "records": None} for n in range(count)]
-    assert produce.waits(fast, {"transactional_id": None, "topic_data": [{"name": "t", "partition_data": data}]}) == waits
+    appends = produce.appends_of({"topic_data": [{"name": "t", "partition_data": data}]})
+    assert produce.waits(fast, None, appends) == waits

@@ -5,8 +5,10 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import shutil
 import ssl
 import struct
+import subprocess
 import warnings
 
 import confluent_kafka
@@ -97,6 +99,16 @@ def confluent_produces(broker, mechanism, user, **options):
     producer.produce("t", b"v", on_delivery=lambda error, _: told.append(error))
     assert producer.flush(20) == 0
     assert told == [None]
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat(broker, mechanism):
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "alice"}
+    settings |= {"sasl.password": PASSWORDS["alice"]}
+    kcat = ["kcat", "-P", "-t", "t", "-b", broker.bootstrap_servers, *(f"-X{name}={value}" for name, value in settings.items())]
+    done = subprocess.run(kcat, input="v\n", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -231,7 +243,7 @@ def test_a_revoked_credential_ends_the_connection(broker):
 # ---------------------------------------------------------------- SCRAM, by hand
 
 
-def scram(wire, user, password, *, mechanism="SCRAM-SHA-256", channel="n,,", forge=lambda final: final):
+def scram(wire, user, password, *, mechanism="SCRAM-SHA-256", channel="n,,", repeated="", forge=lambda final: final):
     """What a client of RFC 5802 does; returns the answers to both messages, and the signature that the server has to show."""
     name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     wire.ask("SaslHandshake", 1, mechanism=mechanism)
@@ -241,7 +253,7 @@ def scram(wire, user, password, *, mechanism="SCRAM-SHA-256", channel="n,,", for
         return first, None, None
     parts = dict(part.split("=", 1) for part in bytes(first["auth_bytes"]).decode().split(","))
     salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
-    without_proof = f"c={base64.b64encode(channel.encode()).decode()},r={parts['r']}"
+    without_proof = f"c={base64.b64encode(channel.encode()).decode()},r={repeated}{parts['r']}"
     message = f"{bare},{bytes(first['auth_bytes']).decode()},{without_proof}".encode()
     client_key = hmac.digest(salted, b"Client Key", name)
     signature = hmac.digest(hashlib.new(name, client_key).digest(), message, name)
@@ -256,6 +268,11 @@ def test_scram(wire, mechanism, channel):
     _, final, signature = scram(wire, "alice", PASSWORDS["alice"], mechanism=mechanism, channel=channel)
     assert (final["error_code"], bytes(final["auth_bytes"])) == (Code.NONE, signature)
     assert produce(wire, BATCH)["error_code"] == Code.NONE
+
+
+def test_scram_of_a_client_that_repeats_its_part_of_the_nonce(wire):
+    _, final, signature = scram(wire, "alice", PASSWORDS["alice"], repeated="abc")
+    assert (final["error_code"], bytes(final["auth_bytes"])) == (Code.NONE, signature)
 
 
 @pytest.mark.parametrize(
@@ -316,3 +333,12 @@ def test_clients_are_told_the_advertised_address():
         assert [(one["host"], one["port"]) for one in wire.ask("Metadata", 9, topics=None)["brokers"]] == [("kafka.example", 9093)]
     with pytest.raises(ValueError, match="wanted is host:port"), logdb.testing.broker(kafka_advertised="kafka.example"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("num_partitions", 0), ("num_partitions", 100_001), ("kafka_advertised", "kafka.example"), ("kafka_advertised", "kafka.example:0")],
+)
+def test_an_option_that_no_client_could_use_is_refused_at_the_start(option, value):
+    with pytest.raises(ValueError, match=f"{option}={value!r}: (allowed are 1 to 100000|wanted is host:port, the port in .1, 65535.)"):
+        logdb.testing.broker(**{option: value}).__enter__()

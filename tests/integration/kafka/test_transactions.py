@@ -149,6 +149,17 @@ def test_partitions_are_added_together_or_not_at_all(served, wire):
     assert served.db._session.describe_transaction("w").partitions == ()
 
 
+def test_a_topic_may_be_named_twice(served, wire):
+    tx = {"transactional_id": "w"} | init(wire)
+    added = wire.ask(ADD, 3, **tx, topics=[{"name": "t", "partitions": [at]} for at in (0, 1)])["results_by_topic"]
+    assert [one["partition_error_code"] for topic in added for one in topic["results_by_partition"]] == [0, 0]
+    assert set(served.db._session.describe_transaction("w").partitions) == {("t", 0), ("t", 1)}
+    wire.ask(ADD_OFFSETS, 3, **tx, group_id="g")
+    topics = [{"name": "t", "partitions": [{"partition_index": at, "committed_offset": 5, "committed_metadata": ""}]} for at in (0, 1)]
+    answer = wire.ask(COMMIT, 2, **tx, group_id="g", topics=topics)
+    assert [one["error_code"] for topic in answer["topics"] for one in topic["partitions"]] == [0, 0]
+
+
 @pytest.mark.parametrize(("key", "first"), [(INIT, 4), (ADD, 2), (ADD_OFFSETS, 2), (END, 2)])
 def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(wire, key, first):
     old = init(wire)

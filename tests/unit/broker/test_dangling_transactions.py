@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 import logdb
+from logdb.broker.broker import Broker
 from logdb.broker.runner import transactional_batches
 from logdb.errors import Closed, ProducerFenced
 from logdb.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
@@ -55,6 +56,18 @@ def test_all_logs_are_settled_in_the_background(path):
     with logdb.open(path) as db:
         db._broker._dangling._thread.join(60)
         assert db._store.log("t", 0).open_transactions() == []
+
+
+def test_a_log_with_dangling_transactions_is_not_used_on_an_event_loop(path):
+    store = Store.open(path)
+    broker = Broker(store, store)
+    log = store.log("t", 0)  # in use, as by the thread that ends them
+    assert log.open_transactions()
+    assert not broker.appends_at_once("t", 0) and not broker.is_at_end("t", 0, log.end_offset)
+    broker.log("t", 0)
+    assert broker.appends_at_once("t", 0) and broker.is_at_end("t", 0, log.end_offset)
+    broker.close()
+    store.close()
 
 
 def test_a_database_that_is_closed_has_nothing_left_open(path):

@@ -1,6 +1,7 @@
 """fetch.py: batches of several partitions, within bounds, once there are enough."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -10,7 +11,7 @@ from logdb.errors import UnknownTopic
 from logdb.requests.principals import ANONYMOUS
 from logdb.serving.fetch import PartitionRead, Wanted, fetch
 from logdb.serving.limits import Limits
-from logdb.serving.resources import DoorResources, RequestResources
+from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources, RequestResources
 
 
 @pytest.fixture
@@ -64,6 +65,23 @@ def test_partitions_are_read_in_order_up_to_the_bound_and_the_first_always(db):
         small = PartitionRead(Wanted("t", 0, 0, max_bytes=1))
         await fetch(request, [small], **bounds())
         assert small.next_offset == 1
+
+    run(db, story)
+
+
+@pytest.mark.parametrize(("count", "on_loop"), [(ON_LOOP_COUNT_MAX, True), (ON_LOOP_COUNT_MAX + 1, False)])
+def test_only_few_partitions_are_read_on_the_loop(db, count, on_loop):
+    threads = set()
+
+    class Noted(PartitionRead):
+        def read(self, *args, **kwargs):
+            threads.add(threading.get_ident())
+            super().read(*args, **kwargs)
+
+    async def story(request):
+        db.log("t", 0)
+        await fetch(request, [Noted(Wanted("t", 0, 0)) for _ in range(count)], **bounds())
+        assert (threads == {threading.get_ident()}) == on_loop
 
     run(db, story)
 
