@@ -151,6 +151,8 @@ class Followers(RuleBasedStateMachine):
     # ------------------------------------------------------------ the follower follows
 
     def follow(self, size_bytes: int) -> None:
+        if self.follower.log.end_offset < self.leader.log.start_offset:
+            self.aligned = False  # the leader has let go of what comes next
         if not self.aligned:
             align(self.leader.log, self.follower.db)
             self.aligned = True
@@ -158,7 +160,7 @@ class Followers(RuleBasedStateMachine):
         try:
             fetch(self.leader.log, self.follower.log, size_bytes)
         except UnexpectedOffset:
-            self.aligned = False  # the leader has let go of what comes next
+            self.aligned = False
         self.settle()
 
     def settle(self) -> None:

@@ -97,8 +97,16 @@ def align(leader: logdb.Log, db: Bare) -> None:
         store.truncate_to("t", 0, parts.end_offset)
         if parts.leader_epoch == answer.leader_epoch:
             break
-    if follower.end_offset < leader.start_offset:
+    if not leader.start_offset <= follower.end_offset <= leader.end_offset or _is_empty_within_a_batch(leader, follower):
         begin_anew(leader, db)
+
+
+def _is_empty_within_a_batch(leader: logdb.Log, follower: logdb.Log) -> bool:
+    """Whether a follower that has no record asks for one that is not the first of its batch.  Source: Kafka's ``Partition``."""
+    if follower.start_offset < follower.end_offset:
+        return False
+    batches, _ = leader.read_batches(follower.end_offset, 1, replica=True)
+    return bool(batches) and first_offset(batches) < follower.end_offset
 
 
 def begin_anew(leader: logdb.Log, db: Bare) -> None:

@@ -136,7 +136,11 @@ class Connection:
 
     def is_usable(self) -> bool:
         """Whether it is open, without unread bytes."""
-        return self._http.lasts and not self._http.has_more and not select.select((self._http,), (), (), 0)[0]
+        if not self._http.lasts or self._http.has_more:
+            return False
+        waiting = select.poll()  # select() takes no descriptor from 1024 on
+        waiting.register(self._http, select.POLLIN)
+        return not waiting.poll(0)
 
     def send(self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout_s: float) -> None:
         self._http.send(method, self.address.prefix + path, body, headers, timeout_s)
