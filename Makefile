@@ -29,7 +29,7 @@ test: .venv/dev
 check: .venv/dev lint
 	$(MAKE) -C tests/fuzz sanitize hot PYTHON=$(CURDIR)/$(BIN)/python
 	LOGDB_TEST_SCALE=2 $(BIN)/pytest -n auto tests/property tests/crash
-	$(BIN)/pytest -m foreign
+	$(BIN)/pytest -m foreign -n auto --dist loadfile
 	$(MAKE) contract
 
 lint: .venv/dev
@@ -56,6 +56,7 @@ fuzz: .venv/dev
 
 fault: .venv/dev
 	LOGDB_FAULT_SECONDS=$(SECONDS) $(BIN)/pytest -o faulthandler_timeout=0 -n auto --dist loadgroup tests/crash/test_faulty_libc.py
+	LOGDB_TEST_SCALE=3 $(BIN)/pytest -o faulthandler_timeout=0 -n auto tests/crash/test_following.py tests/crash/test_sidecars.py tests/crash/test_compaction.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/spark/test_stream_kill.py
 
 wheel: .venv/dev

@@ -102,7 +102,7 @@ def test_killed_at_every_call(tmp_path, record_property):
     record_property("told", f"compaction: killed at each of {count - first + 1} I/O calls")
     assert count - first > 100
     assert whole.counts[0] > whole.counts[2]  # tombstones go
-    step = 1 if SCALE > 1 else 3
+    step = 1 if SCALE > 2 else 3
     for at in range(first, count + 1, step):
         path = str(tmp_path / f"kill-{at}")
         story = tell(path, Story, at)

@@ -165,7 +165,7 @@ def test_killed_at_every_call(tmp_path, level, record_property):
     whole = tell(str(tmp_path / "whole"), begun, None)
     count, first = len(whole.io.calls), whole.first_call
     assert count - first > 150
-    step = 1 if SCALE > 1 else 3
+    step = 1 if SCALE > 2 else 3
     record_property("told", f"a follower: killed at {len(range(first, count + 1, step))} of {count - first + 1} I/O calls, level {level}")
     for at in range(first + LEVELS.index(level) % step, count + 1, step):
         path = str(tmp_path / f"kill-{at}")

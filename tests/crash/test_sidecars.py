@@ -98,7 +98,7 @@ def test_killed_at_every_call(tmp_path, record_property):
     count, first = len(whole.io.calls), whole.first_call
     record_property("told", f"sidecars: killed at each of {count - first + 1} I/O calls")
     assert sum("parquet" in call for call in whole.io.calls) > 15
-    step = 1 if SCALE > 1 else 5
+    step = 1 if SCALE > 2 else 5
     for at in range(first, count + 1, step):
         path = str(tmp_path / f"kill-{at}")
         story = tell(path, Story, at)

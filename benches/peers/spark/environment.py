@@ -19,7 +19,17 @@ from typing import Any
 from benches.peers import failure
 from benches.workload import CACHE
 
-_PACKAGES = ("pyspark==4.2.0", "pyarrow>=17", "pandas>=2.2,<3", "numpy", "cffi>=1.17", "lmdb>=1.6", "zstandard>=0.23", "aiohttp<3.15")
+_PACKAGES = (
+    "pyspark==4.2.0",
+    "pyarrow>=17",
+    "pandas>=2.2,<3",
+    "numpy",
+    "cffi>=1.17",
+    "lmdb>=1.6",
+    "zstandard>=0.23",
+    "aiohttp<3.15",
+    "msgspec>=0.20",
+)
 _SOURCES = ("logdb", "logdb_http_api", "logdb_spark_source")
 _DIRECTORY = CACHE / f"spark-{hashlib.sha256(repr((_PACKAGES, sys.version)).encode()).hexdigest()[:8]}"  # other packages, another place
 _PYTHON = _DIRECTORY / "bin" / "python"
