@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logdb.access.session import AuthorizedSession
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, magic_at
 from logdb.errors import LogdbError, ProducerFenced
 from logdb.model import TopicPartition
 from logdb.serving.resources import ON_LOOP_COUNT_MAX, DoorResources
@@ -12,9 +13,7 @@ from logdb_kafka_api.errors import Code, code_of
 
 _NO_ACKNOWLEDGEMENT, _ACKS = 0, (-1, 0, 1)
 _FIRST_OF_V2, _FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
-_MAGIC_AT, _ATTRIBUTES_AT = 16, 22  # the low byte of the attributes
-_CODEC_MASK, _ZSTD = 7, 4
-_LOG_APPEND_TIME = 8
+_ZSTD = 4  # the codec's number
 
 
 class Append(NamedTuple):
@@ -102,11 +101,12 @@ def _refusal(records: memoryview, version: int) -> Code | None:
     """
     if version < _FIRST_OF_V2:
         return Code.UNSUPPORTED_VERSION
-    if len(records) <= _ATTRIBUTES_AT or records[_MAGIC_AT] != 2:
+    if len(records) < CRC_FROM + 2 or magic_at(records, 0) != 2:
         return Code.INVALID_RECORD
-    if version < _FIRST_OF_ZSTD and records[_ATTRIBUTES_AT] & _CODEC_MASK == _ZSTD:
+    attributes = attributes_at(records, 0)
+    if version < _FIRST_OF_ZSTD and attributes & CODEC_MASK == _ZSTD:
         return Code.UNSUPPORTED_COMPRESSION_TYPE
-    if records[_ATTRIBUTES_AT] & _LOG_APPEND_TIME:
+    if attributes & LOG_APPEND_TIME:
         return Code.INVALID_TIMESTAMP
     return None
 

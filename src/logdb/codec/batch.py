@@ -148,6 +148,11 @@ def size_at(batches: Buffer, position: int) -> int:
     return int.from_bytes(batches[position + _LENGTH_AT : position + _LENGTH_FROM], "big") + _LENGTH_FROM
 
 
+def magic_at(batches: Buffer, position: int) -> int:
+    """The magic byte of the batch at ``position``."""
+    return batches[position + _MAGIC_AT]
+
+
 def attributes_at(batches: Buffer, position: int) -> int:
     """The attributes of the batch at ``position``."""
     return int.from_bytes(batches[position + _ATTRIBUTES_AT : position + _ATTRIBUTES_AT + 2], "big")
