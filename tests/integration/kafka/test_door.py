@@ -496,6 +496,20 @@ def test_topics_are_created_and_deleted(broker, wire):
     assert "e" not in [info.name for info in broker.database.topics()]
 
 
+def test_what_is_wrong_with_a_very_long_name_is_answered_in_part(wire):
+    name = "t" * 32_767
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None, "configs": [{"name": name, "value": "1"}]}
+    (made,) = wire.ask("CreateTopics", 4, topics=[topic], validate_only=False)["topics"]
+    assert (made["error_code"], len(made["error_message"])) == (Code.INVALID_TOPIC_EXCEPTION, 32_767)
+    (altered,) = wire.ask("AlterConfigs", 1, resources=[resource], validate_only=False)["responses"]
+    (described,) = wire.ask("DescribeConfigs", 3, resources=[resource])["results"]
+    assert {one["error_code"] for one in (altered, described)} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    more = {"name": name, "count": 2, "assignments": None}
+    (added,) = wire.ask("CreatePartitions", 1, topics=[more], timeout_ms=1000, validate_only=False)["results"]
+    assert added["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # ---------------------------------------------------------------- producers and coordinators
 
 
