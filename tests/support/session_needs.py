@@ -70,6 +70,7 @@ CALLS = {
             ("users", "Alter", lambda s: s.security.users()),
             ("add_user", "Alter", lambda s: s.security.add_user("new", {})),
             ("set_password", "Alter", lambda s: s.security.set_password("alice", {})),
+            ("alter_credentials", "Alter", lambda s: s.security.alter_credentials("alice", {})),
             ("alter_user", "Alter", lambda s: s.security.alter_user("alice", quota={"requests": 5})),
             ("delete_users", "Alter", lambda s: s.security.delete_users(["alice"])),
             ("tokens", "Alter", lambda s: s.security.tokens()),

@@ -40,7 +40,7 @@ REQUESTS_OF = {
     "describe, delete a group; delete offsets of it": "describe_group delete_group delete_offsets",
     "list ACLs": "acls",
     "list users and tokens; change users, tokens, ACLs, quotas": (
-        "users add_user set_password alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
+        "users add_user set_password alter_credentials alter_user delete_users tokens add_token revoke_tokens add_acls delete_acls"
     ),
     "metrics, what recovery reported": "reports",
     "verify, backup, snapshot of everything": "verify backup",
