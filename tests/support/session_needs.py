@@ -19,6 +19,7 @@ CALLS = {
         ["Alter Topic orders", "AlterConfigs Topic orders"],
     ),
     "check_new_topic": (lambda s: s.check_new_topic("new"), ["Create Cluster kafka-cluster"], ["Create Topic new"]),
+    "alter_configs": (lambda s: s.alter_configs("orders", {"retention.ms": 1}), ["AlterConfigs Topic orders"]),
     "check_topic_configs": (lambda s: s.check_topic_configs("orders", {"retention.ms": 1}), ["AlterConfigs Topic orders"]),
     "delete_topic": (lambda s: s.delete_topic("orders"), ["Delete Topic orders"]),
     "delete_records": (lambda s: s.delete_records("orders", 0, 1), ["Delete Topic orders"]),

@@ -263,6 +263,13 @@ class Broker:
         """Raise what ``alter_topic`` would raise; alters nothing."""
         self._metadata.check_topic_configs(name, config)
 
+    def alter_configs(self, name: str, config: Mapping[str, object], *, replace: bool = False, validate_only: bool = False) -> None:
+        """Alter configs, lists by a ``ListChange``; ``replace``: those that are not named get their defaults."""
+        if validate_only:
+            self._metadata.check_topic_configs(name, config, replace=replace)
+        else:
+            self._metadata.alter_topic(name, config=config, replace=replace)
+
     def alter_topic(
         self,
         name: str,
