@@ -135,6 +135,15 @@ def test_a_silent_connection_is_closed(wire, begun):
     assert time.monotonic() - began_s < 5
 
 
+def test_a_frame_that_stops_coming_behind_a_long_poll_closes_the_connection(wire, topic):
+    poll = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    wire.send("Fetch", 12, max_wait_ms=60_000, min_bytes=1, topics=[{"topic": topic, "partitions": [poll]}])
+    wire.socket.sendall(b"\0\0\x10\0\0\0\0\x09")
+    began_s = time.monotonic()
+    assert wire.is_closed()
+    assert time.monotonic() - began_s < 5
+
+
 def test_an_idle_door_wakes_for_nothing_but_the_end_of_its_connections(tmp_path):
     """In a long while there is one timer: the one that would close the idle connection."""
 
