@@ -15,6 +15,7 @@ from logdb.access.access_control import AccessControl
 from logdb.codec import compression
 from logdb.codec.batch import HEADER_SIZE_BYTES as HEADER_BYTES
 from logdb.codec.batch import seal
+from logdb_kafka_api import frames
 from logdb_kafka_api.apis import APIS
 from logdb_kafka_api.door import KafkaDoor
 from logdb_kafka_api.errors import Code
@@ -267,6 +268,30 @@ def test_a_client_that_reads_no_answers_is_read_no_further(broker, wire, topic):
             wire.socket.sendall(request)
     with Wire(broker.bootstrap_servers) as other:
         assert other.ask("ApiVersions", 0)["error_code"] == Code.NONE
+
+
+@pytest.mark.parametrize(("count", "where"), [(900, "loop"), (20_000, "logdb-kafka")])
+def test_a_large_request_is_decoded_and_its_answer_encoded_off_the_loop(wire, topic, monkeypatch, count, where):
+    threads = []
+
+    def seen(function):
+        def call(*args):
+            result = function(*args)
+            threads.append(threading.current_thread().name)
+            return result
+
+        return call
+
+    for name in ("read_request", "encode_response"):
+        monkeypatch.setattr(frames, name, seen(getattr(frames, name)))
+    asked = [{"partition_index": n, "timestamp": -1, "current_leader_epoch": -1} for n in range(count)]
+    large = wire.send("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+    small = wire.send("ApiVersions", 0)
+    answer = wire.answer("ListOffsets", 6, large)
+    wire.answer("ApiVersions", 0, small)
+    assert len(answer["topics"][0]["partitions"]) == count
+    loop = threads[-1]
+    assert [name.replace(loop, "loop").rstrip("-_0123456789") for name in threads] == [where, where, "loop", "loop"]
 
 
 def test_a_request_for_very_many_partitions_is_answered_or_refused(broker, wire, topic):
