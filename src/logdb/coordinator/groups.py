@@ -60,6 +60,7 @@ class GroupConfig:
     initial_rebalance_delay_ms: int = 0  # (group.initial.rebalance.delay.ms)
     member_count_max: int = 2**31 - 1  # (group.max.size)
     new_member_timeout_ms: int = 300_000  # how long a new member may wait for the others
+    member_bytes_max: int = 128 << 20  # of all members of other processes, of all groups
     offset_metadata_bytes_max: int = 4_096  # (offset.metadata.max.bytes)
     offsets_retention_ms: int = -1  # (offsets.retention.minutes) -1: for ever
     sweep_interval_ms: int = 600_000  # (offsets.retention.check.interval.ms)
@@ -80,6 +81,11 @@ class Member:
     join_ticket: int | None = None
     sync_ticket: int | None = None
     new: bool = False  # it has not been in a generation yet
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory, about."""
+        return len(self.member_id) + len(self.client_id) + size_of(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         """The subscription for one protocol; empty if the member does not support it."""
@@ -201,6 +207,10 @@ class Group:
 
     def all_joined(self) -> bool:
         return not self.invited and all(member.join_ticket is not None for member in self.members.values())
+
+
+def size_of(protocols: Iterable[tuple[str, bytes]]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 def topics_of(metadata: bytes) -> tuple[str, ...]:

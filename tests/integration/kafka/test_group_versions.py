@@ -72,6 +72,14 @@ def test_a_join_that_is_refused(wire, group, version):
     assert (unknown["error_code"], unknown["member_id"], unknown["protocol_name"]) == (25, "nobody", None if version >= 7 else "")
 
 
+@pytest.mark.parametrize("version", versions("JoinGroup"))
+def test_members_have_only_so_much_memory(served, wire, group, version, monkeypatch):
+    monkeypatch.setattr(served.db._session._member_memory, "bytes_max", 20_000)
+    large = [{"name": "range", "metadata": bytes(15_000)}]
+    first = join(wire, group, version, protocols=large)
+    assert (first["error_code"], join(wire, group, version)["error_code"]) == (81, 79 if version >= 4 else 0)
+
+
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_leader_that_comes_back_assigns_nothing(wire, group, version):
     member_id = join(wire, group, version, group_instance_id="one")["member_id"]
