@@ -27,7 +27,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.InvalidTimestamp: (422, 42211),
     errors.InvalidRecord: (422, 42212),
     errors.InvalidBatch: (422, 42213),
-    errors.CorruptBatch: (422, 42216),
+    errors.CorruptBatch: (422, 42213),
     errors.InvalidMessage: (422, 42214),
     errors.CodecMissing: (501, 50102),
     errors.OffsetOutOfRange: (416, 41601),
