@@ -117,7 +117,7 @@ class GroupCoordinator:
         parsed = parse_group_key(key)
         if isinstance(parsed, GroupKey):
             if value is None:
-                self._member_count.replace(self._group(parsed.group_id).members, {})
+                self._member_count.replace(self._group(parsed.group_id), Group(group_id=parsed.group_id))
                 self._groups.pop(parsed.group_id, None)
             else:
                 self._put(parsed.group_id, Group.of(parsed.group_id, parse_group_value(value)))
@@ -128,7 +128,7 @@ class GroupCoordinator:
                 self._offsets.put(parsed, parse_offset_value(value), offset=offset, producer_id=producer_id)
 
     def _put(self, group_id: str, group: Group) -> None:
-        self._member_count.replace(self._group(group_id).members, group.members)
+        self._member_count.replace(self._group(group_id), group)
         self._groups[group_id] = group
 
     def apply_marker(self, producer_id: int, *, commit: bool) -> None:
@@ -230,8 +230,9 @@ class GroupCoordinator:
         replaces = event.group_instance_id is not None and group.holder(event.group_instance_id) is not None
         if full and event.member_id not in group.members and not replaces:
             raise GroupFull(event.group_id, len(group.members), config.member_count_max)
-        former = group.members.get(event.member_id)
-        self._check_memory(group, size_of(event.protocols) - (size_of(former.protocols) if former else 0), event.client_host)
+        former, size_bytes = group.members.get(event.member_id), size_of(event.protocols)
+        more = size_bytes - size_of(former.protocols) if former else size_bytes + len(event.client_id)
+        self._check_memory(group, more, event.client_host)
         if not group.supports(event.protocol_type, event.protocols):
             supported = ", ".join(name for name, _ in event.protocols)
             raise InconsistentProtocol(
@@ -248,7 +249,7 @@ class GroupCoordinator:
         if event.group_instance_id is not None and (holder := step.group.holder(event.group_instance_id)) is not None:
             _replace_static(step, event, holder, member_id)
         elif event.group_instance_id is None and event.require_member_id:
-            step.invite(member_id, event.session_timeout_ms)
+            step.invite(member_id, event.client_host, event.session_timeout_ms)
             step.reply(event.ticket, MemberIdRequired(event.group_id, member_id))
         else:
             step.add(_member(event, member_id), event.protocol_type)

@@ -104,7 +104,7 @@ class Group:
     leader_id: str | None = None
     state_timestamp_ms: int = -1
     members: dict[str, Member] = field(default_factory=dict)
-    invited: frozenset[str] = frozenset()  # ids that have not joined yet (KIP-394)
+    invited: Mapping[str, str] = field(default_factory=dict)  # hosts by the ids that have not joined yet (KIP-394)
     unsynced: frozenset[str] = frozenset()  # members of the generation that have not synced yet
     delay_left_ms: int | None = None  # of the initial delay; None: not an initial rebalance
     grown: bool = False  # a member joined during the last initial delay
@@ -256,20 +256,24 @@ class Step:
         """Restart the session timer of a member."""
         self._timers[session_timer(self.group.group_id, member.member_id)] = member.session_timeout_ms
 
-    def invite(self, member_id: str, session_timeout_ms: int) -> None:
+    def invite(self, member_id: str, host: str, session_timeout_ms: int) -> None:
         """Wait for a member that was given its id."""
-        self.group.invited |= {member_id}
+        self.group.invited = {**self.group.invited, member_id: host}
         self._timers[session_timer(self.group.group_id, member_id)] = session_timeout_ms
 
     def uninvite(self, member_id: str) -> None:
-        self.group.invited -= {member_id}
+        self._joined(member_id)
         self._timers[session_timer(self.group.group_id, member_id)] = None
+
+    def _joined(self, member_id: str) -> None:
+        """The id is waited for no more."""
+        self.group.invited = {other: host for other, host in self.group.invited.items() if other != member_id}
 
     def add(self, member: Member, protocol_type: str) -> None:
         """A new member joins: a rebalance begins, or the current one includes it."""
         group = self.group
         group.protocol_type = protocol_type
-        group.invited -= {member.member_id}
+        self._joined(member.member_id)
         group.leader_id = group.leader_id or member.member_id
         self.put(member, new=True)
         group.grown = group.delay_left_ms is not None

@@ -1,8 +1,8 @@
 """The memory of the members of a broker's groups: what clients of a server may make it keep, in all and for one host.
 
 A member that another process has joined with keeps its metadata, for each assignor, and its assignment until it leaves or its session is
-over.  A host takes at most as much as it leaves free for others: one alone gets half, two get a third each, and so on.  Members in this
-process are not counted.
+over; one that was invited and has not joined keeps its id.  A host takes at most as much as it leaves free for others: one alone gets half,
+two get a third each, and so on.  Members in this process are not counted.
 
     field       meaning                                          changed by
     _counts     those of the coordinators that there are         ``count``; the end of a coordinator
@@ -14,9 +14,8 @@ than there is room for, by what each of them brings.
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping
 
-from logdb.coordinator.groups import Member
+from logdb.coordinator.groups import Group
 
 
 class MemberCount:
@@ -27,14 +26,14 @@ class MemberCount:
     def __init__(self) -> None:
         self.total, self.of_host = 0, Counter[str]()
 
-    def replace(self, before: Mapping[str, Member], after: Mapping[str, Member]) -> None:
-        """The members of a group are others now."""
-        for member_id, member in before.items():
-            if after.get(member_id) is not member:
-                self._add(member.client_host, -member.size_bytes)
-        for member_id, member in after.items():
-            if before.get(member_id) is not member:
-                self._add(member.client_host, member.size_bytes)
+    def replace(self, before: Group, after: Group) -> None:
+        """A group has other members now."""
+        for one, other, sign in ((before, after, -1), (after, before, 1)):
+            for member_id, member in one.members.items():
+                if other.members.get(member_id) is not member:
+                    self._add(member.client_host, sign * member.size_bytes)
+            for member_id in one.invited.keys() - other.invited.keys():
+                self._add(one.invited[member_id], sign * len(member_id))
 
     def _add(self, host: str, size_bytes: int) -> None:
         if host:

@@ -355,6 +355,19 @@ def test_members_of_one_host_have_half_of_the_memory_and_leave_it_with_their_ses
     groups.join(group_id="c", protocols=large)
 
 
+def test_ids_of_members_that_have_not_joined_are_counted() -> None:
+    groups = Groups(member_bytes_max=100_000)
+    with pytest.raises(MemberIdRequired) as first:
+        groups.join(client_id="c" * 30_000, require_member_id=True)
+    with pytest.raises(MemberMemoryFull):
+        groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
+    groups.runner.call(LeaveGroup, group_id="g", members=(LeavingMember(first.value.member_id),))
+    with pytest.raises(MemberIdRequired):
+        groups.join(group_id="other", client_id="c" * 30_000, require_member_id=True)
+    groups.runner.advance(SESSION_MS)
+    assert groups.runner.coordinator._member_count.total == 0
+
+
 def test_assignments_are_counted_and_a_group_that_ends_gives_all_of_it_back() -> None:
     groups = Groups(member_bytes_max=100_000)
     for _ in range(5):
